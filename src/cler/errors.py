@@ -1,0 +1,18 @@
+"""What a user can get wrong, said in one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UsageError(ValueError):
+    """A mistake in what the user gave: the command line prints it as one line and exits with code 2."""
+
+
+def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
+    """The error for a name that does not exist: what exists, and what may have been meant."""
+    allowed = list(allowed)
+    near = difflib.get_close_matches(name, allowed, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    return UsageError(f"unknown {kind} '{name}' (known: {', '.join(allowed)}){hint}")
