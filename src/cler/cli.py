@@ -1,0 +1,249 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cler import __version__
+from cler.errors import UsageError
+
+app = typer.Typer(
+    help="Online continual learning with CLER, equivariant regularisation, and everything it is compared with.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="The image sets: what there is, fetching them, checking them.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+console = Console()
+errors = Console(stderr=True)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(envvar="CLER_DATA", help="Folder of the image sets (default: ~/.cache/cler/data).", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Workers = Annotated[int | None, typer.Option(help="Processes on a CPU (default: one per core).", show_default=False)]
+
+
+@app.command()
+def run(
+    method: Annotated[str | None, typer.Argument(help="A method; `cler methods` lists them.", show_default="er-ace")] = None,
+    regularizer: Annotated[str | None, typer.Option(help="none, rotation or jigsaw.", show_default="none")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="An image set; `cler data list` lists them.", show_default="cifar10-sample")
+    ] = None,
+    tasks: Annotated[int | None, typer.Option(help="Tasks that the classes are split into.")] = None,
+    buffer: Annotated[int | None, typer.Option(help="Images that the memory holds.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, as 0..9 or 0,3,5.", show_default="0")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    weight: Annotated[float | None, typer.Option(help="Weight of the regulariser's loss (the paper's λ_r).")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images in a batch of the stream.", show_default="10")] = None,
+    replay_batch: Annotated[int | None, typer.Option(help="Images in a replay batch.", show_default="10")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over each task; 1 is online.", show_default="1")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd or adamw.", show_default="sgd")] = None,
+    width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.")] = None,
+    class_order: Annotated[
+        int | None, typer.Option(help="Seed of a permutation of the classes (default: their natural order).")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, tf32 or bf16 (default: bf16 on a GPU, fp32 on a CPU).")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of each run.", show_default="1")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with any of these options; the command line wins.")] = None,
+    device: Device = "auto",
+    workers: Workers = None,
+    at_once: Annotated[int | None, typer.Option(help="Runs side by side on a GPU (default: as many as fit).")] = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option(help="Folder that the results go to.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Train a method, with or without a regulariser, on one or more seeds.
+
+    Options that are not given are the paper's for that method and image set. A run that is already in the output
+    folder is not done again.
+    """
+    given = {k: v for k, v in locals().items() if k in _SETTING_NAMES and v is not None}
+    from cler import data
+    from cler.experiments import execute as ex
+    from cler.experiments.settings import make_settings, parse_seeds, read_config
+
+    options = (read_config(config) if config else {}) | given
+    wanted = parse_seeds(options.pop("seeds", "0"))
+    for name, value in (("workers", workers), ("at-once", at_once)):
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} must be larger than zero, not {value}")
+    target = ex.find_device(device)
+    options.setdefault("precision", "bf16" if target.type == "cuda" else "fp32")
+    settings = make_settings(**options)
+    ex.check_fit(settings, data.load(settings.dataset, data_dir))
+    jobs = ex.make_jobs(settings, wanted, out)
+    todo = ex.remaining(jobs)
+    if len(todo) < len(jobs):
+        errors.print(f"{len(jobs) - len(todo)} of {len(jobs)} runs are already in {escape(str(out))}", highlight=False)
+    failures = train_with_progress(todo, target, data_dir, workers, at_once)
+    _show([job.folder for job in jobs], as_json)
+    if failures:
+        raise typer.Exit(1)
+
+
+_SETTING_NAMES = (
+    "method", "regularizer", "dataset", "tasks", "buffer", "seeds", "lr", "weight", "batch", "replay_batch", "epochs",
+    "optimizer", "width", "class_order", "precision", "threads",
+)  # fmt: skip
+
+
+def train_with_progress(
+    jobs: Any, device: Any, data_dir: Path | None, workers: int | None = None, at_once: int | None = None
+) -> list[str]:
+    """Do the jobs under a progress bar; gives back what went wrong, a line for each run that failed."""
+    from cler.experiments.execute import execute
+    from cler.report.progress import ProgressBars
+
+    if not jobs:
+        return []
+    with ProgressBars(errors, len(jobs)) as bars:
+        execute(jobs, device=device, data_dir=data_dir, workers=workers, at_once=at_once, watcher=bars)
+    return bars.failures
+
+
+def _show(folders: list[Path], as_json: bool) -> None:
+    """The comparison of the runs in these folders."""
+    from cler.experiments.compare import compare as compare_runs
+    from cler.experiments.results import find_results
+    from cler.report.tables import comparison_table
+
+    results, complaints = find_results([folder for folder in folders if folder.exists()])
+    comparison = compare_runs(results)
+    for line in [*complaints, *comparison.complaints]:
+        errors.print(escape(line), highlight=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(comparison.to_json(), indent=1))
+    elif comparison.groups:
+        console.print(comparison_table(comparison.groups))
+    else:
+        raise UsageError("there is no complete run in " + ", ".join(map(str, folders)))
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare finished runs: mean ± std over seeds, and each regulariser's gain over the method without it."""
+    _show(folders, as_json)
+
+
+@app.command()
+def methods(as_json: AsJson = False) -> None:
+    """List the methods and the regularisers that they can be combined with."""
+    from cler.methods import METHODS
+    from cler.regularizers import REGULARIZERS
+
+    entries = {
+        "methods": {name: method.summary for name, method in METHODS.items()},
+        "regularizers": {"none": "the method alone"} | {name: r.summary for name, r in REGULARIZERS.items()},
+    }
+    if as_json:
+        print(json.dumps(entries, indent=1, ensure_ascii=False))
+        return
+    for kind, table in entries.items():
+        console.print(_two_columns(kind.rstrip("s"), "what it does", table))
+
+
+@data_app.command("list")
+def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the image sets and whether they are here."""
+    from cler import data
+
+    states = {name: data.check(name, data_dir) for name in data.names()}
+    if as_json:
+        print(json.dumps({n: {"state": s.state, "reason": s.reason, "path": str(s.path)} for n, s in states.items()}))
+        return
+    table = Table("image set", "state", "what it is", box=None, pad_edge=False)
+    for name, status in states.items():
+        table.add_row(name, status.state, data.describe(name))
+    console.print(table)
+
+
+@data_app.command("check")
+def data_check(
+    names: Annotated[list[str] | None, typer.Argument(help="Image sets (default: all).", show_default=False)] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Check that image sets are complete and unaltered."""
+    from cler import data
+
+    damaged = False
+    for name in names or data.names():
+        status = data.check(name, data_dir)
+        console.print(f"{name}: {status.state} - {escape(status.reason)}", highlight=False, soft_wrap=True)
+        damaged |= status.state == "damaged" or (bool(names) and status.state == "missing")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="An image set; `cler data list` lists them.")], data_dir: DataDir = None
+) -> None:
+    """Download an image set, check it and unpack it; goes on where a broken download stopped."""
+    from cler import data
+    from cler.report.progress import download_bar
+
+    with download_bar(errors, name) as advance:
+        status = data.get(name, data_dir, advance)
+    console.print(f"{name}: {status.state} - {escape(status.reason)}", highlight=False, soft_wrap=True)
+
+
+def _two_columns(left: str, right: str, rows: dict[str, str]) -> Table:
+    table = Table(left, right, box=None, pad_edge=False)
+    for row in rows.items():
+        table.add_row(*row)
+    return table
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"cler {__version__}")
+        raise typer.Exit
+
+
+@contextmanager
+def _mistakes_in_one_line() -> Iterator[None]:
+    """A user's mistake is one line and exit code 2, an interrupt a line and 130; anything else is a bug."""
+    try:
+        yield
+    except UsageError as mistake:
+        _stop(str(mistake), 2)
+    except KeyboardInterrupt:
+        _stop("stopped; finished runs are kept, and the same command goes on from there", 130)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's own errors have it, whichever click they come from
+            raise
+        _stop(error.format_message() or "see cler --help", 2)
+
+
+def _stop(line: str, code: int) -> None:
+    errors.print("cler: " + " ".join(line.split()), highlight=False, markup=False, soft_wrap=True)
+    raise SystemExit(code)
+
+
+def main() -> None:
+    """The `cler` command."""
+    with _mistakes_in_one_line():
+        sys.exit(app(standalone_mode=False))

@@ -1,0 +1,136 @@
+"""A data set in memory, and the register of the data sets that can be asked for by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from cler.errors import UsageError, unknown
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes done and, where it is known, the bytes in all."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageData:
+    """The training and test images of one data set, whole, with what is needed to normalise them."""
+
+    name: str
+    """The name it is asked for by."""
+    train_images: Tensor
+    """uint8, N×C×H×W."""
+    train_labels: Tensor
+    """int64, N, from 0 to K-1."""
+    test_images: Tensor
+    """uint8, M×C×H×W."""
+    test_labels: Tensor
+    """int64, M, from 0 to K-1."""
+    classes: tuple[str, ...]
+    """K names; label k is classes[k]."""
+    mean: tuple[float, ...]
+    """Per channel, of pixels scaled to 0..1."""
+    std: tuple[float, ...]
+    """Per channel, of pixels scaled to 0..1."""
+
+    def __post_init__(self) -> None:
+        _check_split(self, "train", self.train_images, self.train_labels)
+        _check_split(self, "test", self.test_images, self.test_labels)
+        if self.train_images.shape[1:] != self.test_images.shape[1:]:
+            raise UsageError(f"{self.name}: training and test images differ in shape")
+        channels = self.train_images.shape[1]
+        if not len(self.mean) == len(self.std) == channels:
+            raise UsageError(f"{self.name}: mean and std need one number for each of the {channels} channels")
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.classes)
+
+    @property
+    def image_size(self) -> int:
+        """The height of an image in pixels."""
+        return self.train_images.shape[2]
+
+    def fingerprint(self) -> str:
+        """A short hash of all images and labels: a run is resumed only on the data it began with."""
+        digest = hashlib.sha256()
+        for tensor in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+            digest.update(str(tuple(tensor.shape)).encode())
+            digest.update(tensor.cpu().contiguous().numpy().data)
+        return digest.hexdigest()[:16]
+
+    def to(self, device: torch.device | str) -> ImageData:
+        """The same data with its tensors on `device`."""
+        tensors: dict[str, Any] = {
+            field: value.to(device) for field, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return dataclasses.replace(self, **tensors)
+
+
+def _check_split(data: ImageData, split: str, images: Tensor, labels: Tensor) -> None:
+    if images.dtype != torch.uint8 or images.dim() != 4:
+        raise UsageError(f"{data.name}: {split} images must be uint8 of shape N×C×H×W")
+    if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+        raise UsageError(f"{data.name}: {split} labels must be int64, one for each image")
+    if not len(labels) or int(labels.min()) < 0 or int(labels.max()) >= len(data.classes):
+        raise UsageError(f"{data.name}: {split} labels must lie in 0..{len(data.classes) - 1}, and there must be some")
+
+
+@dataclass(frozen=True)
+class Status:
+    """Whether a data set can be used, and why not."""
+
+    state: Literal["present", "missing", "damaged"]
+    reason: str
+    """One line for the user."""
+    path: Path
+    """The file or folder that was looked at."""
+
+
+class Dataset(Protocol):
+    """What a module adds to the register: a name, a sentence, and three things to do with a data folder."""
+
+    @property
+    def name(self) -> str:
+        """What users type."""
+
+    @property
+    def description(self) -> str:
+        """One line for the list of data sets."""
+
+    def load(self, folder: Path) -> ImageData:
+        """Read and verify it; a UsageError says what to do when it is missing or damaged."""
+
+    def check(self, folder: Path) -> Status:
+        """Verify it without keeping it."""
+
+    def get(self, folder: Path, progress: Progress | None) -> Status:
+        """Fetch it, unless it is there and intact."""
+
+
+DATASETS: dict[str, Dataset] = {}
+"""Filled at import by the modules that define data sets; read through `find`."""
+
+AnyDataset = TypeVar("AnyDataset", bound=Dataset)
+
+
+def register(dataset: AnyDataset) -> AnyDataset:
+    """Make a data set known by its name."""
+    if dataset.name in DATASETS:
+        raise ValueError(f"two data sets are named '{dataset.name}'")
+    DATASETS[dataset.name] = dataset
+    return dataset
+
+
+def find(name: str) -> Dataset:
+    """The registered data set of this name."""
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return DATASETS[name]

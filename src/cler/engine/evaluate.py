@@ -1,0 +1,30 @@
+"""Accuracy on the tasks seen, class- and task-incremental, from one pass over their test images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from cler.data.augment import Views
+from cler.data.stream import Stream
+from cler.methods.base import Method
+from cler.metrics import class_and_task_correct
+
+CHUNK = 500
+"""Test images in one pass; the result does not depend on it."""
+
+
+@torch.no_grad()
+def evaluate(method: Method, stream: Stream, views: Views, tasks: Iterable[int]) -> tuple[list[float], list[float]]:
+    """Percent right on each task: among all classes, and among the classes of the image's own task."""
+    method.network.eval()
+    rows = []
+    for task in tasks:
+        pixels, labels = stream.test(task)
+        logits = torch.cat([method.logits(views.plain(chunk)) for chunk in pixels.split(CHUNK)])
+        right = class_and_task_correct(logits, labels, stream.classes_per_task)
+        rows.append(torch.stack([each.double().mean() for each in right]))
+    method.network.train()
+    class_il, task_il = (100 * torch.stack(rows)).T.tolist()
+    return class_il, task_il

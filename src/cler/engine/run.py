@@ -1,0 +1,108 @@
+"""One run: a method on a stream, with a generator of its own, and what it has reached so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from cler.data.augment import Views
+from cler.data.stream import Batch, Stream
+from cler.engine.evaluate import evaluate
+from cler.methods.base import Method
+
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+
+class Run:
+    """A method on its way through a stream.
+
+    `step` keeps the rule of `observe`: where the stream stands is a tensor too, so that a recorded step, replayed,
+    takes the next batch.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        stream: Stream,
+        *,
+        views: Views,
+        generator: torch.Generator,
+        precision: str = "fp32",
+        label: str = "",
+    ) -> None:
+        self.method, self.stream, self.views, self.generator = method, stream, views, generator
+        self.precision, self.label = precision, label
+        self.device = stream.data.train_images.device
+        self.accuracy: dict[str, list[list[float]]] = {"class_il": [], "task_il": []}
+        self.seconds = 0.0
+        self.steps_done = 0
+        self.failure: str | None = None
+        self._position = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._bad_step = torch.full((1,), -1, dtype=torch.int64, device=self.device)
+
+    @property
+    def schedule(self) -> tuple[int, ...]:
+        """Steps in each task."""
+        return self.stream.schedule
+
+    @property
+    def complete(self) -> bool:
+        """Whether every task has been learned and evaluated."""
+        return len(self.accuracy["class_il"]) == len(self.schedule)
+
+    @property
+    def running_accuracy(self) -> float | None:
+        """Class-incremental accuracy, in percent, over the tasks seen, as of the last evaluation."""
+        rows = self.accuracy["class_il"]
+        return sum(rows[-1]) / len(rows[-1]) if rows else None
+
+    def begin_task(self, task: int) -> None:
+        """Shuffle the task's images and tell the method."""
+        self._order = self.stream.order(task, self.generator)
+        self._position.zero_()
+        self.method.network.train()
+        self.method.begin_task(task)
+
+    def step(self) -> None:
+        """Learn the next batch."""
+        indices = self._order.index_select(0, self._position)[0]
+        pixels = self.stream.data.train_images[indices]
+        with self._autocast():
+            batch = Batch(pixels, self.views.augmented(pixels), self.stream.train_labels[indices])
+            loss = self.method.observe(batch)
+        first_bad = (self._bad_step < 0) & ~loss.detach().isfinite()
+        self._bad_step.copy_(torch.where(first_bad, self._position, self._bad_step))
+        self._position.add_(1)
+
+    def check(self, task: int) -> None:
+        """Look, from the host, whether the loss has stayed finite; a run that failed is marked and said so."""
+        if self.failure is None and (step := int(self._bad_step)) >= 0:
+            self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try a lower --lr"
+
+    def end_task(self, task: int) -> None:
+        """Let the method finish the task, then measure every task that has been seen."""
+        self.method.end_task(task)
+        seen = range(self.stream.tasks) if self.method.merged else range(task + 1)
+        with self._autocast():
+            class_il, task_il = evaluate(self.method, self.stream, self.views, seen)
+        self.accuracy["class_il"].append(class_il)
+        self.accuracy["task_il"].append(task_il)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Allow TF32 inside when asked for, and only then."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    allowed = precision != "fp32"
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]

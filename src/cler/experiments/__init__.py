@@ -1,0 +1,1 @@
+"""Run settings, results on disk, and comparisons between them."""

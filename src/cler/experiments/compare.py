@@ -1,0 +1,206 @@
+"""Runs to groups that differ only by seed, with means, deviations and the gain over the unregularised twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cler import stats
+from cler.experiments.results import SETTINGS, Result, without_non_finite
+
+# Where a run happened is not what it computed; precision is.
+NOT_COMPARED = frozenset({"seed", "device", "threads"})
+REGULARIZER_KEYS = frozenset({"regularizer", "weight"})
+# The paper tunes learning rate and method options per method × regulariser; these must agree all the same.
+TWIN_KEYS = ("method", "dataset", "tasks", "buffer", "epochs", "variant", "batch", "width", "class_order", "precision")
+
+LABELS = {
+    "finetune": "Finetune",
+    "joint": "Joint",
+    "er": "ER",
+    "er-ace": "ER-ACE",
+    "xder": "X-DER",
+    "x-der": "X-DER",
+    "cope": "CoPE",
+    "dualnet": "DualNet",
+    "lwf-mc": "LwF.MC",
+    "rdfcil": "R-DFCIL",
+    "r-dfcil": "R-DFCIL",
+    "rotation": "CLER (rotation)",
+    "jigsaw": "CLER (jigsaw)",
+    "cssl": "CSSL",
+}
+"""Names in settings to names in tables, in the order of the paper; a name that is not here is shown as it is."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean and sample deviation over the runs of a group; the deviation of one run is NaN."""
+
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """FAA over that of the twin, in points, and the p-value of Student's test on the runs (NaN: too few)."""
+
+    points: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs with the same settings, by seed. The dictionaries have the keys class_il and task_il."""
+
+    settings: dict[str, Any]
+    runs: tuple[Result, ...]
+    faa: dict[str, Estimate]
+    adjusted_forgetting: dict[str, Estimate]
+    twin: Group | None = None
+    gain: dict[str, Gain] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the runs."""
+        return [run.seed for run in self.runs]
+
+    @property
+    def regularized(self) -> bool:
+        """Whether a regulariser was added to the method."""
+        return self.settings["regularizer"] != "none"
+
+    @property
+    def regularizer_label(self) -> str:
+        """The regulariser as a reader knows it: 'CLER (jigsaw)'."""
+        return LABELS.get(self.settings["regularizer"], self.settings["regularizer"])
+
+    @property
+    def label(self) -> str:
+        """The method as a reader knows it: 'ER-ACE + CLER (jigsaw)'."""
+        method = LABELS.get(self.settings["method"], self.settings["method"])
+        return f"{method} + {self.regularizer_label}" if self.regularized else method
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for programs; what is not known is null."""
+        scores = {
+            name: {
+                "faa": vars(self.faa[name]),
+                "adjusted_forgetting": vars(self.adjusted_forgetting[name]),
+                "gain": vars(self.gain[name]) if self.gain else None,
+            }
+            for name in SETTINGS
+        }
+        return without_non_finite(
+            {
+                "label": self.label,
+                "settings": self.settings,
+                "runs": len(self.runs),
+                "seeds": self.seeds,
+                **scores,
+                "twin": self.twin.settings if self.twin else None,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All groups, in the order of the paper's tables, and what was left out or looks wrong, a line each."""
+
+    groups: tuple[Group, ...]
+    complaints: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for programs; what is not known is null."""
+        return {"groups": [group.to_json() for group in self.groups], "complaints": list(self.complaints)}
+
+
+def compare(results: Iterable[Result]) -> Comparison:
+    """Group the complete runs and measure each regularised group against its unregularised twin."""
+    by_settings: dict[Any, list[Result]] = {}
+    complaints = []
+    for result in results:
+        if result.complete and result.failure is None:
+            by_settings.setdefault(_frozen(_compared(result.settings)), []).append(result)
+        else:
+            reason = f"failed: {result.failure}" if result.failure else "not complete"
+            complaints.append(f"left out: {result.path} ({reason})")
+    groups = []
+    for runs in by_settings.values():
+        distinct, repeated = _one_per_seed(runs)
+        groups.append(_group(distinct))
+        complaints += repeated
+    groups.sort(key=_paper_order)
+    return Comparison(tuple(_with_gain(group, groups) for group in groups), tuple(complaints))
+
+
+def distinguishing_settings(group: Group, groups: Sequence[Group], *, shown: Sequence[str] = ()) -> str:
+    """The settings, other than those `shown`, that tell a group from those which look the same; usually none."""
+
+    def look(one: Group) -> list[Any]:
+        return [one.label, *(one.settings.get(key) for key in shown)]
+
+    alike = [one.settings for one in groups if look(one) == look(group)]
+    keys = dict.fromkeys(key for settings in alike for key in settings)
+    differing = [key for key in keys if any(one.get(key) != alike[0].get(key) for one in alike)]
+    return ", ".join(f"{key} {group.settings.get(key, '–')}" for key in differing)
+
+
+def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
+    kept: dict[int, Result] = {}
+    complaints = []
+    for run in runs:
+        first = kept.setdefault(run.seed, run)
+        if first.accuracy != run.accuracy:
+            complaints.append(f"seed {run.seed} twice with different accuracies: kept {first.path}, not {run.path}")
+    return [kept[seed] for seed in sorted(kept)], complaints
+
+
+def _group(runs: list[Result]) -> Group:
+    def estimates(metric: str) -> dict[str, Estimate]:
+        return {name: Estimate(*stats.mean_std([run.metrics[metric][name] for run in runs])) for name in SETTINGS}
+
+    return Group(_compared(runs[0].settings), tuple(runs), estimates("faa"), estimates("adjusted_forgetting"))
+
+
+def _with_gain(group: Group, groups: Sequence[Group]) -> Group:
+    twin = _twin(group, groups) if group.regularized else None
+    if twin is None:
+        return group
+    gain = {}
+    for name in SETTINGS:
+        before, after = ([run.metrics["faa"][name] for run in one.runs] for one in (twin, group))
+        gain[name] = Gain(group.faa[name].mean - twin.faa[name].mean, stats.t_test(before, after).p_value)
+    return replace(group, twin=twin, gain=gain)
+
+
+def _twin(group: Group, groups: Sequence[Group]) -> Group | None:
+    """The unregularised group with otherwise equal settings; failing that, the only one with equal `TWIN_KEYS`."""
+    candidates = [one for one in groups if not one.regularized and _agree(group, one, TWIN_KEYS)]
+    # Settings that only the regularised run has belong to its regulariser.
+    exact = [one for one in candidates if _agree(group, one, one.settings.keys() - REGULARIZER_KEYS)]
+    candidates = exact or candidates
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _agree(first: Group, second: Group, keys: Iterable[str]) -> bool:
+    return all(first.settings.get(key) == second.settings.get(key) for key in keys)
+
+
+def _compared(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in NOT_COMPARED}
+
+
+def _frozen(value: Any) -> Any:
+    """A hashable stand-in, equal when the JSON values are equal."""
+    if isinstance(value, dict):
+        return tuple((key, _frozen(value[key])) for key in sorted(value))
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _paper_order(group: Group) -> tuple[Any, ...]:
+    settings, known = group.settings, list(LABELS)
+    rank = known.index(settings["method"]) if settings["method"] in known else len(known)
+    key = settings["dataset"], rank, settings["method"], settings["buffer"], group.regularized, group.label
+    return (*key, str(_frozen(settings)))

@@ -1,0 +1,293 @@
+"""From settings and seeds to finished runs on disk, in worker processes on a CPU and in groups on a GPU."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cler import data as datasets
+from cler.data.augment import Views
+from cler.data.images import ImageData
+from cler.data.stream import Stream
+from cler.engine import Listener, Progress, Run, train
+from cler.engine.groups import train_in_groups
+from cler.errors import UsageError
+from cler.experiments.results import log_line, make_result, read_result, write_json
+from cler.experiments.settings import Settings
+from cler.methods import Setup, find_method
+from cler.nets import ResNet18
+from cler.regularizers import REGULARIZERS, build_regularizer
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to be done, and the folder it goes to."""
+
+    settings: Settings
+    seed: int
+    folder: Path
+
+    @property
+    def label(self) -> str:
+        """What progress calls it."""
+        return f"{self.settings.pair}, seed {self.seed}"
+
+
+def make_jobs(settings: Settings, seeds: Sequence[int], out: Path) -> list[Job]:
+    """A job per seed, in `out/PAIR_DATASET_BUFFER/seed-N`."""
+    size = f"_m{settings.buffer}" if settings.buffer else ""
+    folder = out / f"{settings.pair}_{settings.dataset}{size}"
+    return [Job(settings, seed, folder / f"seed-{seed}") for seed in seeds]
+
+
+def remaining(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that are not finished yet; refuses folders that hold another run."""
+    return [job for job in jobs if not _finished(job)]
+
+
+def _finished(job: Job) -> bool:
+    if not (job.folder / "result.json").exists():
+        return False
+    found = read_result(job.folder)
+    if found["seed"] != job.seed or found["settings"] != job.settings.to_dict():
+        differing = [k for k, v in job.settings.to_dict().items() if found["settings"].get(k) != v] or ["seed"]
+        raise UsageError(
+            f"{job.folder} holds a different run (it differs in {', '.join(differing)}): choose another --out"
+        )
+    return found["complete"] or "failure" in found
+
+
+def check_writable(folder: Path) -> None:
+    """Make the folder, or say why it cannot be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from None
+
+
+def check_fit(settings: Settings, data: ImageData) -> None:
+    """Refuse, before anything is written, settings that this data cannot be used with."""
+    _stream(settings, data)
+    if settings.regularizer != "none":
+        REGULARIZERS[settings.regularizer].check(*data.train_images.shape[2:])
+
+
+def _stream(settings: Settings, data: ImageData) -> Stream:
+    return Stream(
+        data,
+        settings.tasks,
+        batch=settings.batch,
+        epochs=settings.epochs,
+        class_order=settings.class_order,
+        merged=find_method(settings.method).merged,
+    )
+
+
+def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -> Run:
+    """A run ready to be trained, on the device where the data is."""
+    device = data.train_images.device
+    generator = torch.Generator(device).manual_seed(seed)
+    views = Views(data.mean, data.std, generator=generator, device=device)
+    stream = _stream(settings, data)
+    with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
+        torch.manual_seed(seed)
+        network = ResNet18(data.n_classes, width=settings.width, channels=data.train_images.shape[1])
+        regularizers = build_regularizer(
+            settings.regularizer, network, weight=settings.weight, generator=generator
+        )
+    setup = Setup(
+        network=network.to(device),
+        regularizers=[each.to(device) for each in regularizers],
+        views=views,
+        tasks=settings.tasks,
+        classes_per_task=stream.classes_per_task,
+        image_shape=tuple(data.train_images.shape[1:]),
+        generator=generator,
+        lr=settings.lr,
+        optimizer=settings.optimizer,
+        buffer=settings.buffer,
+        replay_batch=settings.replay_batch,
+        device=device,
+    )
+    method = find_method(settings.method)(setup)
+    return Run(method, stream, views=views, generator=generator, precision=settings.precision, label=label)
+
+
+class Watcher:
+    """Is told, in plain values, how the jobs are going; this one does nothing with it."""
+
+    def progress(self, progress: Progress) -> None:
+        """A few times a second."""
+
+    def finished(self, label: str, accuracy: float | None, failure: str | None) -> None:
+        """A run has ended: with its final class-incremental accuracy, or with what stopped it."""
+
+    def message(self, text: str) -> None:
+        """Something that a person should know."""
+
+
+class Recorder(Listener):
+    """Writes each run's result as it comes, and tells a watcher."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.jobs: dict[Run, Job] = {}
+
+    def progress(self, progress: Progress) -> None:
+        """Pass it on."""
+        self.watcher.progress(progress)
+
+    def message(self, text: str) -> None:
+        """Pass it on."""
+        self.watcher.message(text)
+
+    def evaluated(self, run: Run, task: int) -> None:
+        """A task is done: keep what it gave."""
+        self._write(run, {"event": "evaluated", "task": task, **{name: rows[-1] for name, rows in run.accuracy.items()}})
+        if run.complete:
+            self.watcher.finished(run.label, run.running_accuracy, None)
+
+    def failed(self, run: Run) -> None:
+        """A run has failed: keep what it had."""
+        self._write(run, {"event": "failed", "why": run.failure})
+        self.watcher.finished(run.label, None, run.failure)
+
+    def _write(self, run: Run, event: dict[str, Any]) -> None:
+        job = self.jobs[run]
+        result = make_result(
+            job.settings.to_dict(),
+            job.seed,
+            run.accuracy,
+            run.seconds,
+            run.steps_done / run.seconds if run.seconds else 0.0,
+            environment(run.device),
+            complete=run.complete,
+            failure=run.failure,
+        )
+        log_line(job.folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **event})
+        write_json(job.folder / "result.json", result)
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """What the run was made with."""
+    from cler import __version__
+
+    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return {
+        "cler": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "device": device.type,
+        "hardware": hardware,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def find_device(name: str) -> torch.device:
+    """'auto' is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise UsageError(f"unknown device '{name}' (known: auto, cpu, cuda)")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: torch sees no GPU here; leave --device out to use the CPU")
+    return torch.device(name)
+
+
+def execute(
+    jobs: Sequence[Job],
+    *,
+    device: torch.device,
+    data_dir: Path | None = None,
+    workers: int | None = None,
+    at_once: int | None = None,
+    watcher: Watcher | None = None,
+) -> None:
+    """Do all the jobs; results are in their folders.
+
+    On a GPU `at_once` runs are trained side by side (default: as many as fit); on a CPU `workers` processes (default:
+    one per core) take one job after the other.
+    """
+    watcher = watcher or Watcher()
+    for job in jobs:
+        check_writable(job.folder)
+        (job.folder / "log.jsonl").unlink(missing_ok=True)
+        write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
+    workers = min(workers or os.cpu_count() or 1, len(jobs))
+    if device.type == "cuda":
+        train_on_gpu(jobs, device, data_dir, at_once, watcher)
+    elif workers > 1:
+        from cler.experiments.workers import train_in_processes
+
+        train_in_processes(jobs, data_dir, workers, watcher)
+    else:
+        train_in_turn(jobs, data_dir, watcher)
+
+
+class Builder:
+    """Builds the runs of jobs, loading each data set once."""
+
+    def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder) -> None:
+        self.device, self.data_dir, self.recorder = device, data_dir, recorder
+        self.loaded: dict[str, ImageData] = {}
+
+    def __call__(self, job: Job) -> Run:
+        name = job.settings.dataset
+        if name not in self.loaded:
+            self.loaded[name] = datasets.load(name, self.data_dir).to(self.device)
+        run = build_run(job.settings, job.seed, self.loaded[name], job.label)
+        self.recorder.jobs[run] = job
+        return run
+
+
+def train_in_turn(jobs: Iterable[Job], data_dir: Path | None, watcher: Watcher) -> None:
+    """Train one job after the other on the CPU, in this process."""
+    recorder = Recorder(watcher)
+    build = Builder(torch.device("cpu"), data_dir, recorder)
+    for job in jobs:
+        with threads(job.settings.threads):
+            train([build(job)], recorder)
+
+
+def train_on_gpu(
+    jobs: Sequence[Job], device: torch.device, data_dir: Path | None, at_once: int | None, watcher: Watcher
+) -> None:
+    """Train jobs side by side on the GPU, those together that have the same number of steps."""
+
+    def alike(job: Job) -> tuple[Any, ...]:
+        same = ("dataset", "tasks", "epochs", "batch", "precision")
+        return (find_method(job.settings.method).merged, *(getattr(job.settings, name) for name in same))
+
+    recorder = Recorder(watcher)
+    build = Builder(device, data_dir, recorder)
+    train_in_groups(jobs, build, key=alike, at_once=at_once, listener=recorder)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Use so many CPU threads inside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

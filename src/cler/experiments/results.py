@@ -1,0 +1,229 @@
+"""Runs on disk: one folder each, with `settings.json`, `result.json` and `log.jsonl`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cler import metrics
+from cler.errors import UsageError
+
+FORMAT = 1
+SETTINGS = ("class_il", "task_il")
+METRICS = ("faa", "adjusted_forgetting", "forgetting", "bwt")
+
+_LINE = 120
+_FIELDS = {
+    "settings": dict,
+    "seed": int,
+    "accuracy": dict,
+    **dict.fromkeys(METRICS, dict),
+    "seconds": (int, float),
+    "steps_per_second": (int, float),
+    "environment": dict,
+    "complete": bool,
+}
+_SETTINGS_FIELDS = {"method": str, "regularizer": str, "dataset": str, "tasks": int, "buffer": int, "epochs": int}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run as read from disk; `accuracy` and each of `metrics` have the keys class_il and task_il."""
+
+    path: Path
+    settings: dict[str, Any]
+    seed: int
+    accuracy: dict[str, list[list[float]]]
+    metrics: dict[str, dict[str, float]]
+    seconds: float
+    steps_per_second: float
+    environment: dict[str, Any]
+    complete: bool
+    failure: str | None = None
+
+
+def make_result(
+    settings: dict[str, Any],
+    seed: int,
+    accuracy: Mapping[str, metrics.Rows],
+    seconds: float,
+    steps_per_second: float,
+    environment: dict[str, Any],
+    *,
+    complete: bool = True,
+    failure: str | None = None,
+) -> dict[str, Any]:
+    """The content of `result.json`; metrics are null for a run that failed before its first evaluation."""
+    rounded = {name: [[round(float(x), 4) for x in row] for row in accuracy[name]] for name in SETTINGS}
+    summaries = {name: metrics.summary(rows) if rows else {} for name, rows in rounded.items()}
+    result = {
+        "format": FORMAT,
+        "settings": settings,
+        "seed": seed,
+        "complete": complete,
+        **{metric: {name: _rounded(summaries[name].get(metric)) for name in SETTINGS} for metric in METRICS},
+        "seconds": round(seconds, 3),
+        "steps_per_second": round(steps_per_second, 3),
+        "accuracy": rounded,
+        "environment": environment,
+    }
+    return result if failure is None else result | {"failure": failure}
+
+
+def write_json(path: str | Path, value: object) -> None:
+    """Write so that a reader, or a crash, meets the old file or the whole new one."""
+    path = Path(path)
+    text = _layout(value) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def log_line(folder: str | Path, event: dict[str, Any]) -> None:
+    """Append one event to the run's `log.jsonl`; non-finite numbers (a diverged loss) become null."""
+    line = json.dumps(without_non_finite(event), ensure_ascii=False, allow_nan=False)
+    with (Path(folder) / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def without_non_finite(value: Any) -> Any:
+    """The same value with NaN and infinities, which JSON does not have, replaced by None."""
+    if isinstance(value, dict):
+        return {key: without_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_non_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_result(folder_or_file: str | Path) -> dict[str, Any]:
+    """The checked content of a `result.json`; `UsageError` says in one line what is wrong with the file."""
+    path = Path(folder_or_file)
+    path = path / "result.json" if path.is_dir() else path
+    try:
+        value = json.loads(path.read_text("utf-8"), parse_constant=_finite, parse_float=_finite)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+    try:
+        _check(value)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return value
+
+
+def find_results(paths: Iterable[str | Path]) -> tuple[list[Result], list[str]]:
+    """Every result under the given folders, and one complaint for each `result.json` that is not one."""
+    files: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise UsageError(f"no such file or folder: {path}")
+        for file in sorted(path.rglob("result.json")) if path.is_dir() else [path]:
+            files.setdefault(file.resolve(), file)
+    results, complaints = [], []
+    for file in files.values():
+        try:
+            results.append(_result(file, read_result(file)))
+        except UsageError as error:
+            complaints.append(f"skipped: {error}")
+    return results, complaints
+
+
+def _result(path: Path, value: dict[str, Any]) -> Result:
+    fields = ("settings", "seed", "accuracy", "seconds", "steps_per_second", "environment", "complete")
+    return Result(
+        path=path,
+        metrics={metric: value[metric] for metric in METRICS},
+        failure=value.get("failure"),
+        **{field: value[field] for field in fields},
+    )
+
+
+def _check(value: Any) -> None:
+    if not isinstance(value, dict) or not _is(value.get("format"), int):
+        raise UsageError("not a result of cler: no 'format' number")
+    if value["format"] > FORMAT:
+        raise UsageError(f"format {value['format']} is newer than {FORMAT}, the newest this cler reads; update cler")
+    _check_fields(value, _FIELDS, "")
+    _check_fields(value["settings"], _SETTINGS_FIELDS, "settings.")
+    if not isinstance(value.get("failure", ""), str):
+        raise UsageError("'failure' is not a text")
+    for name in SETTINGS:
+        _check_accuracy(value["accuracy"].get(name), f"accuracy.{name}", value["complete"])
+    if list(map(len, value["accuracy"]["class_il"])) != list(map(len, value["accuracy"]["task_il"])):
+        raise UsageError("the two accuracy matrices differ in size")
+    number_or_null = (int, float) if value["accuracy"]["class_il"] else (int, float, type(None))
+    for metric in METRICS:
+        _check_fields(value[metric], dict.fromkeys(SETTINGS, number_or_null), f"{metric}.")
+
+
+def _check_fields(value: dict[str, Any], fields: dict[str, Any], prefix: str) -> None:
+    for key, kind in fields.items():
+        if key not in value:
+            raise UsageError(f"'{prefix}{key}' is missing")
+        if not _is(value[key], kind):
+            raise UsageError(f"'{prefix}{key}' is {json.dumps(value[key])[:40]}, not {_kind_name(kind)}")
+
+
+def _check_accuracy(rows: Any, name: str, complete: bool) -> None:
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise UsageError(f"'{name}' is not a list of rows")
+    if not all(_is(x, (int, float)) and 0 <= x <= 100 for row in rows for x in row):
+        raise UsageError(f"'{name}' has entries that are not percentages")
+    if rows or complete:
+        try:
+            metrics.check_rows(rows)
+        except UsageError as error:
+            raise UsageError(f"'{name}': {error}") from None
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """`isinstance`, except that true and false are not numbers."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _kind_name(kind: Any) -> str:
+    names = {dict: "an object", str: "a text", int: "a whole number", bool: "true or false"}
+    return names.get(kind, "a number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"has a number that is not finite ({text})")
+    return number
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 4)
+
+
+def _layout(value: Any, indent: str = "") -> str:
+    """JSON where what fits on a line, or is a list of plain values, takes one: a matrix has a line per row."""
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    deeper = indent + "  "
+    if len(indent) + len(line) > _LINE and isinstance(value, dict):
+        items = [f"{json.dumps(str(key), ensure_ascii=False)}: {_layout(item, deeper)}" for key, item in value.items()]
+        return f"{{\n{deeper}" + f",\n{deeper}".join(items) + f"\n{indent}}}"
+    if (
+        len(indent) + len(line) > _LINE
+        and isinstance(value, list | tuple)
+        and isinstance(value[0], dict | list | tuple)
+    ):
+        items = [_layout(item, deeper) for item in value]
+        return f"[\n{deeper}" + f",\n{deeper}".join(items) + f"\n{indent}]"
+    return line

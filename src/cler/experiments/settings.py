@@ -1,0 +1,156 @@
+"""Everything that decides what a run computes, checked when it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from cler.data.images import find as find_dataset
+from cler.engine import PRECISIONS
+from cler.errors import UsageError, unknown
+from cler.methods import find_method
+from cler.methods.base import OPTIMIZERS
+from cler.regularizers import REGULARIZERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a run, its seed aside."""
+
+    method: str = "er-ace"
+    regularizer: str = "none"
+    dataset: str = "cifar10-sample"
+    tasks: int = 5
+    buffer: int = 500
+    """Images the memory holds; 0 for a method that has none."""
+    epochs: int = 1
+    lr: float = 0.01
+    weight: float = 0.0
+    """λ_r, what the regulariser's loss is multiplied by; 0 without one."""
+    batch: int = 10
+    replay_batch: int = 10
+    optimizer: str = "sgd"
+    width: int = 64
+    """Filters of the network's first layer."""
+    class_order: int | None = None
+    """Seed of a permutation of the classes; None for their natural order."""
+    precision: str = "fp32"
+    threads: int = 1
+    """CPU threads of the run: part of what makes results repeatable to the bit."""
+
+    def __post_init__(self) -> None:
+        method = find_method(self.method)
+        find_dataset(self.dataset)
+        if self.regularizer != "none" and self.regularizer not in REGULARIZERS:
+            raise unknown("regulariser", self.regularizer, ["none", *REGULARIZERS])
+        if self.precision not in PRECISIONS:
+            raise unknown("precision", self.precision, PRECISIONS)
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown("optimiser", self.optimizer, OPTIMIZERS)
+        for name in ("tasks", "epochs", "batch", "replay_batch", "width", "threads"):
+            _positive(name, getattr(self, name))
+        _positive("lr", self.lr)
+        if not (math.isfinite(self.weight) and self.weight >= 0):
+            raise UsageError(f"--weight must not be negative, not {self.weight}")
+        if method.replays and self.buffer < self.replay_batch:
+            raise UsageError(
+                f"--buffer {self.buffer} is smaller than --replay-batch {self.replay_batch}: "
+                "a replay batch is drawn without repetition, so the memory has to hold one"
+            )
+
+    @property
+    def pair(self) -> str:
+        """Method and regulariser, as folder names and the settings file write them."""
+        return self.method if self.regularizer == "none" else f"{self.method}+{self.regularizer}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as in `settings.json`."""
+        return dataclasses.asdict(self)
+
+
+def _positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise UsageError(f"--{name.replace('_', '-')} must be larger than zero, not {value}")
+
+
+def make_settings(**given: Any) -> Settings:
+    """Settings from what the user gave (None: nothing), the rest as in the paper for that method and data set."""
+    given = {name: value for name, value in given.items() if value is not None}
+    method = find_method(given.get("method", Settings.method))
+    dataset = given.get("dataset", Settings.dataset)
+    regularizer = given.get("regularizer", Settings.regularizer)
+    find_dataset(dataset)
+    table = paper_settings()
+    about = table.get(dataset, {})
+    by_method = about.get("methods", {})
+    layers = (
+        table["default"],
+        {name: value for name, value in about.items() if name != "methods"},
+        by_method.get(method.name, {}),
+        by_method.get(f"{method.name}+{regularizer}", {}),
+        given,
+    )
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged.update(layer)
+    if not method.replays:
+        merged["buffer"] = 0
+    if regularizer == "none":
+        merged["weight"] = 0.0
+    return Settings(**merged)
+
+
+@cache
+def paper_settings() -> dict[str, Any]:
+    """The content of `paper.toml`."""
+    return tomllib.loads((files("cler.experiments") / "paper.toml").read_text("utf-8"))
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Options from a TOML file, checked for names and kinds."""
+    try:
+        config = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(Settings)} | {"seeds": "str"}
+    options = {}
+    for key, value in config.items():
+        name = key.replace("-", "_")
+        if name not in kinds:
+            raise unknown(f"option in {path}", key, kinds)
+        options[name] = _of_kind(f"{path}: '{key}'", value, kinds[name])
+    return options
+
+
+def _of_kind(what: str, value: Any, kind: str) -> Any:
+    """A value from a settings file as the kind that the option has."""
+    if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    allowed = {"str": str, "float": float}.get(kind, int)
+    if isinstance(value, bool) or not isinstance(value, allowed):
+        raise UsageError(f"{what} is {value!r}, but has to be {_KIND_NAMES[allowed]}")
+    return value
+
+
+_KIND_NAMES = {str: "a text in quotes", float: "a number", int: "a whole number"}
+
+
+def parse_seeds(text: str) -> list[int]:
+    """'0..9', '3', '0,2,5' or a mixture, to a list without repetition."""
+    seeds: list[int] = []
+    for part in str(text).split(","):
+        first, dots, last = part.strip().partition("..")
+        if not (first.isdecimal() and (last.isdecimal() or not dots)):
+            raise UsageError(f"--seeds '{text}' is not understood; write 0..9, or 0,1,5")
+        if dots and int(last) < int(first):
+            raise UsageError(f"--seeds '{text}' runs backwards")
+        seeds += range(int(first), int(last if dots else first) + 1)
+    return list(dict.fromkeys(seeds))

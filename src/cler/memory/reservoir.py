@@ -1,0 +1,78 @@
+"""Reservoir sampling in preallocated tensors, without a look at any of them from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Replay(NamedTuple):
+    """What a memory hands out: which slots, and what they hold."""
+
+    slots: Tensor
+    pixels: Tensor
+    labels: Tensor
+
+
+def reservoir_slots(offered: Tensor, draws: Tensor, capacity: int) -> Tensor:
+    """Where each sample of a batch goes; `capacity` itself stands for nowhere.
+
+    Sample i is number n = offered + i of all that were offered: it takes slot n while there is room, and later slot
+    draws[i], uniform on {0..n}, if that is one. Of two samples sent to one slot the later one stays.
+    """
+    numbers = offered + torch.arange(len(draws), device=draws.device)
+    slots = torch.where(numbers < capacity, numbers, draws.clamp(max=capacity))
+    overwritten = (slots.unsqueeze(0) == slots.unsqueeze(1)).triu(1).any(1)
+    return slots.masked_fill(overwritten, capacity)
+
+
+class Reservoir:
+    """A uniform sample, of fixed size, of everything that was ever offered.
+
+    Row `capacity`, one past the end, takes the writes that are rejected, so that every batch writes the same shape.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        image_shape: Sequence[int],
+        *,
+        generator: torch.Generator | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.capacity = capacity
+        self.generator = generator
+        self.pixels = torch.zeros(capacity + 1, *image_shape, dtype=torch.uint8, device=device)
+        self.labels = torch.zeros(capacity + 1, dtype=torch.int64, device=device)
+        self.offered = torch.zeros((), dtype=torch.int64, device=device)
+        self.filled = 0
+        """How many slots are filled at least, known to the host: recorded steps do not count here."""
+        self._numbers = torch.arange(capacity, device=device)
+
+    def add(self, pixels: Tensor, labels: Tensor) -> None:
+        """Offer a batch."""
+        slots = reservoir_slots(self.offered, self.draw_positions(len(labels)), self.capacity)
+        self.pixels.index_copy_(0, slots, pixels)
+        self.labels.index_copy_(0, slots, labels)
+        self.offered.add_(len(labels))
+        self.filled = min(self.filled + len(labels), self.capacity)
+
+    def sample(self, count: int) -> Replay:
+        """Draw `count` different samples, uniformly; at least that many have to be stored."""
+        slots = self.draw_slots(count)
+        return Replay(slots, self.pixels[slots], self.labels[slots])
+
+    def draw_positions(self, count: int) -> Tensor:
+        """For each of the next samples an integer, uniform on {0..n} with n the number offered before it."""
+        device = self.offered.device
+        numbers = self.offered + torch.arange(1, count + 1, device=device)
+        uniform = torch.rand(count, dtype=torch.float64, generator=self.generator, device=device)
+        return (uniform * numbers).long()
+
+    def draw_slots(self, count: int) -> Tensor:
+        """Slots drawn without replacement among the filled ones: those with the highest random keys."""
+        keys = torch.rand(self.capacity, generator=self.generator, device=self.offered.device)
+        return keys.masked_fill(self._numbers >= self.offered, -1.0).topk(count).indices

@@ -1,0 +1,11 @@
+"""Continual learners. A new one is a new file here, named in `_FILES`."""
+
+from importlib import import_module
+
+from cler.methods.base import METHODS, Method, Setup, find_method
+
+_FILES = ("finetune", "joint", "er", "er_ace")
+for _file in _FILES:
+    import_module(f"cler.methods.{_file}")
+
+__all__ = ["METHODS", "Method", "Setup", "find_method"]

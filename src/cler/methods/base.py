@@ -1,0 +1,139 @@
+"""What every continual learner is: a network, an optimiser, perhaps a memory and regularisers, and a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from cler.data.augment import Views
+from cler.data.stream import Batch
+from cler.errors import unknown
+from cler.memory import Reservoir
+from cler.regularizers.base import Regularizer
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that a method is made of; the engine builds one for each run."""
+
+    network: nn.Module
+    views: Views
+    tasks: int
+    classes_per_task: int
+    image_shape: tuple[int, ...]
+    generator: torch.Generator | None = None
+    regularizers: Sequence[Regularizer] = ()
+    lr: float = 0.01
+    optimizer: str = "sgd"
+    buffer: int = 500
+    replay_batch: int = 10
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+class Method:
+    """A continual learner; subclasses define `observe`.
+
+    Inside `observe`, Python may decide by the task, by settings and by counters that the host keeps, never by the value
+    of a tensor: no `.item()`, no boolean indexing, no shape that depends on data, no random number from the host. And
+    what lasts from step to step is updated in place. That makes one `observe` a fixed list of kernels, which the engine
+    records once per task and replays.
+    """
+
+    name: ClassVar[str]
+    """On the command line."""
+    title: ClassVar[str]
+    """In tables."""
+    summary: ClassVar[str]
+    """In one line."""
+    merged: ClassVar[bool] = False
+    """Whether it sees all tasks at once."""
+    replays: ClassVar[bool] = False
+    """Whether it has a memory."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.network = setup.network
+        self.views = setup.views
+        self.regularizers = nn.ModuleList(setup.regularizers)
+        self.n_classes = setup.tasks * setup.classes_per_task
+        self.task = 0
+        parameters = [*self.network.parameters(), *self.regularizers.parameters()]
+        self.optimizer = make_optimizer(setup.optimizer, parameters, setup.lr)
+        if self.replays:
+            self.memory = Reservoir(
+                setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device
+            )
+
+    @property
+    def memory_is_ready(self) -> bool:
+        """Whether the memory is known to hold a replay batch, as far as the host can tell without looking."""
+        return self.replays and self.memory.filled >= self.setup.replay_batch
+
+    @property
+    def settled(self) -> bool:
+        """Whether every further `observe` of this task runs the same kernels, so that one can be recorded."""
+        return self.memory_is_ready or not self.replays
+
+    def begin_task(self, task: int) -> None:
+        """Before the first batch of a task; host logic is welcome."""
+        self.task = task
+
+    def observe(self, batch: Batch) -> Tensor:
+        """Learn from one batch of the stream; gives back the loss."""
+        raise TypeError(f"{type(self).__name__} has to define observe")
+
+    def end_task(self, task: int) -> None:
+        """After the last batch of a task; host logic is welcome."""
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Scores (N, n_classes) of normalised images, for evaluation."""
+        return self.network(images)
+
+    def regularization(self, pixels: Tensor, augmented: Tensor) -> Tensor | float:
+        """The sum of the regularisers' losses, and nothing at all without one."""
+        if not self.regularizers:
+            return 0.0
+        raw = self.views.plain(pixels)
+        return torch.stack([each.loss(self.network, raw, augmented) for each in self.regularizers]).sum()  # type: ignore[operator]
+
+    def descend(self, loss: Tensor) -> None:
+        """One step of the optimiser on this loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        for each in self.regularizers:
+            each.after_step(self.network)  # type: ignore[operator]
+
+
+METHODS: dict[str, type[Method]] = {}
+M = TypeVar("M", bound=Method)
+
+
+def register(method: type[M]) -> type[M]:
+    """Make a method known to the command line and the tests."""
+    METHODS[method.name] = method
+    return method
+
+
+def find_method(name: str) -> type[Method]:
+    """The method of that name."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
+
+
+OPTIMIZERS = ("sgd", "adamw")
+
+
+def make_optimizer(name: str, parameters: Sequence[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    """Plain SGD as in the paper, or AdamW with its defaults."""
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=lr, foreach=True)
+    if name == "adamw":
+        on_gpu = parameters[0].is_cuda
+        return torch.optim.AdamW(parameters, lr=lr, foreach=True, capturable=on_gpu)
+    raise unknown("optimiser", name, OPTIMIZERS)

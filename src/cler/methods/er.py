@@ -1,0 +1,34 @@
+"""Experience replay: each stream batch together with a batch of remembered images."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cler.data.stream import Batch
+from cler.methods.base import Method, register
+
+
+@register
+class ExperienceReplay(Method):
+    """L = CE(stream and replay together), replay from the moment the memory holds a whole replay batch."""
+
+    name = "er"
+    title = "ER"
+    summary = "plain experience replay from a reservoir"
+    replays = True
+
+    def observe(self, batch: Batch) -> Tensor:
+        """One step on stream and replay, then offer the stream batch to the memory."""
+        pixels, images, labels = batch
+        if self.memory_is_ready:
+            replay = self.memory.sample(self.setup.replay_batch)
+            pixels = torch.cat([pixels, replay.pixels])
+            images = torch.cat([images, self.views.augmented(replay.pixels)])
+            labels = torch.cat([labels, replay.labels])
+        loss = F.cross_entropy(self.network(images), labels)
+        loss = loss + self.regularization(pixels, images)
+        self.descend(loss)
+        self.memory.add(batch.pixels, batch.labels)
+        return loss

@@ -1,0 +1,64 @@
+"""ER-ACE: replay with an asymmetric cross-entropy, so that new classes do not push old ones away."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cler.data.stream import Batch
+from cler.methods.base import Method, Setup, register
+from cler.nets import forward_apart
+
+
+def allowed_classes(labels: Tensor, seen: Tensor) -> Tensor:
+    """The classes that stay in the stream's softmax, a boolean vector over all of them.
+
+    Those in the batch, the largest label seen so far, and every class beyond it; once the last class has been seen,
+    only those in the batch. `seen` already counts this batch.
+    """
+    classes = torch.arange(len(seen), device=seen.device)
+    largest = torch.where(seen, classes, -1).max()
+    present = torch.zeros_like(seen).index_fill(0, labels, True)
+    return present | ((classes >= largest) & (largest < len(seen) - 1))
+
+
+def masked_cross_entropy(logits: Tensor, labels: Tensor, allowed: Tensor) -> Tensor:
+    """Cross-entropy in which only the allowed classes take part."""
+    return F.cross_entropy(logits.masked_fill(~allowed, torch.finfo(logits.dtype).min), labels)
+
+
+@register
+class ErAce(Method):
+    """L = CE(stream, over the allowed classes) + CE(replay, over all classes).
+
+    In the first task there is neither mask nor replay. Stream and replay are normalised apart.
+    """
+
+    name = "er-ace"
+    title = "ER-ACE"
+    summary = "replay with an asymmetric cross-entropy on the stream"
+    replays = True
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.seen = torch.zeros(self.n_classes, dtype=torch.bool, device=setup.device)
+
+    def observe(self, batch: Batch) -> Tensor:
+        """One step on stream and replay, then offer the stream batch to the memory."""
+        pixels, images, labels = batch
+        self.seen.index_fill_(0, labels, True)
+        if self.task == 0:
+            loss = F.cross_entropy(self.network(images), labels)
+        else:
+            replay = self.memory.sample(self.setup.replay_batch)
+            replay_images = self.views.augmented(replay.pixels)
+            stream_logits, replay_logits = forward_apart(self.network, images, replay_images)
+            loss = masked_cross_entropy(stream_logits, labels, allowed_classes(labels, self.seen))
+            loss = loss + F.cross_entropy(replay_logits, replay.labels)
+            pixels = torch.cat([pixels, replay.pixels])
+            images = torch.cat([images, replay_images])
+        loss = loss + self.regularization(pixels, images)
+        self.descend(loss)
+        self.memory.add(batch.pixels, batch.labels)
+        return loss

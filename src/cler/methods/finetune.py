@@ -1,0 +1,25 @@
+"""Finetune: learn each batch and nothing else. It shows what forgetting is."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from cler.data.stream import Batch
+from cler.methods.base import Method, register
+
+
+@register
+class Finetune(Method):
+    """L = CE(stream) over all classes."""
+
+    name = "finetune"
+    title = "Finetune"
+    summary = "each batch once, no protection from forgetting"
+
+    def observe(self, batch: Batch) -> Tensor:
+        """One step on the stream batch."""
+        loss = F.cross_entropy(self.network(batch.images), batch.labels)
+        loss = loss + self.regularization(batch.pixels, batch.images)
+        self.descend(loss)
+        return loss

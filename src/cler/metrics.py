@@ -1,0 +1,127 @@
+"""Accuracy matrices to the numbers that continual learning reports.
+
+An accuracy matrix is given as rows: row t holds the accuracies in percent on tasks 0..t after learning task t.
+A model that learned every task at once (Joint) has a single row, with one accuracy per task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from cler.errors import UsageError
+
+Rows = Sequence[Sequence[float]]
+
+
+def check_rows(rows: Rows) -> None:
+    """Raise `UsageError` unless `rows` is a lower triangle or one row."""
+    if not rows or not rows[0]:
+        raise UsageError("an accuracy matrix needs at least one row")
+    for task, row in enumerate(rows):
+        if len(rows) > 1 and len(row) != task + 1:
+            raise UsageError(f"row {task} of an accuracy matrix needs {task + 1} accuracies, not {len(row)}")
+
+
+def faa(rows: Rows) -> float:
+    """Final average accuracy: the mean over all tasks after the last one."""
+    check_rows(rows)
+    return fmean(rows[-1])
+
+
+def adjusted_forgetting(rows: Rows) -> float:
+    """Mean share, in percent, that earlier tasks lost of the best accuracy they had before the last task.
+
+    A task that improved counts 0, and so does one that was never right; 0.0 when there is no earlier task.
+    """
+    return 100 * _mean_over_earlier_tasks(rows, lambda history: _share_lost(max(history[:-1]), history[-1]))
+
+
+def forgetting(rows: Rows, next_task: Sequence[float] = ()) -> float:
+    """Mean drop of earlier tasks from their best accuracy at any time, the end included, hence never negative.
+
+    `next_task[t]`, where given, is the accuracy on task t + 1 before training on it; it counts as one of the times.
+    """
+    early_looks = {task + 1: [accuracy] for task, accuracy in enumerate(next_task)}
+    drops = [max(history + early_looks.get(task, [])) - history[-1] for task, history in enumerate(_histories(rows))]
+    return fmean(drops) if drops else 0.0
+
+
+def bwt(rows: Rows) -> float:
+    """Backward transfer: mean change of earlier tasks from right after learning them to the end."""
+    return _mean_over_earlier_tasks(rows, lambda history: history[-1] - history[0])
+
+
+def fwt(next_task: Sequence[float], random: Sequence[float]) -> float:
+    """Forward transfer: mean advantage on each next task, before training on it, over an untrained network.
+
+    `next_task[t]` is the accuracy on task t + 1 after task t, `random[t]` that of an untrained network on task t.
+    """
+    if len(random) != len(next_task) + 1:
+        raise UsageError(
+            f"forward transfer over {len(next_task) + 1} tasks needs as many random accuracies, not {len(random)}"
+        )
+    return fmean(early - chance for early, chance in zip(next_task, random[1:], strict=True)) if next_task else 0.0
+
+
+def summary(rows: Rows) -> dict[str, float]:
+    """Every metric that the matrix alone determines."""
+    return {
+        "faa": faa(rows),
+        "adjusted_forgetting": adjusted_forgetting(rows),
+        "forgetting": forgetting(rows),
+        "bwt": bwt(rows),
+    }
+
+
+def average_accuracy_after_each_task(rows: Rows) -> list[float]:
+    """Mean accuracy over the tasks seen so far, after each task."""
+    check_rows(rows)
+    return [fmean(row) for row in rows]
+
+
+def joint_paper_style(
+    class_il: Sequence[float], task_il: Sequence[float], sizes: Sequence[int] | None = None
+) -> tuple[float, float]:
+    """What the paper prints for Joint (class-, task-incremental), given the accuracies on each task.
+
+    The authors' first test loader holds the whole test set and the others one task each. Under the task mask of
+    task 0 only its own samples can be right there. `sizes` counts the test images of each task (default: all equal).
+    """
+    sizes = sizes or [1] * len(class_il)
+    if not len(class_il) == len(task_il) == len(sizes) > 0:
+        raise UsageError("joint_paper_style needs one accuracy per task for both settings")
+    shares = [size / sum(sizes) for size in sizes]
+    whole_class_il = sum(share * accuracy for share, accuracy in zip(shares, class_il, strict=True))
+    whole_task_il = shares[0] * task_il[0]
+    return fmean([whole_class_il, *class_il[1:]]), fmean([whole_task_il, *task_il[1:]])
+
+
+def class_and_task_correct(logits: Tensor, labels: Tensor, classes_per_task: int) -> tuple[Tensor, Tensor]:
+    """Which samples are right, as booleans: class-incremental, task-incremental.
+
+    `logits` is (..., C), `labels` (...). Class-incremental is the argmax over all C logits, unseen classes included;
+    task-incremental is the argmax among the classes of the label's own task. No value leaves the device.
+    """
+    classes = torch.arange(logits.shape[-1], device=logits.device)
+    other_task = classes // classes_per_task != (labels // classes_per_task).unsqueeze(-1)
+    own_task_logits = logits.masked_fill(other_task, float("-inf"))
+    return logits.argmax(-1) == labels, own_task_logits.argmax(-1) == labels
+
+
+def _histories(rows: Rows) -> list[list[float]]:
+    """For every task but the last: its accuracies from when it was learned to the end."""
+    check_rows(rows)
+    return [[row[task] for row in rows[task:]] for task in range(len(rows) - 1)]
+
+
+def _mean_over_earlier_tasks(rows: Rows, term: Callable[[list[float]], float]) -> float:
+    terms = [term(history) for history in _histories(rows)]
+    return fmean(terms) if terms else 0.0
+
+
+def _share_lost(best: float, final: float) -> float:
+    return max(0.0, (best - final) / best) if best > 0 else 0.0

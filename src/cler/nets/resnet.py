@@ -1,0 +1,113 @@
+"""ResNet-18 for small images, in the split that CLER needs: features up to `layer3`, then `layer4` and classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cler.nets.norm import BatchNorm
+
+
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    """A 3×3 convolution that keeps the size but for its stride."""
+    return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+
+
+class ConvNorm(nn.Module):
+    """Convolution and batch norm, with or without ReLU."""
+
+    def __init__(self, conv: nn.Conv2d, *, relu: bool) -> None:
+        super().__init__()
+        self.conv = conv
+        self.bn = BatchNorm(conv.out_channels)
+        self.relu = relu
+
+    def forward(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+        """(N, C, H, W) to (N, C', H', W')."""
+        return self.bn(self.conv(x), relu=self.relu, groups=groups)
+
+
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = conv3x3(inputs, outputs, stride)
+        self.bn1 = BatchNorm(outputs)
+        self.conv2 = conv3x3(outputs, outputs)
+        self.bn2 = BatchNorm(outputs)
+        self.shortcut: ConvNorm | None = None
+        if stride != 1 or inputs != outputs:
+            self.shortcut = ConvNorm(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), relu=False)
+
+    def forward(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+        """(N, C, H, W) to (N, C', H', W')."""
+        residual = x if self.shortcut is None else self.shortcut(x, groups)
+        out = self.bn1(self.conv1(x), relu=True, groups=groups)
+        return self.bn2(self.conv2(out), residual=residual, relu=True, groups=groups)
+
+
+class Stage(nn.Sequential):
+    """Two blocks; the first may halve the size."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__(BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1))
+
+    def forward(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+        """(N, C, H, W) to (N, C', H/stride, W/stride)."""
+        for block in self:
+            x = block(x, groups)
+        return x
+
+
+class ResNet18(nn.Module):
+    """A 3×3 stem without pooling, four stages of two blocks, average pooling over the whole map, a linear classifier.
+
+    `width` is the number of filters of the stem: 64 for CIFAR, 20 for the slim network used on mini-ImageNet. Any
+    square input size works.
+
+    A batch may be made of several groups that are to be normalised apart, as if each had its own pass: `groups` gives
+    their sizes. The convolutions then run once over all of them.
+    """
+
+    def __init__(self, n_classes: int, *, width: int = 64, channels: int = 3) -> None:
+        super().__init__()
+        self.feature_size = 8 * width
+        self.stem = ConvNorm(conv3x3(channels, width), relu=True)
+        self.layer1 = Stage(width, width, 1)
+        self.layer2 = Stage(width, 2 * width, 2)
+        self.layer3 = Stage(2 * width, 4 * width, 2)
+        self.layer4 = Stage(4 * width, 8 * width, 2)
+        self.classifier = nn.Linear(8 * width, n_classes)
+        self.to(memory_format=torch.channels_last)
+
+    def features(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+        """Pooled features (N, 8·width)."""
+        x = self.stem(images.contiguous(memory_format=torch.channels_last), groups)
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            x = stage(x, groups)
+        return pool(x)
+
+    def forward(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+        """Logits (N, n_classes)."""
+        return linear_in_full(self.classifier, self.features(images, groups))
+
+
+def pool(maps: Tensor) -> Tensor:
+    """Average over the whole map, (N, C, H, W) to (N, C), summed in at least single precision."""
+    return maps.mean((2, 3), dtype=torch.promote_types(maps.dtype, torch.float32))
+
+
+def linear_in_full(layer: nn.Linear, features: Tensor) -> Tensor:
+    """A linear layer kept out of autocast: logits in bfloat16 would tie, and cost accuracy for no speed."""
+    with torch.autocast(features.device.type, enabled=False):
+        return F.linear(features, layer.weight, layer.bias)
+
+
+def forward_apart(network: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
+    """The network's outputs for several batches, each normalised by its own statistics, in one pass."""
+    sizes = [len(batch) for batch in batches]
+    return network(torch.cat(batches), sizes).split(sizes)

@@ -1,0 +1,14 @@
+"""Regularisers: losses that any method adds to its own. A new one is a new file here, named in `_FILES`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from cler.regularizers.base import REGULARIZERS, Regularizer, build_regularizer
+from cler.regularizers.equivariant import Equivariant
+
+_FILES = ("equivariant",)
+for _file in _FILES:
+    import_module(f"cler.regularizers.{_file}")
+
+__all__ = ["REGULARIZERS", "Equivariant", "Regularizer", "build_regularizer"]

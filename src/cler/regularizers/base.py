@@ -1,0 +1,53 @@
+"""What every regulariser is, and the table of those that the command line knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cler.errors import unknown
+
+
+class Regularizer(nn.Module):
+    """A loss on the network's inner workings, added to a method's own loss.
+
+    It may own parameters, which the method's optimiser trains with the network's, and state, which it updates in
+    `after_step`. It keeps to the rule of `observe`: no Python decision depends on the value of a tensor.
+    """
+
+    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor) -> Tensor:
+        """The weighted loss, a scalar, on the same images normalised only (`raw`) and as trained on (`augmented`)."""
+        raise TypeError(f"{type(self).__name__} has to define loss")
+
+    def after_step(self, network: nn.Module) -> None:
+        """Called after each step of the optimiser."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A regulariser as the command line knows it."""
+
+    title: str
+    """How tables name a method that has it: '+ CLER (jigsaw)'."""
+    summary: str
+    build: Callable[..., Regularizer]
+    """Called with the network, weight=… and generator=…."""
+    check: Callable[[int, int], None]
+    """Called with image height and width; raises a UsageError for images it cannot take."""
+
+
+REGULARIZERS: dict[str, Entry] = {}
+
+
+def build_regularizer(
+    name: str, network: nn.Module, *, weight: float, generator: torch.Generator | None = None
+) -> list[Regularizer]:
+    """The regularisers called `name`, as a list that a method takes: empty for 'none'."""
+    if name == "none":
+        return []
+    if name not in REGULARIZERS:
+        raise unknown("regulariser", name, ["none", *REGULARIZERS])
+    return [REGULARIZERS[name].build(network, weight=weight, generator=generator)]

@@ -1,0 +1,111 @@
+"""Figures from groups of runs, drawn without pyplot: no window, no global state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from cler import stats
+from cler.errors import UsageError
+from cler.experiments.compare import Group, distinguishing_settings
+from cler.metrics import average_accuracy_after_each_task as averages
+
+PANELS = {"class_il": "Class-incremental", "task_il": "Task-incremental"}
+# Okabe and Ito's colours, told apart by colour-blind readers; markers tell them apart in grey.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = "osD^vPX"
+GREY = "#8a8a8a"
+INK = "#333333"
+REFERENCES: dict[str, dict[str, Any]] = {
+    "finetune": {"color": GREY, "marker": "o", "linestyle": (0, (4, 2))},
+    "joint": {"color": GREY, "marker": "s", "linestyle": (0, (1, 1.5))},
+}
+
+
+def accuracy_after_each_task(groups: Sequence[Group], path: str | Path, *, title: str | None = None) -> None:
+    """Write a PNG: mean accuracy over the tasks seen so far, after each task, ± one deviation over the seeds."""
+    if not groups:
+        raise UsageError("there is no complete run to draw")
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError("figures need matplotlib: pip install 'cler[report]'") from None
+
+    figure = Figure(figsize=(8.4, 3.9), dpi=150, facecolor="white")
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08, wspace=0.04)
+    canvas = FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(PANELS), sharey=True)
+    tasks = max(len(group.runs[0].accuracy["class_il"]) for group in groups)
+    for panel, name in zip(panels, PANELS, strict=True):
+        for group, style in zip(groups, _styles(groups), strict=True):
+            _draw_group(panel, group, name, tasks, style)
+        _finish_panel(panel, PANELS[name], tasks)
+    panels[0].set_ylim(0, min(100, panels[0].get_ylim()[1]))
+    if any(len(group.runs) > 1 for group in groups):
+        panels[-1].set_title("bands: ± one std over seeds", fontsize=8.5, loc="right", color=GREY)
+    panels[0].set_ylabel("Accuracy on tasks seen so far (%)", fontsize=9.5, color=INK)
+    _add_legend(figure, panels[0])
+    if title:
+        figure.suptitle(title, fontsize=11.5, fontweight="bold", color=INK)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    canvas.print_png(str(path))
+
+
+def _styles(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Grey for the plain references, a colour and a marker each for the others; labels that tell all apart."""
+    palette = zip(cycle(COLORS), cycle(MARKERS), strict=False)
+    styles = []
+    for group in groups:
+        reference = None if group.regularized else REFERENCES.get(group.settings["method"])
+        style = reference or dict(zip(("color", "marker"), next(palette), strict=True))
+        note = distinguishing_settings(group, groups)
+        styles.append(style | {"label": f"{group.label}, {note}" if note else group.label})
+    return styles
+
+
+def _draw_group(panel: Any, group: Group, name: str, tasks: int, style: dict[str, Any]) -> None:
+    curves = zip(*(averages(run.accuracy[name]) for run in group.runs), strict=False)
+    means, deviations = zip(*(stats.mean_std(values) for values in curves), strict=True)
+    places = list(range(1, len(means) + 1))
+    if len(means) < tasks and len(means) == 1:  # Joint has no tasks: a level to compare with
+        places, means, deviations = [1, tasks], means * 2, deviations * 2
+        style = style | {"marker": ""}
+    marks = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
+    panel.plot(places, means, linewidth=1.8, clip_on=False, **marks, **style)
+    if len(group.runs) > 1:
+        low = [mean - deviation for mean, deviation in zip(means, deviations, strict=True)]
+        high = [mean + deviation for mean, deviation in zip(means, deviations, strict=True)]
+        panel.fill_between(places, low, high, color=style["color"], alpha=0.16, linewidth=0)
+
+
+def _finish_panel(panel: Any, title: str, tasks: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    panel.set_title(title, fontsize=10.5, loc="left", color=INK)
+    panel.set_xlabel("Tasks learned", fontsize=9.5, color=INK)
+    panel.set_xlim(0.8, tasks + 0.2)
+    panel.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+    panel.tick_params(labelsize=8.5, length=3, color=GREY, labelcolor=INK)
+    panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    panel.set_axisbelow(True)
+    for side in ("top", "right"):
+        panel.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        panel.spines[side].set_color(GREY)
+
+
+def _add_legend(figure: Any, panel: Any) -> None:
+    handles, labels = panel.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=min(4, len(labels)),
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        handlelength=2.4,
+    )

@@ -1,0 +1,96 @@
+"""Progress on the terminal: bars where there is one, plain lines where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich import progress as bars
+from rich.console import Console
+from rich.markup import escape
+
+from cler.engine import Progress
+from cler.experiments.execute import Watcher
+
+
+class ProgressBars(Watcher):
+    """A bar for all the runs and one for each that is being trained: task, step, rate, accuracy, time left."""
+
+    def __init__(self, console: Console, runs: int) -> None:
+        self.console = console
+        self.failures: list[str] = []
+        self._runs, self._ended = runs, 0
+        self._bars = bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(bar_width=16),
+            bars.TextColumn("{task.fields[detail]}"),
+            bars.TimeElapsedColumn(),
+            bars.TextColumn("left"),
+            bars.TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._overall = self._bars.add_task(f"0 of {runs} runs", total=float(runs), detail="")
+        self._rows: dict[tuple[str, ...], bars.TaskID] = {}
+        self._shares: dict[tuple[str, ...], float] = {}
+
+    def __enter__(self) -> ProgressBars:
+        if self.console.is_terminal:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def progress(self, progress: Progress) -> None:
+        """Move the bar of the runs that this is about."""
+        key = progress.labels
+        if key not in self._rows:
+            self._rows[key] = self._bars.add_task(_name(key), total=1.0, detail="")
+        accuracy = "" if progress.accuracy is None else f"  acc {progress.accuracy:.1f}%"
+        detail = (
+            f"task {progress.task + 1}/{progress.tasks}  step {progress.step}/{progress.steps}  "
+            f"{progress.steps_per_second:.1f} steps/s{accuracy}"
+        )
+        self._bars.update(self._rows[key], completed=progress.done, detail=detail)
+        self._shares[key] = progress.done * len(key)
+        self._bars.update(self._overall, completed=sum(self._shares.values()))
+
+    def finished(self, label: str, accuracy: float | None, failure: str | None) -> None:
+        """Say what came out."""
+        self._ended += 1
+        self._bars.update(self._overall, description=f"{self._ended} of {self._runs} runs")
+        for key, row in list(self._rows.items()):
+            if label in key and self._shares[key] >= len(key):
+                self._bars.update(row, visible=False)
+        if failure is not None:
+            self.failures.append(f"{label}: {failure}")
+            self.message(f"{label} stopped: {failure}")
+        else:
+            self.message(f"[{self._ended}/{self._runs}] {label}: class-incremental accuracy {accuracy:.2f}%")
+
+    def message(self, text: str) -> None:
+        """A line above the bars."""
+        self._bars.console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def _name(labels: tuple[str, ...]) -> str:
+    return labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
+
+
+@contextmanager
+def download_bar(console: Console, name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar that a download moves."""
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.DownloadColumn(),
+        bars.TransferSpeedColumn(),
+        bars.TimeRemainingColumn(),
+    )
+    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as shown:
+        row = shown.add_task(name, total=None)
+        yield lambda done, total: shown.update(row, completed=done, total=total)

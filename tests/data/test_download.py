@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from cler.data import download
+from cler.errors import UsageError
+
+CONTENT = bytes(range(256)) * 4000
+MD5 = hashlib.md5(CONTENT).hexdigest()
+
+
+class Server(ThreadingHTTPServer):
+    """Serves CONTENT, as well or as badly as its attributes say."""
+
+    daemon_threads = True
+    ranges = True
+    content = CONTENT
+    drop_after: int | None = None
+    drops_left = 0
+    status: int | None = None
+    shift = 0
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[str | None] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/file.tar.gz"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Keep the clients that hang up out of the test's output."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        server, wanted = self.server, self.headers.get("Range")
+        server.asked.append(wanted)
+        if server.status:
+            return self.send_error(server.status)
+        start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1]) if wanted and server.ranges else 0
+        if start and start >= len(server.content):
+            return self.send_error(416)
+        body = server.content[start:]
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header(
+                "Content-Range", f"bytes {start + server.shift}-{len(server.content) - 1}/{len(server.content)}"
+            )
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if server.drops_left:
+            server.drops_left -= 1
+            body = body[: server.drop_after]
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def fetch(server: Server, target: Path, **options: object) -> Path:
+    return download.fetch(server.url, target, MD5, **({"wait": 0.0} | options))  # type: ignore[arg-type]
+
+
+def part_of(target: Path) -> Path:
+    return target.with_name(target.name + ".part")
+
+
+def test_whole_file(server: Server, tmp_path: Path):
+    target = tmp_path / "new" / "file.tar.gz"
+    seen: list[tuple[int, int | None]] = []
+    assert fetch(server, target, progress=lambda done, total: seen.append((done, total))) == target
+    assert target.read_bytes() == CONTENT
+    assert not part_of(target).exists()
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+    assert len(seen) > 1
+
+
+def test_second_fetch_asks_nothing(server: Server, tmp_path: Path):
+    target = fetch(server, tmp_path / "file.tar.gz")
+    fetch(server, target)
+    assert server.asked == [None]
+
+
+def test_altered_target_is_replaced(server: Server, tmp_path: Path):
+    target = tmp_path / "file.tar.gz"
+    target.write_bytes(b"x" + CONTENT[1:])
+    assert fetch(server, target).read_bytes() == CONTENT
+
+
+def test_part_is_continued(server: Server, tmp_path: Path):
+    target = tmp_path / "file.tar.gz"
+    part_of(target).write_bytes(CONTENT[:1000])
+    seen: list[tuple[int, int | None]] = []
+    fetch(server, target, progress=lambda done, total: seen.append((done, total)))
+    assert target.read_bytes() == CONTENT
+    assert server.asked == ["bytes=1000-"]
+    assert seen[0][0] > 1000
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+
+
+def test_server_that_ignores_ranges(server: Server, tmp_path: Path):
+    server.ranges = False
+    target = tmp_path / "file.tar.gz"
+    part_of(target).write_bytes(CONTENT[:1000])
+    assert fetch(server, target, attempts=1).read_bytes() == CONTENT
+
+
+def test_server_that_continues_at_the_wrong_place(server: Server, tmp_path: Path):
+    server.shift = 7
+    target = tmp_path / "file.tar.gz"
+    part_of(target).write_bytes(CONTENT[:1000])
+    assert fetch(server, target).read_bytes() == CONTENT
+    assert server.asked == ["bytes=1000-", None]
+
+
+@pytest.mark.parametrize("part", [CONTENT, CONTENT + b"more", b"wrong" * 10, b"x" * len(CONTENT)])
+def test_part_that_is_whole_or_too_long_or_wrong(server: Server, tmp_path: Path, part: bytes):
+    target = tmp_path / "file.tar.gz"
+    part_of(target).write_bytes(part)
+    assert fetch(server, target).read_bytes() == CONTENT
+    assert not part_of(target).exists()
+    assert len(server.asked) == (1 if part == CONTENT else 2)
+
+
+def test_wrong_checksum(server: Server, tmp_path: Path):
+    server.content = CONTENT[:-1] + b"x"
+    target = tmp_path / "file.tar.gz"
+    with pytest.raises(UsageError, match="wrong checksum"):
+        fetch(server, target, attempts=2)
+    assert len(server.asked) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dropped_connection_is_continued_in_the_same_call(server: Server, tmp_path: Path):
+    server.drop_after, server.drops_left = 300_000, 2
+    assert fetch(server, tmp_path / "file.tar.gz").read_bytes() == CONTENT
+    assert server.asked == [None, "bytes=300000-", "bytes=600000-"]
+
+
+def test_dropped_connection_is_continued_by_the_next_call(server: Server, tmp_path: Path):
+    server.drop_after, server.drops_left = 300_000, 1
+    target = tmp_path / "file.tar.gz"
+    with pytest.raises(UsageError, match="broke after 300000 of 1024000 bytes"):
+        fetch(server, target, attempts=1)
+    assert not target.exists()
+    assert part_of(target).read_bytes() == CONTENT[:300_000]
+    assert fetch(server, target).read_bytes() == CONTENT
+    assert server.asked == [None, "bytes=300000-"]
+
+
+def test_interrupted_download_keeps_its_part(server: Server, tmp_path: Path):
+    target = tmp_path / "file.tar.gz"
+
+    def interrupt(done: int, total: int | None) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch(server, target, progress=interrupt)
+    kept = part_of(target).read_bytes()
+    assert 0 < len(kept) < len(CONTENT)
+    assert CONTENT.startswith(kept)
+
+
+@pytest.mark.parametrize(("status", "requests"), [(404, 1), (503, 3)])
+def test_http_error_names_file_and_folder(server: Server, tmp_path: Path, status: int, requests: int):
+    server.status = status
+    with pytest.raises(UsageError) as raised:
+        fetch(server, tmp_path / "file.tar.gz", attempts=3)
+    message = str(raised.value)
+    assert f"HTTP {status}" in message
+    assert server.url in message
+    assert f"put it in {tmp_path}" in message
+    assert "\n" not in message
+    assert len(server.asked) == requests
+
+
+def test_nobody_listening(tmp_path: Path):
+    with Server() as unused:
+        url = unused.url
+    with pytest.raises(UsageError, match="by hand and put it in"):
+        download.fetch(url, tmp_path / "file.tar.gz", MD5, attempts=2, wait=0.0)
+
+
+def test_attempts_wait_longer_and_longer(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    server.status = 503
+    waits: list[float] = []
+    monkeypatch.setattr(download.time, "sleep", waits.append)
+    with pytest.raises(UsageError):
+        fetch(server, tmp_path / "file.tar.gz", wait=1.0, attempts=4)
+    assert waits == [0, 1, 2, 4]
+
+
+def test_folder_that_cannot_be_made_is_not_tried_again(server: Server, tmp_path: Path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UsageError, match="cannot fetch"):
+        fetch(server, tmp_path / "file" / "file.tar.gz")
+    assert server.asked == []
+
+
+def tar_of(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for info, content in members:
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def plain(name: str, content: bytes = b"content") -> tuple[tarfile.TarInfo, bytes]:
+    return tarfile.TarInfo(name), content
+
+
+def special(name: str, kind: bytes, target: str = "") -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info, b""
+
+
+def test_extract(tmp_path: Path):
+    archive = tar_of(
+        tmp_path / "a.tar.gz", special("set", tarfile.DIRTYPE), plain("set/one"), plain("set/sub/two", b"2")
+    )
+    download.extract(archive, tmp_path / "out")
+    assert (tmp_path / "out/set/one").read_bytes() == b"content"
+    assert (tmp_path / "out/set/sub/two").read_bytes() == b"2"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["set"]
+
+
+def test_extract_replaces_files_and_leaves_others(tmp_path: Path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/one").write_bytes(b"damaged")
+    (tmp_path / "set/mine").write_bytes(b"mine")
+    download.extract(tar_of(tmp_path / "a.tar.gz", plain("set/one"), plain("set/two")), tmp_path)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir()} == {
+        "one": b"content",
+        "two": b"content",
+        "mine": b"mine",
+    }
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        plain("../evil"),
+        plain("set/../../evil"),
+        plain("/tmp/cler-evil"),
+        special("set/link", tarfile.SYMTYPE, "/etc/passwd"),
+        special("set/link", tarfile.SYMTYPE, "one"),
+        special("set/link", tarfile.LNKTYPE, "set/one"),
+        special("set/device", tarfile.CHRTYPE),
+        special("set/block", tarfile.BLKTYPE),
+        special("set/pipe", tarfile.FIFOTYPE),
+    ],
+    ids=lambda bad: f"{bad[0].type.decode()} {bad[0].name}",
+)
+def test_malicious_archive_leaves_nothing(tmp_path: Path, bad: tuple[tarfile.TarInfo, bytes]):
+    archive = tar_of(tmp_path / "a.tar.gz", plain("set/one"), bad)
+    out = tmp_path / "deep" / "out"
+    out.mkdir(parents=True)
+    with pytest.raises(UsageError, match="will not unpack"):
+        download.extract(archive, out)
+    assert list(out.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.tar.gz", "deep", "out"]
+    assert not Path("/tmp/cler-evil").exists()
+
+
+def test_archive_that_is_too_large(tmp_path: Path):
+    archive = tar_of(tmp_path / "a.tar.gz", plain("set/one", bytes(600)), plain("set/two", bytes(600)))
+    with pytest.raises(UsageError, match="more than 1000 bytes"):
+        download.extract(archive, tmp_path / "out", limit=1000)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda whole: whole[: len(whole) // 2], lambda whole: b"no archive", lambda whole: b""]
+)
+def test_damaged_archive_leaves_nothing(tmp_path: Path, damage):
+    archive = tar_of(
+        tmp_path / "a.tar.gz", plain("set/one", CONTENT), plain("set/two", hashlib.sha512().digest() * 999)
+    )
+    archive.write_bytes(damage(archive.read_bytes()))
+    with pytest.raises(UsageError, match="will not unpack"):
+        download.extract(archive, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_extract_into_a_file_is_refused(tmp_path: Path):
+    (tmp_path / "out").write_text("in the way")
+    with pytest.raises(UsageError, match="cannot unpack"):
+        download.extract(tar_of(tmp_path / "a.tar.gz", plain("set/one")), tmp_path / "out")

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from cler import data
+from cler.data.images import DATASETS, ImageData, Status, register
+from cler.errors import UsageError
+
+
+def tiny(**changes: object) -> ImageData:
+    fields: dict = {
+        "name": "tiny",
+        "train_images": torch.arange(4 * 3 * 2 * 2, dtype=torch.uint8).reshape(4, 3, 2, 2),
+        "train_labels": torch.tensor([0, 1, 0, 1]),
+        "test_images": torch.zeros(2, 3, 2, 2, dtype=torch.uint8),
+        "test_labels": torch.tensor([0, 1]),
+        "classes": ("a", "b"),
+        "mean": (0.5, 0.5, 0.5),
+        "std": (0.2, 0.2, 0.2),
+    }
+    return ImageData(**(fields | changes))
+
+
+def test_properties():
+    assert tiny().n_classes == 2
+    assert tiny().image_size == 2
+
+
+def test_fingerprint_depends_on_every_tensor():
+    reference = tiny().fingerprint()
+    assert reference == tiny().fingerprint()
+    assert len(reference) == 16
+    for field in ("train_images", "train_labels", "test_images", "test_labels"):
+        changed = getattr(tiny(), field).clone()
+        changed.flatten()[0] = 1
+        assert tiny(**{field: changed}).fingerprint() != reference, field
+
+
+def test_fingerprint_ignores_memory_layout():
+    images = tiny().train_images.contiguous(memory_format=torch.channels_last)
+    assert tiny(train_images=images).fingerprint() == tiny().fingerprint()
+
+
+def test_to_moves_the_tensors_and_keeps_the_rest():
+    moved = tiny().to("cpu")
+    assert moved.fingerprint() == tiny().fingerprint()
+    assert moved.classes == ("a", "b")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_to_a_gpu_moves_every_tensor():
+    moved = tiny().to("cuda")
+    assert {value.device.type for value in vars(moved).values() if isinstance(value, torch.Tensor)} == {"cuda"}
+    assert moved.fingerprint() == tiny().fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("train_images", torch.zeros(4, 3, 2, 2), "uint8"),
+        ("train_images", torch.zeros(4, 12, dtype=torch.uint8), "N×C×H×W"),
+        ("train_labels", torch.tensor([0, 1]), "one for each"),
+        ("test_labels", torch.tensor([0, 1], dtype=torch.int32), "int64"),
+        ("test_labels", torch.tensor([0, 2]), "0..1"),
+        ("test_labels", torch.tensor([-1, 0]), "0..1"),
+        ("test_images", torch.zeros(2, 3, 4, 4, dtype=torch.uint8), "differ in shape"),
+        ("mean", (0.5,), "3 channels"),
+    ],
+)
+def test_wrong_tensors_are_refused(field: str, value: object, says: str):
+    with pytest.raises(UsageError, match=says):
+        tiny(**{field: value})
+
+
+def test_the_known_names():
+    assert {"cifar10", "cifar100", "cifar10-sample"} <= set(data.names())
+    assert all("\n" not in data.describe(name) for name in data.names())
+
+
+@pytest.mark.parametrize("function", [data.load, data.check, data.get, data.describe])
+def test_unknown_name_suggests_a_near_one(function):
+    with pytest.raises(UsageError, match=r"unknown data set 'cifar1000'.*did you mean 'cifar100'"):
+        function("cifar1000")
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorder:
+    """A data set that only tells which folder it was asked about."""
+
+    name: str = "recorder"
+    description: str = "for tests"
+
+    def load(self, folder: Path) -> ImageData:
+        return tiny(name=str(folder))
+
+    def check(self, folder: Path) -> Status:
+        return Status("present", "checked", folder)
+
+    def get(self, folder: Path, progress: object) -> Status:
+        return Status("present", "got", folder)
+
+
+def test_a_registered_data_set_can_be_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("cler.data.images.DATASETS", registered := dict(DATASETS))
+    register(Recorder())
+    assert "recorder" in registered
+    assert data.load("recorder", tmp_path).name == str(tmp_path)
+    assert data.check("recorder", str(tmp_path)) == Status("present", "checked", tmp_path)
+    assert data.get("recorder", tmp_path).reason == "got"
+    with pytest.raises(ValueError, match="two data sets"):
+        register(Recorder())
+
+
+def test_data_folder_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CLER_DATA", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert data.data_folder() == tmp_path / "home/.cache/cler/data"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data.data_folder() == tmp_path / "cache/cler/data"
+    monkeypatch.setenv("CLER_DATA", "~/mine")
+    assert data.data_folder() == tmp_path / "home/mine"
+    assert data.data_folder("there") == Path("there")
+
+
+def test_cler_data_is_where_data_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("CLER_DATA", str(tmp_path))
+    assert data.check("cifar100").path == tmp_path
+
+
+def test_importing_reads_no_data():
+    """Importing opens none of the image files: they are read when asked for."""
+    code = (
+        "import sys\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == 'open' else None)\n"
+        "import cler.data\n"
+        "assert not [path for path in opened if path.endswith(('.xz', '.json', '.bin'))], opened\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

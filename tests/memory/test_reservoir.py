@@ -1,0 +1,72 @@
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from cler.memory import Reservoir, reservoir_slots
+
+
+def by_the_book(offered, draws, capacity, slots):
+    """One sample after the other, as the algorithm is written."""
+    for number, draw in enumerate(draws, start=offered):
+        slot = number if number < capacity else draw
+        if slot < capacity:
+            slots[slot] = number
+    return slots
+
+
+def test_golden_reservoir(golden):
+    fixture = golden("reservoir")
+    capacity, labels, draws = int(fixture["capacity"]), fixture["labels"], fixture["draws"]
+    memory = Reservoir(capacity, (1, 1, 1))
+    memory.draw_positions = lambda count: draws[int(memory.offered) : int(memory.offered) + count]
+    ids = torch.arange(len(labels), dtype=torch.uint8).view(-1, 1, 1, 1)
+    for i in range(len(labels)):
+        slot = reservoir_slots(memory.offered, memory.draw_positions(1), capacity)
+        assert int(slot) == (int(fixture["slots"][i]) if fixture["slots"][i] >= 0 else capacity)
+        memory.add(ids[i : i + 1], labels[i : i + 1])
+    assert torch.equal(memory.labels[:capacity], fixture["final_labels"])
+    assert torch.equal(memory.pixels[:capacity].flatten().long(), fixture["final_sample_ids"])
+    assert int(memory.offered) == int(fixture["offered"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(capacity=st.integers(1, 8), batch=st.integers(1, 7), batches=st.integers(1, 6), seed=st.integers(0, 1000))
+def test_a_batch_is_stored_as_its_samples_one_by_one(capacity, batch, batches, seed):
+    memory = Reservoir(capacity, (1, 1, 1), generator=torch.Generator().manual_seed(seed))
+    expected = [-1] * capacity
+    for i in range(batches):
+        draws = memory.draw_positions(batch)
+        assert all(0 <= int(draw) <= i * batch + j for j, draw in enumerate(draws))
+        memory.draw_positions = lambda count, draws=draws: draws
+        numbers = torch.arange(i * batch, (i + 1) * batch)
+        memory.add(numbers.to(torch.uint8).view(-1, 1, 1, 1), numbers)
+        del memory.draw_positions
+        expected = by_the_book(i * batch, draws.tolist(), capacity, expected)
+    filled = min(capacity, batch * batches)
+    assert memory.labels[:filled].tolist() == expected[:filled]
+    assert memory.filled == filled
+
+
+def test_every_sample_is_kept_with_the_same_probability():
+    capacity, offered, repeats = 10, 50, 600
+    generator = torch.Generator().manual_seed(0)
+    kept = torch.zeros(offered)
+    for _ in range(repeats):
+        memory = Reservoir(capacity, (1, 1, 1), generator=generator)
+        for numbers in torch.arange(offered).split(5):
+            memory.add(numbers.to(torch.uint8).view(-1, 1, 1, 1), numbers)
+        kept[memory.labels[:capacity]] += 1
+    assert stats.chisquare(kept.numpy()).pvalue > 1e-3
+
+
+def test_a_draw_has_no_repetition_and_stays_in_the_filled_part():
+    memory = Reservoir(100, (1, 1, 1), generator=torch.Generator().manual_seed(0))
+    memory.add(torch.zeros(12, 1, 1, 1, dtype=torch.uint8), torch.arange(12))
+    counts = torch.zeros(12)
+    for _ in range(400):
+        replay = memory.sample(10)
+        assert len(set(replay.slots.tolist())) == 10
+        assert torch.equal(replay.labels, replay.slots)
+        counts[replay.slots] += 1
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-3

@@ -1,0 +1,72 @@
+import pytest
+import torch
+
+from cler.data.augment import Views
+from cler.nets import ResNet18, forward_apart
+
+CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+
+
+@pytest.mark.parametrize(("width", "parameters", "stage"), [(64, 11_220_132, 8_393_728), (20, 1_109_240, 820_800)])
+def test_parameter_counts(width, parameters, stage):
+    network = ResNet18(100, width=width)
+    assert sum(p.numel() for p in network.parameters()) == parameters
+    assert sum(p.numel() for p in network.layer4.parameters()) == stage
+
+
+@pytest.mark.parametrize(("size", "maps"), [(32, [32, 16, 8, 4]), (84, [84, 42, 21, 11])])
+def test_map_sizes(size, maps):
+    network = ResNet18(10, width=4)
+    x = network.stem(torch.zeros(2, 3, size, size))
+    for stage, expected in zip((network.layer1, network.layer2, network.layer3, network.layer4), maps, strict=True):
+        x = stage(x)
+        assert x.shape[2:] == (expected, expected)
+
+
+@pytest.mark.parametrize("size", ["s32", "s84"])
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_golden_forward(golden, load_golden, assert_close, size, mode):
+    fixture, weights = golden("resnet_forward"), golden("net_nf4")
+    network = ResNet18(len(weights["classifier.bias"]), width=len(weights["stem.conv"])).double()
+    load_golden(network, weights)
+    network.train(mode == "train")
+    maps = []
+    network.layer3.register_forward_hook(lambda module, inputs, output: maps.append(output))
+    images = Views(*CIFAR, dtype=torch.float64).plain(fixture[f"{size}.images"])
+    features = network.features(images)
+    assert_close(features, fixture[f"{size}.{mode}.features"])
+    stored = fixture[f"{size}.{mode}.layer3"]
+    stride = 4 if size == "s84" else 1
+    assert_close(maps[0][:, :, ::stride, ::stride], stored)
+    if mode == "train":
+        state = network.state_dict()
+        for name, value in fixture.under(f"{size}.after.").items():
+            key = name.replace(".mean", ".running_mean").replace(".var", ".running_var")
+            assert_close(state[key], value, name)
+        load_golden(network, weights)
+    assert_close(network(images), fixture[f"{size}.{mode}.logits"])
+
+
+def test_apart_equals_separate_passes(assert_close):
+    torch.manual_seed(0)
+    together = ResNet18(7, width=4).double()
+    one_by_one = ResNet18(7, width=4).double()
+    one_by_one.load_state_dict(together.state_dict())
+    batches = [torch.randn(n, 3, 16, 16, dtype=torch.float64) for n in (4, 6, 3)]
+    joined = forward_apart(together, *batches)
+    separate = [one_by_one(batch) for batch in batches]
+    for ours, theirs in zip(joined, separate, strict=True):
+        assert_close(ours, theirs)
+    sum(out.square().sum() for out in joined).backward()
+    sum(out.square().sum() for out in separate).backward()
+    for (name, ours), theirs in zip(together.named_parameters(), one_by_one.parameters(), strict=True):
+        assert_close(ours.grad, theirs.grad, name, 1e-8)
+    for (name, ours), theirs in zip(together.named_buffers(), one_by_one.buffers(), strict=True):
+        assert_close(ours, theirs, name)
+
+
+def test_apart_differs_from_one_batch():
+    torch.manual_seed(0)
+    network = ResNet18(7, width=4)
+    first, second = torch.randn(4, 3, 16, 16), 3 + torch.randn(4, 3, 16, 16)
+    assert not torch.allclose(forward_apart(network, first, second)[0], network(torch.cat([first, second]))[:4])

@@ -1,0 +1,182 @@
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cler.experiments.compare import compare
+from cler.experiments.results import METRICS, Result, make_result
+from cler.report.tables import comparison_table, format_p, markdown_table, one_sentence
+
+ER_ACE = {
+    "method": "er-ace",
+    "regularizer": "none",
+    "dataset": "toy",
+    "tasks": 2,
+    "buffer": 50,
+    "epochs": 1,
+    "lr": 0.01,
+}
+CLER = ER_ACE | {"regularizer": "jigsaw", "weight": 1.5}
+FINETUNE = ER_ACE | {"method": "finetune", "buffer": 0}
+
+
+def runs(settings, finals, forgotten=0.5):
+    """Runs over two tasks with the given class-incremental FAAs, and task-incremental ones 20 higher."""
+    for seed, final in enumerate(finals):
+        last = 2 * final / (2 - forgotten)
+        rows = [[last], [last * (1 - forgotten), last]]
+        accuracy = {"class_il": rows, "task_il": [[accuracy + 20 for accuracy in row] for row in rows]}
+        value = make_result(settings, seed, accuracy, 1.0, 1.0, {})
+        measured = {metric: value.pop(metric) for metric in METRICS}
+        del value["format"]
+        yield Result(path=Path(f"run{seed}"), metrics=measured, **value)
+
+
+def groups_of(*pairs):
+    return compare([run for settings, finals in pairs for run in runs(settings, finals)]).groups
+
+
+@pytest.fixture
+def groups():
+    finetune = runs(FINETUNE, [16.0, 16.2, 15.8], forgotten=1.0)
+    others = [*runs(ER_ACE, [30.0, 30.3, 29.7]), *runs(CLER, [32.3, 32.6, 32.0])]
+    return compare([*finetune, *others]).groups
+
+
+def printed(groups, width=80):
+    stream = io.StringIO()
+    Console(width=width, color_system=None, file=stream).print(comparison_table(groups))
+    return stream.getvalue()
+
+
+def markdown_rows(groups):
+    lines = [line for line in markdown_table(groups).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("p_value", "text"),
+    [
+        (0.0, "p < 0.001"),
+        (0.00099, "p < 0.001"),
+        (0.001, "p = 0.001"),
+        (0.02697, "p = 0.027"),
+        (0.41, "p = 0.41"),
+        (1.0, "p = 1.00"),
+        (float("nan"), ""),
+    ],
+)
+def test_p_values(p_value, text):
+    assert format_p(p_value) == text
+
+
+def test_markdown_cells(groups):
+    header, alignment, finetune, er_ace, cler = markdown_rows(groups)
+    assert header == [
+        "method",
+        "data set",
+        "buffer",
+        "runs",
+        *("class-IL FAA", "F*", "gain"),
+        *("task-IL FAA", "F*", "gain"),
+    ]
+    assert len(alignment) == len(header)
+    assert finetune[:6] == ["Finetune", "toy", "0", "3", "16.00±0.20", "100.0"]
+    assert er_ace[:7] == ["ER-ACE", "toy", "50", "3", "30.00±0.30", "50.0", ""]
+    assert cler[:1] + cler[4:8] == [
+        "ER-ACE + CLER (jigsaw)", "32.30±0.30", "50.0", "+2.30, p < 0.001", "52.30±0.30"
+    ]  # fmt: skip
+
+
+def test_one_run_shows_neither_deviation_nor_p_value():
+    *_, cler = markdown_rows(groups_of((ER_ACE, [30.0]), (CLER, [29.0])))
+    assert cler[3:7] == ["1", "29.00", "50.0", "-1.00"]
+
+
+def test_no_loss_is_shown_for_minus_zero():
+    *_, cler = markdown_rows(groups_of((ER_ACE, [30.001]), (CLER, [30.0])))
+    assert cler[6] == "+0.00"
+
+
+def test_rows_that_would_look_the_same_show_their_settings():
+    groups = groups_of((ER_ACE, [30.0]), (ER_ACE | {"lr": 0.1}, [31.0]), (FINETUNE, [16.0]))
+    header, _, *rows = markdown_rows(groups)
+    column = header.index("settings")
+    assert sorted((row[0], row[column]) for row in rows) == [
+        ("ER-ACE", "lr 0.01"), ("ER-ACE", "lr 0.1"), ("Finetune", "")
+    ]  # fmt: skip
+    assert "lr 0.1" in printed(groups)
+
+
+def test_a_bar_in_a_name_does_not_break_the_markdown():
+    table = markdown_table(groups_of((ER_ACE | {"dataset": "a|b"}, [30.0])))
+    assert "a\\|b" in table
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_terminal_table_is_whole_at_common_widths(groups, width):
+    text = printed(groups, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for cell in ("toy", "Finetune", "+ CLER (jigsaw)", "32.30±0.30", "+2.30", "p < 0.001", "52.30±0.30", "100.0"):
+        assert cell in text
+
+
+def test_several_data_sets_and_markup_in_names_stay_readable():
+    groups = groups_of((ER_ACE | {"dataset": "[red]x"}, [30.0]), (ER_ACE | {"dataset": "mini-imagenet"}, [12.0]))
+    text = printed(groups)
+    assert "…" not in text
+    assert text.index("[red]x") < text.index("30.00") < text.index("mini-imagenet") < text.index("12.00")
+
+
+def test_empty_tables():
+    assert "method" in printed([])
+    assert len(markdown_rows([])) == 2
+
+
+def test_the_sentence_of_the_demo(groups):
+    assert one_sentence(groups) == (
+        "After 2 tasks Finetune has lost 100.0 % of its best accuracy on earlier tasks and keeps 16.0 % accuracy, "
+        "replay (ER-ACE) keeps 30.0 %, and CLER (jigsaw) adds 2.3 points (p < 0.001; 3 seeds)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("finals", "says"),
+    [
+        ([27.0, 27.3, 26.7], "CLER (jigsaw) costs 3.0 points (p < 0.001; 3 seeds)."),
+        ([30.2, 30.9, 29.8], "CLER (jigsaw) makes no clear difference: +0.3 points (p = 0.46; 3 seeds)."),
+        ([29.0, 30.9, 29.2], "CLER (jigsaw) makes no clear difference: -0.3 points (p = 0.66; 3 seeds)."),
+        ([33.0, 33.1], "CLER (jigsaw) adds 3.0 points (p < 0.001; 2 against 3 seeds)."),
+        ([33.0], "CLER (jigsaw) makes a difference of +3.0 points (1 against 3 seeds: too few to test)."),
+    ],
+)
+def test_the_sentence_tells_the_truth(finals, says):
+    sentence = one_sentence(groups_of((ER_ACE, [30.0, 30.3, 29.7]), (CLER, finals)))
+    assert sentence == f"After 2 tasks replay (ER-ACE) keeps 30.0 % accuracy, and {says}"
+
+
+def test_the_sentence_with_one_seed_each():
+    assert one_sentence(groups_of((ER_ACE, [30.0]), (CLER, [31.0]))).endswith(
+        "+1.0 points (one seed: too few to test)."
+    )
+
+
+def test_the_sentence_without_a_twin_claims_no_gain():
+    assert one_sentence(groups_of((CLER, [33.0]))) == "After 2 tasks ER-ACE + CLER (jigsaw) keeps 33.0 % accuracy."
+
+
+def test_the_sentence_names_the_method_when_there_are_several():
+    xder = ER_ACE | {"method": "xder"}
+    sentence = one_sentence(groups_of((ER_ACE, [30.0]), (xder, [35.0]), (xder | {"regularizer": "jigsaw"}, [36.0])))
+    assert "CLER (jigsaw) on X-DER makes a difference of +1.0" in sentence
+
+
+def test_the_sentence_keeps_to_one_benchmark():
+    sentence = one_sentence(groups_of((ER_ACE, [30.0]), (ER_ACE | {"dataset": "zoo"}, [99.0])))
+    assert sentence == "After 2 tasks replay (ER-ACE) keeps 30.0 % accuracy."
+
+
+def test_the_sentence_about_nothing():
+    assert one_sentence([]) == "There is no complete run to tell about."

@@ -1,0 +1,161 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cler import metrics
+from cler.errors import UsageError
+
+GOLDEN = Path(__file__).parent / "golden" / "metrics.npz"
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(GOLDEN) as file:
+        return {key: file[key].astype(np.float64) if file[key].dtype.kind == "f" else file[key] for key in file.files}
+
+
+def golden_rows(golden):
+    return [[float(x) for x in row if not np.isnan(x)] for row in golden["acc_matrix"]]
+
+
+def close(actual, expected):
+    expected = np.asarray(expected)
+    return np.max(np.abs(np.asarray(actual) - expected)) / (1 + np.max(np.abs(expected))) <= 1e-9
+
+
+@pytest.mark.parametrize("name", ["faa", "bwt", "adjusted_forgetting"])
+def test_golden_metrics_of_the_matrix(golden, name):
+    assert close(getattr(metrics, name)(golden_rows(golden)), golden[name])
+
+
+def test_golden_metrics_with_an_early_look(golden):
+    assert close(metrics.forgetting(golden_rows(golden), golden["next_task_acc"].tolist()), golden["forgetting"])
+    assert close(metrics.fwt(golden["next_task_acc"].tolist(), golden["random_acc"].tolist()), golden["fwt"])
+
+
+def test_golden_joint_as_printed_and_as_it_should_be(golden):
+    class_il, task_il = golden["acc_cil"].tolist(), golden["acc_til"].tolist()
+    assert close(
+        metrics.joint_paper_style(class_il, task_il), (golden["joint_printed_cil"], golden["joint_printed_til"])
+    )
+    assert close(metrics.faa([class_il]), golden["joint_correct_cil"])
+    assert close(metrics.faa([task_il]), golden["joint_correct_til"])
+
+
+def test_golden_class_and_task_correct(golden):
+    logits, labels = torch.from_numpy(golden["logits"]), torch.from_numpy(golden["labels"].astype(np.int64))
+    tasks, _, classes = logits.shape
+    class_il, task_il = metrics.class_and_task_correct(logits, labels, classes // tasks)
+    assert close(100 * class_il.double().mean(1), golden["acc_cil"])
+    assert close(100 * task_il.double().mean(1), golden["acc_til"])
+
+
+def test_three_tasks_by_hand():
+    rows = [[80.0], [60.0, 50.0], [40.0, 60.0, 90.0]]
+    assert metrics.faa(rows) == pytest.approx(190 / 3)
+    assert metrics.adjusted_forgetting(rows) == pytest.approx(100 * (40 / 80 + 0) / 2)
+    assert metrics.forgetting(rows) == pytest.approx((40 + 0) / 2)
+    assert metrics.bwt(rows) == pytest.approx((-40 + 10) / 2)
+    assert metrics.average_accuracy_after_each_task(rows) == pytest.approx([80, 55, 190 / 3])
+    assert metrics.summary(rows) == pytest.approx(
+        {"faa": 190 / 3, "adjusted_forgetting": 25, "forgetting": 20, "bwt": -15}
+    )
+
+
+def test_the_best_accuracy_is_not_always_the_first():
+    rows = [[20.0], [50.0, 30.0], [40.0, 30.0, 10.0]]
+    assert metrics.adjusted_forgetting(rows) == pytest.approx(100 * (10 / 50) / 2)
+    assert metrics.bwt(rows) == pytest.approx(10)
+
+
+def test_adjusted_forgetting_is_100_for_collapse_and_0_for_no_loss():
+    assert metrics.adjusted_forgetting([[70.0], [0.0, 80.0], [0.0, 0.0, 90.0]]) == 100
+    assert metrics.adjusted_forgetting([[70.0], [70.0, 80.0], [75.0, 80.0, 90.0]]) == 0
+
+
+def test_a_task_that_was_never_right_has_nothing_to_forget():
+    assert metrics.adjusted_forgetting([[0.0], [0.0, 50.0], [30.0, 25.0, 50.0]]) == 25
+
+
+def test_a_single_task_forgets_nothing():
+    assert metrics.summary([[42.0]]) == {"faa": 42, "adjusted_forgetting": 0, "forgetting": 0, "bwt": 0}
+    assert metrics.fwt([], [10.0]) == 0
+
+
+def test_joint_has_one_row_for_all_tasks():
+    assert metrics.summary([[30.0, 50.0]]) == {"faa": 40, "adjusted_forgetting": 0, "forgetting": 0, "bwt": 0}
+    assert metrics.average_accuracy_after_each_task([[30.0, 50.0]]) == [40]
+
+
+@pytest.mark.parametrize("rows", [[], [[]], [[1.0], [1.0]], [[1.0, 2.0], [1.0, 2.0]], [[1.0], [1.0, 2.0, 3.0]]])
+def test_what_is_not_a_triangle_is_refused(rows):
+    with pytest.raises(UsageError, match="accuracy matrix"):
+        metrics.faa(rows)
+
+
+def test_forward_transfer_needs_a_random_accuracy_per_task():
+    assert metrics.fwt([30.0, 20.0], [99.0, 10.0, 12.0]) == pytest.approx(14)
+    with pytest.raises(UsageError, match="3 tasks"):
+        metrics.fwt([30.0, 20.0], [10.0, 10.0])
+
+
+@pytest.mark.parametrize(("tasks", "share"), [(10, 0.91), (20, 0.9525)])
+def test_joint_as_printed_on_a_constant_model(tasks, share):
+    class_il, task_il = metrics.joint_paper_style([37.0] * tasks, [60.0] * tasks)
+    assert class_il == pytest.approx(37)
+    assert task_il == pytest.approx(share * 60)
+
+
+def test_joint_as_printed_weighs_tasks_by_their_size():
+    class_il, task_il = metrics.joint_paper_style([10.0, 40.0], [20.0, 80.0], sizes=[3, 1])
+    assert class_il == pytest.approx((17.5 + 40) / 2)
+    assert task_il == pytest.approx((15 + 80) / 2)
+    with pytest.raises(UsageError):
+        metrics.joint_paper_style([10.0], [20.0, 80.0])
+
+
+def test_class_and_task_correct_by_hand():
+    logits = torch.tensor([[1.0, 2.0, 9.0, 0.0], [1.0, 2.0, 9.0, 0.0], [0.0, 5.0, 1.0, 2.0], [3.0, 0.0, 0.0, 0.0]])
+    class_il, task_il = metrics.class_and_task_correct(logits, torch.tensor([1, 2, 2, 0]), classes_per_task=2)
+    assert class_il.tolist() == [False, True, False, True]
+    assert task_il.tolist() == [True, True, False, True]
+    assert class_il.dtype == task_il.dtype == torch.bool
+
+
+@given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 5))
+def test_right_among_all_classes_is_right_within_the_task(seed, classes_per_task, tasks):
+    generator = torch.Generator().manual_seed(seed)
+    classes = classes_per_task * tasks
+    logits = torch.randn(30, classes, generator=generator)
+    labels = torch.randint(classes, (30,), generator=generator)
+    class_il, task_il = metrics.class_and_task_correct(logits, labels, classes_per_task)
+    assert torch.all(task_il | ~class_il)
+    if tasks == 1:
+        assert torch.equal(task_il, class_il)
+    if classes_per_task == 1:
+        assert task_il.all()
+
+
+def test_no_value_leaves_the_device():
+    logits, labels = torch.empty(6, 4, device="meta"), torch.empty(6, dtype=torch.int64, device="meta")
+    class_il, task_il = metrics.class_and_task_correct(logits, labels, 2)  # a meta tensor has no values to read
+    assert class_il.shape == task_il.shape == (6,)
+
+
+@st.composite
+def matrices(draw):
+    tasks = draw(st.integers(1, 6))
+    percent = st.floats(0, 100, allow_nan=False)
+    return [draw(st.lists(percent, min_size=task + 1, max_size=task + 1)) for task in range(tasks)]
+
+
+@given(matrices())
+def test_ranges(rows):
+    values = metrics.summary(rows)
+    assert 0 <= values["adjusted_forgetting"] <= 100 + 1e-9
+    assert values["forgetting"] >= max(0.0, -values["bwt"]) - 1e-9
+    assert values["faa"] == pytest.approx(metrics.average_accuracy_after_each_task(rows)[-1])
