@@ -4,7 +4,7 @@
 
 FOLDER is `cifar-10-batches-bin`, or a data folder that holds it. Takes the first images of each class in their
 original order and writes one file per class, and an index, to OUT (the package's own folder unless told otherwise).
-Nothing is random: the same images give the same files, up to the version of xz. Takes about 15 seconds.
+Nothing is random: the same images give the same files, up to the version of xz. Takes about 20 seconds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 
 from cler import data
 from cler.data import sample
+from cler.errors import UsageError
 
 PACKAGE_FOLDER = Path(sample.__file__).parent / "sample"
 
@@ -46,7 +47,10 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=100, help="test images per class")
     options = parser.parse_args()
 
-    images = data.load("cifar10", options.folder)
+    try:
+        images = data.load("cifar10", options.folder)
+    except UsageError as error:
+        parser.error(str(error))
     options.out.mkdir(parents=True, exist_ok=True)
     shards = [write_shard(images, label, options.train, options.test, options.out) for label in range(images.n_classes)]
     index = {

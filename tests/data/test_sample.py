@@ -139,6 +139,7 @@ def test_script_needs_the_real_data(tmp_path: Path):
     run = subprocess.run(
         [sys.executable, MAKE, tmp_path, "--out", tmp_path / "out"], capture_output=True, text=True, check=False
     )
-    assert run.returncode != 0
+    assert run.returncode == 2
     assert "CIFAR-10 is not in" in run.stderr
+    assert "Traceback" not in run.stderr
     assert not (tmp_path / "out").exists()

@@ -80,6 +80,13 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(folder, monkeypatch
     assert os.listdir(folder) == ["result.json"]
 
 
+def test_a_reader_in_the_middle_keeps_the_old_file(folder):
+    with (folder / "result.json").open() as reader:
+        results.write_json(folder / "result.json", make(seed=99))
+        assert json.load(reader) == make()
+    assert results.read_result(folder)["seed"] == 99
+
+
 def test_json_never_holds_what_json_does_not_have(folder):
     with pytest.raises(ValueError, match="not JSON compliant"):
         results.write_json(folder / "result.json", {"loss": float("nan")})

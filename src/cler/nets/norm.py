@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
@@ -33,18 +36,32 @@ class BatchNorm(nn.Module):
         self, x: Tensor, *, residual: Tensor | None = None, relu: bool = False, groups: Sequence[int] | None = None
     ) -> Tensor:
         """Normalise, add, rectify: (N, C, H, W) to the same."""
-        if groups is None or len(groups) == 1 or not self.training:
-            out = self._normalise(x)
-        else:
-            out = torch.cat([self._normalise(part) for part in x.split(list(groups))])
+        running = (self.running_mean, self.running_var) if self.track_running_stats or not self.training else None
+        if self.training and x.is_cuda and x.dtype != torch.float64 and (kernels := gpu_kernels()):
+            return kernels.batch_norm(
+                x, residual, self.weight, self.bias, running,
+                groups=groups, relu=relu, momentum=self.momentum, eps=self.eps,
+            )  # fmt: skip
+        parts = x.split(list(groups)) if groups and self.training else [x]
+        normalised = [
+            F.batch_norm(
+                part, *(running or (None, None)), self.weight, self.bias, self.training, self.momentum, self.eps
+            )
+            for part in parts
+        ]
+        out = torch.cat(normalised) if len(normalised) > 1 else normalised[0]
         if residual is not None:
             out = out + residual
         return F.relu(out) if relu else out
 
-    def _normalise(self, x: Tensor) -> Tensor:
-        keep = self.track_running_stats or not self.training
-        mean, variance = (self.running_mean, self.running_var) if keep else (None, None)
-        return F.batch_norm(x, mean, variance, self.weight, self.bias, self.training, self.momentum, self.eps)
+
+@cache
+def gpu_kernels() -> ModuleType | None:
+    """Our own kernels, where Triton is there to compile them."""
+    try:
+        return import_module("cler.nets.norm_gpu")
+    except ImportError:
+        return None
 
 
 @contextmanager

@@ -1,0 +1,295 @@
+"""Batch norm + residual + ReLU as two Triton kernels each way, for channels-last maps on a GPU.
+
+At batches of ten a GPU spends its time on launches, not on arithmetic: PyTorch takes about ten kernels for what is done
+here in four, and one more set for each group that is to be normalised apart.
+
+A map is seen as rows (pixels of all images) × channels. A *plan* cuts the rows into chunks, none of which crosses the
+border of a group. The first kernel reduces each chunk, the second one merges the chunks of its group and applies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+TILE = 4096
+"""Values that a program holds at a time."""
+MOST_CHUNKS = 64
+"""Chunks that a group is cut into at the most."""
+
+
+class Plan(NamedTuple):
+    """How the rows of a batch are cut."""
+
+    chunks: Tensor
+    """(chunks, 3): first row, row after the last, group."""
+    groups: Tensor
+    """(groups, 3): first chunk, number of chunks, number of rows."""
+    n_chunks: int
+    n_groups: int
+    parts: int
+    """A power of two no smaller than the chunks of any group."""
+
+
+@lru_cache(maxsize=256)
+def make_plan(sizes: tuple[int, ...], pixels: int, device: torch.device) -> Plan:
+    """The plan for groups of so many images of so many pixels."""
+    longest = max(sizes) * pixels
+    length = max(64, triton.next_power_of_2(triton.cdiv(longest, MOST_CHUNKS)))
+    chunks, groups, start = [], [], 0
+    for group, size in enumerate(sizes):
+        end = start + size * pixels
+        cuts = [*range(start, end, length), end]
+        groups.append((len(chunks), len(cuts) - 1, end - start))
+        chunks += [(first, last, group) for first, last in zip(cuts, cuts[1:], strict=False)]
+        start = end
+    return Plan(
+        torch.tensor(chunks, dtype=torch.int32, device=device),
+        torch.tensor(groups, dtype=torch.int32, device=device),
+        len(chunks),
+        len(groups),
+        triton.next_power_of_2(max(count for _, count, _ in groups)),
+    )
+
+
+@triton.jit
+def _reduce(x, chunks, partial, CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Mean and sum of squared deviations of each chunk, kept exact by merging tile after tile."""
+    chunk = tl.program_id(0)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    first = tl.load(chunks + 3 * chunk)
+    last = tl.load(chunks + 3 * chunk + 1)
+    mean = tl.zeros([COLUMNS], tl.float32)
+    squares = tl.zeros([COLUMNS], tl.float32)
+    for start in range(first, last, ROWS):
+        rows = start + tl.arange(0, ROWS)
+        mask = (rows < last)[:, None] & (columns < CHANNELS)[None, :]
+        values = tl.load(x + rows[:, None] * CHANNELS + columns[None, :], mask, 0.0).to(tl.float32)
+        before = (start - first).to(tl.float32)
+        count = tl.minimum(last - start, ROWS).to(tl.float32)
+        tile_mean = tl.sum(values, 0) / count
+        deviations = tl.where(mask, values - tile_mean[None, :], 0.0)
+        step = tile_mean - mean
+        squares += tl.sum(deviations * deviations, 0) + step * step * before * count / (before + count)
+        mean += step * count / (before + count)
+    tl.store(partial + chunk * 2 * CHANNELS + columns, mean, columns < CHANNELS)
+    tl.store(partial + chunk * 2 * CHANNELS + CHANNELS + columns, squares, columns < CHANNELS)
+
+
+@triton.jit
+def _merge(chunks, groups, partial, group, columns, CHANNELS: tl.constexpr, PARTS: tl.constexpr):
+    """Mean, sum of squared deviations and row count of a whole group."""
+    first = tl.load(groups + 3 * group)
+    rows = tl.load(groups + 3 * group + 2).to(tl.float32)
+    part = tl.arange(0, PARTS)
+    there = part < tl.load(groups + 3 * group + 1)
+    begin = tl.load(chunks + 3 * (first + part), there, 0)
+    counts = (tl.load(chunks + 3 * (first + part) + 1, there, 0) - begin).to(tl.float32)
+    mask = there[:, None] & (columns < CHANNELS)[None, :]
+    at = partial + (first + part)[:, None] * 2 * CHANNELS + columns[None, :]
+    means = tl.load(at, mask, 0.0)
+    squares = tl.load(at + CHANNELS, mask, 0.0)
+    mean = tl.sum(means * counts[:, None], 0) / rows
+    away = means - mean[None, :]
+    return mean, tl.sum(squares + counts[:, None] * away * away, 0), rows
+
+
+@triton.jit
+def _normalise(
+    x, residual, out, chunks, groups, partial, weight, bias, running_mean, running_var, saved, momentum, eps,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr, GROUPS: tl.constexpr,
+    RESIDUAL: tl.constexpr, RELU: tl.constexpr, UPDATE: tl.constexpr,
+):  # fmt: skip
+    """Apply the statistics of each chunk's group; note them for the way back; move the running ones."""
+    chunk = tl.program_id(0)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < CHANNELS
+    first = tl.load(chunks + 3 * chunk)
+    last = tl.load(chunks + 3 * chunk + 1)
+    group = tl.load(chunks + 3 * chunk + 2)
+    mean, squares, count = _merge(chunks, groups, partial, group, columns, CHANNELS, PARTS)
+    scale = 1.0 / tl.sqrt(squares / count + eps)
+    if chunk == tl.load(groups + 3 * group):
+        tl.store(saved + group * 2 * CHANNELS + columns, mean, inside)
+        tl.store(saved + group * 2 * CHANNELS + CHANNELS + columns, scale, inside)
+    if UPDATE:
+        if chunk == 0:
+            kept_mean = tl.load(running_mean + columns, inside, 0.0)
+            kept_var = tl.load(running_var + columns, inside, 0.0)
+            for each in tl.static_range(GROUPS):
+                new_mean, new_squares, new_count = _merge(chunks, groups, partial, each, columns, CHANNELS, PARTS)
+                kept_mean += momentum * (new_mean - kept_mean)
+                kept_var += momentum * (new_squares / (new_count - 1) - kept_var)
+            tl.store(running_mean + columns, kept_mean, inside)
+            tl.store(running_var + columns, kept_var, inside)
+    gain = tl.load(weight + columns, inside, 0.0) * scale
+    shift = tl.load(bias + columns, inside, 0.0) - mean * gain
+    for start in range(first, last, ROWS):
+        rows = start + tl.arange(0, ROWS)
+        mask = (rows < last)[:, None] & inside[None, :]
+        at = rows[:, None] * CHANNELS + columns[None, :]
+        value = tl.load(x + at, mask, 0.0).to(tl.float32) * gain[None, :] + shift[None, :]
+        if RESIDUAL:
+            value += tl.load(residual + at, mask, 0.0).to(tl.float32)
+        if RELU:
+            value = tl.maximum(value, 0.0)
+        tl.store(out + at, value.to(out.dtype.element_ty), mask)
+
+
+@triton.jit
+def _reduce_gradient(
+    gradient, x, out, chunks, saved, partial,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """Sums over each chunk of the gradient, and of the gradient times the normalised input."""
+    chunk = tl.program_id(0)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < CHANNELS
+    first = tl.load(chunks + 3 * chunk)
+    last = tl.load(chunks + 3 * chunk + 1)
+    group = tl.load(chunks + 3 * chunk + 2)
+    mean = tl.load(saved + group * 2 * CHANNELS + columns, inside, 0.0)
+    scale = tl.load(saved + group * 2 * CHANNELS + CHANNELS + columns, inside, 0.0)
+    plain = tl.zeros([COLUMNS], tl.float32)
+    along = tl.zeros([COLUMNS], tl.float32)
+    for start in range(first, last, ROWS):
+        rows = start + tl.arange(0, ROWS)
+        mask = (rows < last)[:, None] & inside[None, :]
+        at = rows[:, None] * CHANNELS + columns[None, :]
+        slope = tl.load(gradient + at, mask, 0.0).to(tl.float32)
+        if RELU:
+            slope = tl.where(tl.load(out + at, mask, 0.0) > 0, slope, 0.0)
+        normalised = (tl.load(x + at, mask, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+        plain += tl.sum(slope, 0)
+        along += tl.sum(slope * normalised, 0)
+    tl.store(partial + chunk * 2 * CHANNELS + columns, plain, inside)
+    tl.store(partial + chunk * 2 * CHANNELS + CHANNELS + columns, along, inside)
+
+
+@triton.jit
+def _add_up(groups, partial, group, columns, CHANNELS: tl.constexpr, PARTS: tl.constexpr):
+    """The two sums over a whole group, and its row count."""
+    first = tl.load(groups + 3 * group)
+    part = tl.arange(0, PARTS)
+    there = part < tl.load(groups + 3 * group + 1)
+    mask = there[:, None] & (columns < CHANNELS)[None, :]
+    at = partial + (first + part)[:, None] * 2 * CHANNELS + columns[None, :]
+    plain = tl.sum(tl.load(at, mask, 0.0), 0)
+    along = tl.sum(tl.load(at + CHANNELS, mask, 0.0), 0)
+    return plain, along, tl.load(groups + 3 * group + 2).to(tl.float32)
+
+
+@triton.jit
+def _propagate(
+    gradient, x, out, chunks, groups, saved, partial, weight, to_x, to_residual, to_weight, to_bias,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr, GROUPS: tl.constexpr,
+    RESIDUAL: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """Gradients of input, residual, weight and bias."""
+    chunk = tl.program_id(0)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < CHANNELS
+    first = tl.load(chunks + 3 * chunk)
+    last = tl.load(chunks + 3 * chunk + 1)
+    group = tl.load(chunks + 3 * chunk + 2)
+    mean = tl.load(saved + group * 2 * CHANNELS + columns, inside, 0.0)
+    scale = tl.load(saved + group * 2 * CHANNELS + CHANNELS + columns, inside, 0.0)
+    plain, along, count = _add_up(groups, partial, group, columns, CHANNELS, PARTS)
+    if chunk == 0:
+        all_plain = tl.zeros([COLUMNS], tl.float32)
+        all_along = tl.zeros([COLUMNS], tl.float32)
+        for each in tl.static_range(GROUPS):
+            each_plain, each_along, _ = _add_up(groups, partial, each, columns, CHANNELS, PARTS)
+            all_plain += each_plain
+            all_along += each_along
+        tl.store(to_weight + columns, all_along, inside)
+        tl.store(to_bias + columns, all_plain, inside)
+    gain = tl.load(weight + columns, inside, 0.0) * scale
+    for start in range(first, last, ROWS):
+        rows = start + tl.arange(0, ROWS)
+        mask = (rows < last)[:, None] & inside[None, :]
+        at = rows[:, None] * CHANNELS + columns[None, :]
+        slope = tl.load(gradient + at, mask, 0.0).to(tl.float32)
+        if RELU:
+            slope = tl.where(tl.load(out + at, mask, 0.0) > 0, slope, 0.0)
+        if RESIDUAL:
+            tl.store(to_residual + at, slope.to(to_residual.dtype.element_ty), mask)
+        normalised = (tl.load(x + at, mask, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+        slope -= plain[None, :] / count + normalised * (along[None, :] / count)
+        tl.store(to_x + at, (slope * gain[None, :]).to(to_x.dtype.element_ty), mask)
+
+
+class _BatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor,
+        running_mean: Tensor | None, running_var: Tensor | None,
+        sizes: tuple[int, ...], relu: bool, momentum: float, eps: float,
+    ) -> Tensor:  # fmt: skip
+        _, channels, height, width = x.shape
+        x = x.contiguous(memory_format=torch.channels_last)
+        if residual is not None:
+            residual = residual.to(x.dtype).contiguous(memory_format=torch.channels_last)
+        plan = make_plan(sizes, height * width, x.device)
+        grid, shape = _launch(plan, channels)
+        out = torch.empty_like(x)
+        partial = torch.empty(plan.n_chunks, 2, channels, device=x.device)
+        saved = torch.empty(plan.n_groups, 2, channels, device=x.device)
+        _reduce[grid](x, plan.chunks, partial, **shape)
+        _normalise[grid](
+            x, x if residual is None else residual, out, plan.chunks, plan.groups, partial, weight, bias,
+            weight if running_mean is None else running_mean, weight if running_var is None else running_var,
+            saved, momentum, eps, **shape, PARTS=plan.parts, GROUPS=plan.n_groups,
+            RESIDUAL=residual is not None, RELU=relu, UPDATE=running_mean is not None,
+        )  # fmt: skip
+        ctx.save_for_backward(x, out if relu else x, weight, saved)
+        ctx.plan, ctx.relu, ctx.residual = plan, relu, residual is not None
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, out, weight, saved = ctx.saved_tensors
+        plan, channels = ctx.plan, x.shape[1]
+        gradient = gradients[0].contiguous(memory_format=torch.channels_last)
+        grid, shape = _launch(plan, channels)
+        partial = torch.empty(plan.n_chunks, 2, channels, device=x.device)
+        to_x = torch.empty_like(x)
+        # without ReLU the gradient passes to the residual as it is
+        to_residual = torch.empty_like(x) if ctx.residual and ctx.relu else gradient
+        to_weight, to_bias = torch.empty_like(weight), torch.empty_like(weight)
+        _reduce_gradient[grid](gradient, x, out, plan.chunks, saved, partial, **shape, RELU=ctx.relu)
+        _propagate[grid](
+            gradient, x, out, plan.chunks, plan.groups, saved, partial, weight, to_x, to_residual, to_weight, to_bias,
+            **shape, PARTS=plan.parts, GROUPS=plan.n_groups, RESIDUAL=ctx.residual and ctx.relu, RELU=ctx.relu,
+        )  # fmt: skip
+        return to_x, to_residual if ctx.residual else None, to_weight, to_bias, *[None] * 6
+
+
+def _launch(plan: Plan, channels: int) -> tuple[tuple[int, int], dict[str, int]]:
+    columns = min(64, triton.next_power_of_2(channels))
+    shape = {"CHANNELS": channels, "ROWS": TILE // columns, "COLUMNS": columns}
+    return (plan.n_chunks, triton.cdiv(channels, columns)), shape
+
+
+def batch_norm(
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    running: tuple[Tensor, Tensor] | None,
+    *,
+    groups: Sequence[int] | None,
+    relu: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    """Normalise each group by its own statistics, add the residual, rectify; `running` statistics are updated."""
+    sizes = (len(x),) if groups is None else tuple(groups)
+    mean, variance = running or (None, None)
+    return _BatchNorm.apply(x, residual, weight, bias, mean, variance, sizes, relu, momentum, eps)  # type: ignore[no-any-return]
