@@ -30,7 +30,9 @@ errors = Console(stderr=True)
 
 DataDir = Annotated[
     Path | None,
-    typer.Option(envvar="CLER_DATA", help="Folder of the image sets (default: ~/.cache/cler/data).", show_default=False),
+    typer.Option(
+        envvar="CLER_DATA", help="Folder of the image sets (default: ~/.cache/cler/data).", show_default=False
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -39,7 +41,9 @@ Workers = Annotated[int | None, typer.Option(help="Processes on a CPU (default: 
 
 @app.command()
 def run(
-    method: Annotated[str | None, typer.Argument(help="A method; `cler methods` lists them.", show_default="er-ace")] = None,
+    method: Annotated[
+        str | None, typer.Argument(help="A method; `cler methods` lists them.", show_default="er-ace")
+    ] = None,
     regularizer: Annotated[str | None, typer.Option(help="none, rotation or jigsaw.", show_default="none")] = None,
     dataset: Annotated[
         str | None, typer.Option(help="An image set; `cler data list` lists them.", show_default="cifar10-sample")
@@ -61,7 +65,9 @@ def run(
         str | None, typer.Option(help="fp32, tf32 or bf16 (default: bf16 on a GPU, fp32 on a CPU).")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of each run.", show_default="1")] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with any of these options; the command line wins.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with any of these options; the command line wins.")
+    ] = None,
     device: Device = "auto",
     workers: Workers = None,
     at_once: Annotated[int | None, typer.Option(help="Runs side by side on a GPU (default: as many as fit).")] = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -39,6 +39,7 @@ class Run:
         self.seconds = 0.0
         self.steps_done = 0
         self.failure: str | None = None
+        self._order = torch.empty(0, dtype=torch.int64, device=self.device)
         self._position = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._bad_step = torch.full((1,), -1, dtype=torch.int64, device=self.device)
 
@@ -46,6 +47,11 @@ class Run:
     def schedule(self) -> tuple[int, ...]:
         """Steps in each task."""
         return self.stream.schedule
+
+    @property
+    def recording_key(self) -> Hashable:
+        """A recorded step serves for as long as this stays the same."""
+        return self.method.recording_key, self._order.shape
 
     @property
     def complete(self) -> bool:
@@ -60,7 +66,11 @@ class Run:
 
     def begin_task(self, task: int) -> None:
         """Shuffle the task's images and tell the method."""
-        self._order = self.stream.order(task, self.generator)
+        order = self.stream.order(task, self.generator)
+        if self._order.shape == order.shape:
+            self._order.copy_(order)  # in place, for a recorded step to find
+        else:
+            self._order = order
         self._position.zero_()
         self.method.network.train()
         self.method.begin_task(task)
@@ -91,7 +101,9 @@ class Run:
         self.accuracy["task_il"].append(task_il)
 
     def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+        # without its cache, which would not notice a step of the optimiser inside
+        bfloat16 = self.precision == "bf16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16, cache_enabled=False)
 
 
 @contextmanager

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
+
+import torch
 
 from cler.engine.run import Run
 
+WARM_UP = 3
+"""Steps that are taken one kernel at a time before one is recorded; they are real steps."""
+IN_FLIGHT = 8
+"""Recorded steps that may wait on the GPU: enough to keep it busy, few enough for the host to know where it stands."""
+
 
 class Stepper(Protocol):
-    """Takes steps of one task."""
+    """Takes the steps of a group of runs."""
+
+    def begin_task(self) -> None:
+        """The runs have begun a task."""
+        ...
 
     def step(self) -> None:
         """One step of every run."""
         ...
+
+
+def make_stepper(runs: Sequence[Run], message: Callable[[str], None]) -> Stepper:
+    """The right way for where the runs live."""
+    return Recorded(runs, message) if runs[0].device.type == "cuda" else InTurn(runs)
 
 
 class InTurn:
@@ -22,12 +39,82 @@ class InTurn:
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
 
+    def begin_task(self) -> None:
+        """Nothing to prepare."""
+
     def step(self) -> None:
         """One step of every run."""
         for run in self.runs:
             run.step()
 
 
-def make_stepper(runs: Sequence[Run]) -> Stepper:
-    """The right way for where the runs live."""
-    return InTurn(runs)
+class Recorded:
+    """Runs side by side on a GPU, each on a stream of its own: a few steps as they come, then one recorded graph.
+
+    Recording turns a step of every run into one CUDA graph with a branch per run. Replaying it costs the host one
+    launch, and the GPU finds ten runs to fill itself with. The graph serves as long as the methods' `recording_key`
+    stays the same, over several tasks where it does.
+    """
+
+    def __init__(self, runs: Sequence[Run], message: Callable[[str], None]) -> None:
+        self.runs, self.message = runs, message
+        self.streams = [torch.cuda.Stream(run.device) for run in runs]
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.taken = 0
+        self._keys: list[Hashable] = []
+        self.can_record = True
+        self._waiting: deque[torch.cuda.Event] = deque()
+
+    def begin_task(self) -> None:
+        """Forget the graph unless it is still what the methods would do."""
+        keys = [run.recording_key for run in self.runs]
+        if keys != self._keys:
+            self._keys, self.graph, self.taken = keys, None, 0
+
+    def step(self) -> None:
+        """One step of every run."""
+        if self.graph is None and self.can_record and self.taken >= WARM_UP and self._settled():
+            self._record()
+        if self.graph is None:
+            self._side_by_side()
+        else:
+            self.graph.replay()
+        self.taken += 1
+        self._keep_pace()
+
+    def _side_by_side(self) -> None:
+        """A step of every run, each on its stream, between two points of the current stream."""
+        current = torch.cuda.current_stream()
+        for run, stream in zip(self.runs, self.streams, strict=True):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                run.step()
+        for stream in self.streams:
+            current.wait_stream(stream)
+
+    def _settled(self) -> bool:
+        return all(run.method.settled for run in self.runs)
+
+    def _record(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        for run in self.runs:
+            graph.register_generator_state(run.generator)
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.graph(graph):
+                self._side_by_side()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.can_record = False
+            reason = str(error).splitlines()[0]
+            self.message(f"a step could not be recorded as a CUDA graph ({reason}); going on without, more slowly")
+        else:
+            self.graph = graph
+
+    def _keep_pace(self) -> None:
+        event = torch.cuda.Event(blocking=True)
+        event.record()
+        self._waiting.append(event)
+        if len(self._waiting) > IN_FLIGHT:
+            self._waiting.popleft().synchronize()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from cler.engine.run import Run, matmul_precision
-from cler.engine.steps import make_stepper
+from cler.engine.steps import Stepper, make_stepper
 
 REPORT_SECONDS = 0.25
 """How often progress is reported, and the losses are looked at."""
@@ -59,29 +59,32 @@ def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
     if any((run.schedule, run.precision, run.device) != (schedule, precision, device) for run in runs):
         raise ValueError("runs trained side by side have to share schedule, precision and device")
     with matmul_precision(precision):
+        stepper = make_stepper(alive, listener.message)
         for task in range(len(schedule)):
-            _train_task(alive, task, listener)
+            _train_task(alive, task, stepper, listener)
             for run in alive:
                 run.check(task)
                 if run.failure is not None:
                     listener.failed(run)
-            alive = [run for run in alive if run.failure is None]
+            if any(run.failure for run in alive):
+                alive = [run for run in alive if run.failure is None]
+                if not alive:
+                    return
+                stepper = make_stepper(alive, listener.message)
             for run in alive:
                 start = time.perf_counter()
                 run.end_task(task)
                 run.seconds += time.perf_counter() - start
                 listener.evaluated(run, task)
-            if not alive:
-                return
 
 
-def _train_task(runs: Sequence[Run], task: int, listener: Listener) -> None:
+def _train_task(runs: Sequence[Run], task: int, stepper: Stepper, listener: Listener) -> None:
     """All steps of one task, for all runs; ends early when every run has failed."""
     for run in runs:
         run.begin_task(task)
+    stepper.begin_task()
     schedule = runs[0].schedule
     before, steps = sum(schedule[:task]), schedule[task]
-    stepper = make_stepper(runs)
     start = reported = time.perf_counter()
     done = 0
     for done in range(1, steps + 1):

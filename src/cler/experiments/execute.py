@@ -103,9 +103,7 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
     with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
         torch.manual_seed(seed)
         network = ResNet18(data.n_classes, width=settings.width, channels=data.train_images.shape[1])
-        regularizers = build_regularizer(
-            settings.regularizer, network, weight=settings.weight, generator=generator
-        )
+        regularizers = build_regularizer(settings.regularizer, network, weight=settings.weight, generator=generator)
     setup = Setup(
         network=network.to(device),
         regularizers=[each.to(device) for each in regularizers],
@@ -118,6 +116,7 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
         optimizer=settings.optimizer,
         buffer=settings.buffer,
         replay_batch=settings.replay_batch,
+        bfloat16=settings.precision == "bf16",
         device=device,
     )
     method = find_method(settings.method)(setup)
@@ -154,7 +153,9 @@ class Recorder(Listener):
 
     def evaluated(self, run: Run, task: int) -> None:
         """A task is done: keep what it gave."""
-        self._write(run, {"event": "evaluated", "task": task, **{name: rows[-1] for name, rows in run.accuracy.items()}})
+        self._write(
+            run, {"event": "evaluated", "task": task, **{name: rows[-1] for name, rows in run.accuracy.items()}}
+        )
         if run.complete:
             self.watcher.finished(run.label, run.running_accuracy, None)
 

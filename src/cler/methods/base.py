@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
@@ -13,6 +13,7 @@ from cler.data.augment import Views
 from cler.data.stream import Batch
 from cler.errors import unknown
 from cler.memory import Reservoir
+from cler.nets.conv import WorkingCopies
 from cler.regularizers.base import Regularizer
 
 
@@ -31,6 +32,8 @@ class Setup:
     optimizer: str = "sgd"
     buffer: int = 500
     replay_batch: int = 10
+    bfloat16: bool = False
+    """Whether convolutions work in bfloat16."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
@@ -63,10 +66,14 @@ class Method:
         self.task = 0
         parameters = [*self.network.parameters(), *self.regularizers.parameters()]
         self.optimizer = make_optimizer(setup.optimizer, parameters, setup.lr)
+        self.working_copies = WorkingCopies([self.network, self.regularizers]) if setup.bfloat16 else None
         if self.replays:
-            self.memory = Reservoir(
-                setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device
-            )
+            self.memory = Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device)
+
+    @property
+    def recording_key(self) -> Hashable:
+        """What Python decides by inside `observe`, the settings aside: tasks with equal keys run the same kernels."""
+        return self.task
 
     @property
     def memory_is_ready(self) -> bool:
@@ -104,7 +111,11 @@ class Method:
         """One step of the optimiser on this loss."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        if self.working_copies:
+            self.working_copies.gather_gradients()
         self.optimizer.step()
+        if self.working_copies:
+            self.working_copies.refresh()
         for each in self.regularizers:
             each.after_step(self.network)  # type: ignore[operator]
 

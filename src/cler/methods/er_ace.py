@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -43,6 +45,11 @@ class ErAce(Method):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.seen = torch.zeros(self.n_classes, dtype=torch.bool, device=setup.device)
+
+    @property
+    def recording_key(self) -> Hashable:
+        """Every task but the first is learned alike."""
+        return self.task == 0
 
     def observe(self, batch: Batch) -> Tensor:
         """One step on stream and replay, then offer the stream batch to the memory."""

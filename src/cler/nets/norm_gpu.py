@@ -22,6 +22,9 @@ TILE = 4096
 """Values that a program holds at a time."""
 MOST_CHUNKS = 64
 """Chunks that a group is cut into at the most."""
+MOST_COLUMNS = 32
+"""Channels that a program looks at."""
+WARPS = 4
 
 
 class Plan(NamedTuple):
@@ -272,8 +275,8 @@ class _BatchNorm(torch.autograd.Function):
 
 
 def _launch(plan: Plan, channels: int) -> tuple[tuple[int, int], dict[str, int]]:
-    columns = min(64, triton.next_power_of_2(channels))
-    shape = {"CHANNELS": channels, "ROWS": TILE // columns, "COLUMNS": columns}
+    columns = min(MOST_COLUMNS, triton.next_power_of_2(channels))
+    shape = {"CHANNELS": channels, "ROWS": TILE // columns, "COLUMNS": columns, "num_warps": WARPS}
     return (plan.n_chunks, triton.cdiv(channels, columns)), shape
 
 

@@ -8,18 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cler.nets.conv import Conv2d
 from cler.nets.norm import BatchNorm
 
 
-def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> Conv2d:
     """A 3×3 convolution that keeps the size but for its stride."""
-    return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+    return Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
 
 
 class ConvNorm(nn.Module):
     """Convolution and batch norm, with or without ReLU."""
 
-    def __init__(self, conv: nn.Conv2d, *, relu: bool) -> None:
+    def __init__(self, conv: Conv2d, *, relu: bool) -> None:
         super().__init__()
         self.conv = conv
         self.bn = BatchNorm(conv.out_channels)
@@ -41,7 +42,7 @@ class BasicBlock(nn.Module):
         self.bn2 = BatchNorm(outputs)
         self.shortcut: ConvNorm | None = None
         if stride != 1 or inputs != outputs:
-            self.shortcut = ConvNorm(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), relu=False)
+            self.shortcut = ConvNorm(Conv2d(inputs, outputs, 1, stride=stride, bias=False), relu=False)
 
     def forward(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H', W')."""
@@ -82,7 +83,7 @@ class ResNet18(nn.Module):
         self.layer3 = Stage(2 * width, 4 * width, 2)
         self.layer4 = Stage(4 * width, 8 * width, 2)
         self.classifier = nn.Linear(8 * width, n_classes)
-        self.to(memory_format=torch.channels_last)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def features(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
         """Pooled features (N, 8·width)."""

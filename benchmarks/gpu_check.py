@@ -1,0 +1,81 @@
+"""On a GPU: do recorded steps compute what plain ones do, runs together what each does alone, and does nothing wait?
+
+python benchmarks/gpu_check.py
+"""
+
+from __future__ import annotations
+
+import torch
+
+from cler.engine import Run
+from cler.engine.run import matmul_precision
+from cler.engine.steps import Recorded
+from cler.experiments.bench import random_images
+from cler.experiments.execute import build_run
+from cler.experiments.settings import make_settings
+from cler.methods import METHODS
+from cler.regularizers import REGULARIZERS
+
+STEPS = 10
+
+
+def take_steps(runs: list[Run], *, record: bool, steps: int = STEPS) -> None:
+    stepper = Recorded(runs, print)
+    stepper.can_record = record
+    for task in range(min(3, len(runs[0].schedule))):
+        for run in runs:
+            run.begin_task(task)
+        stepper.begin_task()
+        for _ in range(steps):
+            stepper.step()
+        assert record == (stepper.graph is not None)
+    torch.cuda.synchronize()
+
+
+def weights(run: Run) -> torch.Tensor:
+    return torch.cat([value.flatten().float() for value in run.method.network.state_dict().values()])
+
+
+def difference(first: Run, second: Run) -> float:
+    return float((weights(first) - weights(second)).norm() / weights(second).norm())
+
+
+def main() -> None:
+    device = torch.device("cuda")
+    data = random_images(device)
+    torch.backends.cudnn.deterministic = True
+    for method in METHODS:
+        for regularizer in ("none", *REGULARIZERS):
+            settings = make_settings(method=method, regularizer=regularizer, dataset="cifar100", width=16, lr=0.001)
+
+            def build(seed: int, settings=settings) -> Run:
+                return build_run(settings, seed, data)
+
+            with matmul_precision("fp32"):
+                plain, recorded, first, second = build(0), build(0), build(0), build(1)
+                take_steps([plain], record=False)
+                take_steps([recorded], record=True)
+                take_steps([first, second], record=True)
+            moved = difference(build(0), plain)
+            apart, together = difference(recorded, plain), difference(first, plain)
+            other = difference(second, plain)
+            print(
+                f"{settings.pair:20s} moved {moved:.1e}  recorded - plain {apart:.1e}  together - alone {together:.1e}"
+                f"  other seed {other:.1e}",
+                flush=True,
+            )
+            assert apart < 0.02 * moved, "a recorded step differs from a plain one"
+            assert together < 0.02 * moved, "a run beside another differs from the run alone"
+            assert other > 0.5 * moved, "the seed makes no difference"
+
+            torch.cuda.set_sync_debug_mode("error")  # an operation that waits for the GPU now raises
+            try:
+                with torch.cuda.stream(torch.cuda.Stream()):
+                    plain.step()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+    print("all good")
+
+
+if __name__ == "__main__":
+    main()

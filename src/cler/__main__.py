@@ -1,0 +1,5 @@
+"""`python -m cler` is the `cler` command."""
+
+from cler.cli import main
+
+main()

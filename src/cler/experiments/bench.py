@@ -1,0 +1,135 @@
+"""How long a step takes: every method × regulariser, alone and side by side, on random images of the real shape."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from cler.data.images import ImageData
+from cler.engine import Run
+from cler.engine.groups import release_memory
+from cler.engine.run import matmul_precision
+from cler.engine.steps import WARM_UP, make_stepper
+from cler.experiments.execute import build_run
+from cler.experiments.settings import make_settings
+
+RANDOM_IMAGES = 20_000
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one measurement gave."""
+
+    method: str
+    regularizer: str
+    runs: int
+    milliseconds: float
+    """Per step of the stream and run."""
+    gigaflops: float
+    """Arithmetic of one step of one run."""
+    share: float
+    """Of the arithmetic rate that the device reaches on a large matrix product in this precision."""
+    gigabytes: float
+    """Memory of all the runs together, at its highest; 0 on a CPU."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def random_images(device: torch.device, *, size: int = 32, classes: int = 100) -> ImageData:
+    """Random pixels in the shape of CIFAR-100."""
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (RANDOM_IMAGES, 3, size, size), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(RANDOM_IMAGES) % classes
+    names = tuple(f"class {number}" for number in range(classes))
+    few = slice(0, 10 * classes)
+    data = ImageData("random", pixels, labels, pixels[few], labels[few], names, (0.5,) * 3, (0.25,) * 3)
+    return data.to(device)
+
+
+def measure(
+    pairs: Sequence[tuple[str, str]],
+    counts: Sequence[int],
+    *,
+    device: torch.device,
+    precision: str,
+    steps: int = 100,
+    width: int = 64,
+    buffer: int = 500,
+) -> Iterator[Timing]:
+    """Time steps of the second task, where every method does all it does."""
+    data = random_images(device)
+    with matmul_precision(precision):
+        peak = arithmetic_rate(device, precision)
+        for method, regularizer in pairs:
+            settings = make_settings(
+                method=method,
+                regularizer=regularizer,
+                dataset="cifar100",
+                precision=precision,
+                width=width,
+                buffer=buffer,
+            )
+            for count in counts:
+                runs = [build_run(settings, seed, data) for seed in range(count)]
+                milliseconds, gigabytes = time_steps(runs, steps)
+                flops = flops_of_a_step(runs[0])
+                share = flops / (milliseconds / 1000) / peak
+                yield Timing(method, regularizer, count, milliseconds, flops / 1e9, share, gigabytes)
+                del runs
+                release_memory()
+
+
+def time_steps(runs: Sequence[Run], steps: int) -> tuple[float, float]:
+    """Milliseconds per step and run, and the gigabytes in use at the most."""
+    device = runs[0].device
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    stepper = make_stepper(runs, print)
+    for task in range(min(2, len(runs[0].schedule))):
+        for run in runs:
+            run.begin_task(task)
+        stepper.begin_task()
+        for _ in range(WARM_UP + 2):
+            stepper.step()
+    _wait(device)
+    start = time.perf_counter()
+    for _ in range(steps):
+        stepper.step()
+    _wait(device)
+    milliseconds = 1000 * (time.perf_counter() - start) / steps / len(runs)
+    used = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
+    return milliseconds, used / 1e9
+
+
+def flops_of_a_step(run: Run) -> float:
+    """Arithmetic of one step, counted while it is taken."""
+    with FlopCounterMode(display=False) as counter:
+        run.step()
+    return float(counter.get_total_flops())
+
+
+def arithmetic_rate(device: torch.device, precision: str) -> float:
+    """Operations per second in a large matrix product."""
+    size = 8192 if device.type == "cuda" else 1024
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    first, second = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    times = []
+    for _ in range(6):
+        _wait(device)
+        start = time.perf_counter()
+        first @ second
+        _wait(device)
+        times.append(time.perf_counter() - start)
+    return 2 * size**3 / min(times)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

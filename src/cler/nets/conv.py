@@ -1,0 +1,50 @@
+"""Convolutions that can work in bfloat16 while their weights stay in single precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Conv2d(nn.Conv2d):
+    """`nn.Conv2d` that uses `working`, a copy of its weight in low precision, where it has been given one."""
+
+    working: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C', H', W')."""
+        weight = self.weight if self.working is None else self.working
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class WorkingCopies:
+    """bfloat16 copies of the weights of all our convolutions in some modules.
+
+    Autocast would convert each weight in every pass and each gradient back, a kernel at a time; these are converted all
+    at once, after each step of the optimiser.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        layers = [layer for module in modules for layer in module.modules() if isinstance(layer, Conv2d)]
+        self.weights = [layer.weight for layer in layers]
+        self.copies = [weight.detach().to(torch.bfloat16).requires_grad_() for weight in self.weights]
+        for layer, copy in zip(layers, self.copies, strict=True):
+            layer.working = copy
+
+    @torch.no_grad()
+    def gather_gradients(self) -> None:
+        """Hand the gradients of the copies to the weights."""
+        used = [(weight, copy) for weight, copy in zip(self.weights, self.copies, strict=True) if copy.grad is not None]
+        for weight, _ in used:
+            weight.grad = torch.empty_like(weight)
+        torch._foreach_copy_([weight.grad for weight, _ in used], [copy.grad for _, copy in used])
+        for _, copy in used:
+            copy.grad = None
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Convert the weights anew."""
+        torch._foreach_copy_(self.copies, self.weights)

@@ -1,0 +1,245 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from cler import Equivariant, Jigsaw, ResNet18, Rotation
+from cler.data.augment import Views
+from cler.data.stream import Batch
+from cler.methods import Setup
+from cler.methods.er_ace import ErAce, allowed_classes, masked_cross_entropy
+
+CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+CASES = ["first", "first_unordered", "middle_early", "middle", "last_early", "last"]
+
+
+class GivenLogits(nn.Module):
+    """A network whose outputs are parameters: row i for image i, whatever the image."""
+
+    def __init__(self, *blocks):
+        super().__init__()
+        self.table = nn.Parameter(torch.cat(blocks))
+
+    def forward(self, images, groups=None):
+        return self.table[: len(images)]
+
+
+def marked(classes, count):
+    return torch.zeros(count, dtype=torch.bool).index_fill(0, classes, True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden_losses(golden, assert_close, case):
+    fixture = golden("er_ace").under(f"{case}.")
+    labels, logits = fixture["labels"], fixture["logits"]
+    n_classes = logits.shape[1]
+    replay_labels = fixture.get("replay_labels", labels[:0])
+    replay_logits = fixture.get("replay_logits", logits[:0])
+    network = GivenLogits(logits, replay_logits)
+    setup = Setup(
+        network=network,
+        views=Views(*CIFAR, dtype=torch.float64),
+        tasks=n_classes,
+        classes_per_task=1,
+        image_shape=(3, 4, 4),
+        buffer=max(1, len(replay_labels)),
+        replay_batch=len(replay_labels),
+    )
+    method = ErAce(setup)
+    method.seen.copy_(marked(fixture["seen_before"], n_classes))
+    pixels = torch.zeros(len(labels), 3, 4, 4, dtype=torch.uint8)
+    if len(replay_labels):
+        method.memory.add(torch.zeros(len(replay_labels), 3, 4, 4, dtype=torch.uint8), replay_labels)
+        method.memory.draw_slots = torch.arange
+    method.begin_task(int(fixture["task"]))
+    before = network.table.detach().clone()
+    loss = method.observe(Batch(pixels, pixels.double(), labels))
+
+    assert_close(loss, fixture["loss_total"])
+    assert_close(network.table.grad[: len(labels)], fixture["grad_logits"])
+    assert torch.equal(method.seen, marked(fixture["seen_after"], n_classes))
+    assert ("loss_replay" in fixture) == (int(fixture["task"]) > 0)
+    if "loss_replay" in fixture:
+        expected = torch.softmax(replay_logits, 1) - nn.functional.one_hot(replay_labels, n_classes)
+        assert_close(network.table.grad[len(labels) :], expected / len(replay_labels))
+    assert not torch.equal(network.table, before)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden_mask(golden, assert_close, case):
+    fixture = golden("er_ace").under(f"{case}.")
+    labels, logits, n_classes = fixture["labels"], fixture["logits"], fixture["logits"].shape[1]
+    if int(fixture["task"]) == 0:
+        assert fixture["allowed"].all()  # what observe does in the first task: it does not ask for a mask
+        assert_close(nn.functional.cross_entropy(logits, labels), fixture["loss_stream"])
+        return
+    allowed = allowed_classes(labels, marked(fixture["seen_after"], n_classes))
+    assert torch.equal(allowed.expand_as(logits), fixture["allowed"])
+    assert_close(masked_cross_entropy(logits, labels, allowed), fixture["loss_stream"])
+    replay_loss = nn.functional.cross_entropy(fixture["replay_logits"], fixture["replay_labels"])
+    assert_close(replay_loss, fixture["loss_replay"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "seen", "allowed"),
+    [
+        ([2, 3], [0, 1, 2, 3], [2, 3, 4, 5]),  # the largest label seen is in the batch
+        ([2, 2], [0, 1, 2, 3], [2, 3, 4, 5]),  # it is not: it stays all the same, and so do future classes
+        ([0, 2], [0, 1, 2], [0, 2, 3, 4, 5]),
+        ([0], [0, 4], [0, 4, 5]),
+        ([4, 4], [0, 1, 2, 3, 4, 5], [4]),  # the last class was met: only what is in the batch
+        ([4, 5], [0, 5, 4], [4, 5]),
+    ],
+)
+def test_the_mask_on_toy_labels(labels, seen, allowed):
+    mask = allowed_classes(torch.tensor(labels), marked(torch.tensor(seen), 6))
+    assert mask.nonzero().squeeze(1).tolist() == allowed
+
+
+def test_masked_classes_take_no_part():
+    logits = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
+    labels, allowed = torch.tensor([2, 4, 2]), marked(torch.tensor([2, 4, 5]), 6)
+    loss = masked_cross_entropy(logits, labels, allowed)
+    loss.backward()
+    kept = nn.functional.cross_entropy(logits[:, allowed], torch.tensor([0, 1, 0]))
+    assert float(loss.detach()) == pytest.approx(float(kept.detach()), rel=1e-12)
+    assert not logits.grad[:, ~allowed].any()
+    assert logits.grad[:, allowed].all()
+
+
+@pytest.mark.parametrize("task", [0, 1])
+def test_mask_and_replay_begin_with_the_second_task(task):
+    logits = torch.randn(6, 4)
+    network = GivenLogits(logits)
+    setup = Setup(
+        network=network,
+        views=Views(*CIFAR),
+        tasks=2,
+        classes_per_task=2,
+        image_shape=(3, 4, 4),
+        buffer=8,
+        replay_batch=2,
+    )
+    method = ErAce(setup)
+    pixels = torch.zeros(4, 3, 4, 4, dtype=torch.uint8)
+    method.memory.add(pixels, torch.tensor([0, 1, 0, 1]))
+    method.seen[:2] = True
+    method.begin_task(task)
+    method.observe(Batch(pixels, pixels.float(), torch.tensor([2, 2, 2, 2])))
+    moved = network.table.grad != 0
+    assert moved[:4, 2:].all()
+    assert moved[:4, :2].all() == (task == 0)  # old classes are masked for the stream
+    assert moved[4:].all() == (task > 0)  # and are learned from replay
+    assert int(method.memory.offered) == 8
+
+
+# -- one whole step ----------------------------------------------------------------------------------------------------
+
+
+def ours(name):
+    """A golden tensor's name as our modules call it."""
+    head, _, tail = name.rpartition(".")
+    if tail in ("mean", "var"):
+        return f"{head}.running_{tail}"
+    return f"{name}.weight" if tail in ("conv", "conv1", "conv2") else name
+
+
+def step_method(golden, load_golden, fixture, case):
+    """ER-ACE as it stands before the golden step, every draw replaced by the stored one."""
+    weights, heads = golden("net_nf4"), golden("pretext_heads")
+    n_classes = len(weights["classifier.bias"])
+    network = ResNet18(n_classes, width=len(weights["stem.conv"])).double()
+    load_golden(network, weights)
+    regularizers = []
+    if case != "plain":
+        name = case.removeprefix("cler_")
+        family = Rotation() if name == "rotation" else Jigsaw()
+        if name == "jigsaw":
+            family.permutations = fixture["jigsaw.permutations"]
+        regularizer = Equivariant(network, family, weight=float(fixture[f"{case}.lambda_r"]))
+        load_golden(regularizer, {**heads.under("pretext."), **heads.under(f"{name}.pretext.")})
+        regularizer.draw_labels = lambda count, device: fixture[f"{case}.pretext_labels"]
+        regularizers = [regularizer]
+    views = Views(*CIFAR, dtype=torch.float64)
+    crops = iter([fixture["stream_crops"], fixture["replay_crops"]])
+    views.draw_crops = lambda count, device: next(crops)
+    capacity = len(fixture["buffer_labels"])
+    setup = Setup(
+        network=network,
+        views=views,
+        tasks=n_classes,
+        classes_per_task=1,
+        image_shape=tuple(fixture["buffer_images"].shape[1:]),
+        regularizers=regularizers,
+        lr=float(fixture["lr"]),
+        buffer=capacity,
+        replay_batch=len(fixture["replay_indices"]),
+    )
+    method = ErAce(setup)
+    method.seen.copy_(marked(fixture["seen_before"], n_classes))
+    method.memory.pixels[:capacity] = fixture["buffer_images"]
+    method.memory.labels[:capacity] = fixture["buffer_labels"]
+    method.memory.offered.fill_(int(fixture["offered_before"]))
+    method.memory.filled = capacity
+    method.memory.draw_slots = lambda count: fixture["replay_indices"]
+    method.memory.draw_positions = lambda count: fixture["reservoir_draws"]
+    return method
+
+
+def tensors(method):
+    """Every tensor of network and regularisers by the golden files' names, ours after the last dot."""
+    state = dict(method.network.state_dict())
+    for regularizer in method.regularizers:
+        state |= {f"pretext.{name}": value for name, value in regularizer.state_dict().items()}
+    return copy.deepcopy(state)
+
+
+@pytest.mark.parametrize("case", ["plain", "cler_rotation", "cler_jigsaw"])
+def test_golden_step(golden, load_golden, assert_close, case):
+    fixture = golden("er_ace_step")
+    method = step_method(golden, load_golden, fixture, case)
+    method.network.train()
+    method.begin_task(int(fixture["task"]))
+    outputs, pretext = [], []
+    method.network.register_forward_hook(lambda module, inputs, output: outputs.append(output.detach()))
+    for regularizer in method.regularizers:
+        original = regularizer.logits
+        regularizer.logits = lambda *inputs, original=original: pretext.append(original(*inputs)) or pretext[-1]
+    before = tensors(method)
+
+    pixels, labels = fixture["stream_images"], fixture["stream_labels"]
+    images = method.views.augmented(pixels)
+    first = fixture["stream_augmented_first2"]
+    assert_close(images[: len(first)], first)
+    loss = method.observe(Batch(pixels, images, labels))
+
+    assert_close(loss, fixture[f"{case}.loss_total"])
+    replay_logits = fixture[f"{case}.replay_logits"]
+    assert_close(outputs[0][-len(replay_logits) :], replay_logits)
+    total = fixture[f"{case}.loss_stream"] + fixture[f"{case}.loss_replay"]
+    if case != "plain":
+        assert_close(pretext[0], fixture[f"{case}.pretext_logits"])
+        total = total + fixture[f"{case}.lambda_r"] * fixture[f"{case}.loss_pretext_unweighted"]
+    assert_close(loss, total)
+
+    after = tensors(method)
+    stored = fixture.under(f"{case}.after.")
+    assert any(name.endswith(".mean") for name in stored)
+    for name, value in stored.items():
+        assert_close(after[ours(name)], value, name)
+    norms = dict(zip(map(ours, fixture[f"{case}.step_norm_names"]), fixture[f"{case}.step_norms"], strict=True))
+    trainable = {name for name in after if not name.rpartition(".")[2].startswith("running_")}
+    assert norms.keys() == trainable
+    for name, norm in norms.items():
+        moved = (after[name] - before[name]).norm()
+        assert_close(moved, norm, name)
+        assert (float(moved) == 0) == (float(norm) == 0), name
+
+    capacity = len(fixture["buffer_labels"])
+    assert torch.equal(method.memory.labels[:capacity], fixture["buffer_labels_after"])
+    everything = torch.cat([fixture["buffer_images"], pixels])
+    assert torch.equal(method.memory.pixels[:capacity], everything[fixture["buffer_images_after_index"]])
+    assert int(method.memory.offered) == int(fixture["offered_before"]) + len(labels)
+    present = marked(fixture["seen_before"], method.n_classes) | marked(labels, method.n_classes)
+    assert torch.equal(method.seen, present)

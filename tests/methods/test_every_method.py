@@ -1,0 +1,482 @@
+"""What holds for every method with every regulariser: a new one is tested by being registered."""
+
+import random
+from statistics import fmean
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from cler.data.images import ImageData
+from cler.engine import train
+from cler.engine.evaluate import evaluate
+from cler.experiments.execute import build_run
+from cler.experiments.settings import make_settings
+from cler.methods import METHODS
+from cler.methods.finetune import Finetune
+from cler.regularizers import REGULARIZERS
+
+REGULARIZER_NAMES = ["none", *REGULARIZERS]
+PAIRS = [(method, regularizer) for method in METHODS for regularizer in REGULARIZER_NAMES]
+every_pair = pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".join(pair) for pair in PAIRS])
+every_regularizer = pytest.mark.parametrize("regularizer", REGULARIZER_NAMES)
+
+
+def toy_data(size=12, train_images=24, test_images=10):
+    """Four classes of different colour, brighter below so that turns and shuffled quadrants show."""
+    generator = torch.Generator().manual_seed(0)
+    colours = torch.tensor([[200, 60, 60], [60, 200, 60], [60, 60, 200], [200, 200, 60]]).view(4, 1, 3, 1, 1)
+    ramp = torch.linspace(-50, 50, size).view(size, 1)
+
+    def images(count):
+        noise = 30 * torch.randn(4, count, 3, size, size, generator=generator)
+        return (colours + ramp + noise).clamp(0, 255).to(torch.uint8).flatten(0, 1)
+
+    return ImageData(
+        name="toy",
+        train_images=images(train_images),
+        train_labels=torch.arange(4).repeat_interleave(train_images),
+        test_images=images(test_images),
+        test_labels=torch.arange(4).repeat_interleave(test_images),
+        classes=("red", "green", "blue", "yellow"),
+        mean=(0.5, 0.5, 0.5),
+        std=(0.25, 0.25, 0.25),
+    )
+
+
+DATA = toy_data()
+
+
+def make_run(method, regularizer, seed=0, data=DATA, **changes):
+    options = {"tasks": 2, "width": 4, "lr": 0.02, "batch": 8, "replay_batch": 8, "buffer": 16} | changes
+    return build_run(make_settings(method=method, regularizer=regularizer, **options), seed, data)
+
+
+def trained(*run, **changes):
+    run = make_run(*run, **changes)
+    train([run])
+    return run
+
+
+def in_later_task(run, steps=2):
+    """A run in its last task, a few steps on, so that everything it allocates is allocated."""
+    last = len(run.schedule) - 1
+    for task in range(last):
+        run.begin_task(task)
+        for _ in range(steps):
+            run.step()
+        run.end_task(task)
+    run.begin_task(last)
+    for _ in range(steps):
+        run.step()
+    return run
+
+
+def tensors_of(thing, path="run", found=None, visited=None):
+    """Every tensor that can be reached from an object's attributes, by the way that leads there."""
+    found = {} if found is None else found
+    visited = set() if visited is None else visited
+    if id(thing) in visited:
+        return found
+    visited.add(id(thing))
+    if isinstance(thing, Tensor):
+        found[path] = thing
+    elif isinstance(thing, dict):
+        for i, (key, value) in enumerate(thing.items()):
+            tensors_of(value, f"{path}.{key if isinstance(key, str) else i}", found, visited)
+    elif isinstance(thing, list | tuple | set):
+        for i, value in enumerate(thing):
+            tensors_of(value, f"{path}.{i}", found, visited)
+    elif isinstance(thing, nn.Module | torch.optim.Optimizer) or is_ours(thing):
+        tensors_of(vars(thing), path, found, visited)
+    return found
+
+
+def is_ours(thing):
+    return any(base.__module__.startswith("cler.") for base in type(thing).__mro__)
+
+
+def snapshot(run):
+    """Copies of every tensor, and the generator's state."""
+    values = {path: tensor.detach().clone() for path, tensor in tensors_of(run).items()}
+    return values | {"generator": run.generator.get_state()}
+
+
+def differences(one, other):
+    assert one.keys() == other.keys()
+    return [path for path in one if not torch.equal(one[path], other[path])]
+
+
+# -- learning ----------------------------------------------------------------------------------------------------------
+
+
+@every_pair
+def test_learns_a_toy_stream(method, regularizer):
+    data = toy_data(size=16, train_images=32)
+    changes = {"data": data, "epochs": 6, "replay_batch": 16, "buffer": 32}
+    runs = [trained(method, regularizer, seed, **changes) for seed in (1, 2)]
+    for run in runs:
+        assert run.complete
+        assert run.failure is None
+    just_learned = fmean(row[-1] for run in runs for row in run.accuracy["task_il"])
+    class_il, task_il = (fmean(fmean(run.accuracy[name][-1]) for run in runs) for name in ("class_il", "task_il"))
+    assert just_learned > 85  # chance: 50
+    assert task_il > 65  # chance: 50
+    if METHODS[method].replays or METHODS[method].merged:
+        assert class_il > 65  # chance: 25; whoever forgets the first task gets 50 at most
+
+
+# -- randomness --------------------------------------------------------------------------------------------------------
+
+
+@every_pair
+def test_the_seed_decides_everything(method, regularizer):
+    torch.manual_seed(1)
+    first = trained(method, regularizer, seed=3)
+    torch.manual_seed(2)
+    again, other = trained(method, regularizer, seed=3), trained(method, regularizer, seed=4)
+    assert first.accuracy == again.accuracy
+    assert not differences(snapshot(first), snapshot(again))
+    assert any(path.endswith("classifier._parameters.weight") for path in differences(snapshot(first), snapshot(other)))
+
+
+@every_pair
+def test_initial_weights_come_from_the_seed(method, regularizer):
+    state = torch.get_rng_state()
+    first, again, other = (make_run(method, regularizer, seed) for seed in (3, 3, 4))
+    assert torch.equal(state, torch.get_rng_state())
+    assert not differences(snapshot(first), snapshot(again))
+    assert differences(snapshot(first), snapshot(other))
+
+
+# -- together equals alone ---------------------------------------------------------------------------------------------
+
+
+def assert_together_equals_alone(wanted):
+    together = [make_run(*each) for each in wanted]
+    train(together)
+    for each, beside in zip(wanted, together, strict=True):
+        alone = trained(*each)
+        assert alone.complete
+        assert beside.accuracy == alone.accuracy
+        assert not differences(snapshot(beside), snapshot(alone))
+
+
+@every_pair
+def test_seeds_trained_together_equal_each_alone(method, regularizer):
+    assert_together_equals_alone([(method, regularizer, seed) for seed in (0, 1, 2)])
+
+
+@pytest.mark.parametrize("merged", sorted({method.merged for method in METHODS.values()}))
+def test_different_methods_trained_together_equal_each_alone(merged):
+    alike = [pair for pair in PAIRS if METHODS[pair[0]].merged == merged]
+    assert_together_equals_alone([(*pair, seed) for seed, pair in enumerate(alike)])
+
+
+# -- the rule of `observe` ---------------------------------------------------------------------------------------------
+
+
+class BrokenRule(Exception):  # noqa: N818 - it reads as what happened
+    pass
+
+
+LOOKS = {
+    "item", "tolist", "numpy", "cpu", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__",
+    "__contains__", "__iter__", "is_nonzero", "equal", "allclose",
+}  # fmt: skip
+FROM_THE_HOST = {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::_pin_memory"}
+
+
+class NoLooks(TorchFunctionMode):
+    """Refuses what brings a value to the host without an operator that a dispatch mode could see."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        name = getattr(function, "__name__", "")
+        if name in LOOKS:
+            raise BrokenRule(f"{name}: a tensor's value reaches the host")
+        return function(*args, **(kwargs or {}))
+
+
+class Recording(TorchDispatchMode):
+    """Refuses looks, shapes that depend on data, and random numbers from elsewhere; lists every operator it sees."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.generator = generator
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        self.check(function, args, kwargs)
+        out = function(*args, **kwargs)
+        flat, _ = tree_flatten((args, kwargs, out))
+        self.seen.append((str(function), *map(self.shape_or_value, flat)))
+        return out
+
+    def check(self, function, args, kwargs):
+        name = function._schema.name
+        if torch.Tag.data_dependent_output in function.tags:
+            raise BrokenRule(f"{function}: a tensor's value reaches the host")
+        if name in ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"):
+            if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]):
+                raise BrokenRule(f"{function}: boolean indexing")
+        elif torch.Tag.dynamic_output_shape in function.tags:
+            raise BrokenRule(f"{function}: a shape that depends on data")
+        if torch.Tag.nondeterministic_seeded in function.tags and not self.is_mine(kwargs.get("generator")):
+            raise BrokenRule(f"{function}: a random number that is not from the run's generator")
+        if name in FROM_THE_HOST:
+            raise BrokenRule(f"{function}: data from the host")
+
+    def is_mine(self, generator):
+        # the same generator may come as another Python object
+        return generator is not None and torch.equal(generator.get_state(), self.generator.get_state())
+
+    @staticmethod
+    def shape_or_value(value):
+        if isinstance(value, Tensor):
+            return tuple(value.shape), value.stride(), str(value.dtype), str(value.device)
+        return type(value).__name__ if isinstance(value, torch.Generator) else value
+
+
+def recorded_step(run):
+    """One step under the rule; gives back all that it ran."""
+    with NoLooks(), Recording(run.generator) as recording:
+        run.step()
+    return recording.seen
+
+
+def assert_keeps_the_rule(run):
+    """Nothing forbidden in a step, the same operators with the same shapes and constants in the next."""
+    global_states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    own_state = run.generator.get_state()
+    first, second = recorded_step(run), recorded_step(run)
+    if first != second:
+        position = next(i for i, (a, b) in enumerate(zip([*first, None], [*second, None], strict=False)) if a != b)
+        raise BrokenRule(f"two steps differ: {[*first, None][position]} and {[*second, None][position]}")
+    after = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    if not (
+        global_states[0] == after[0]
+        and all(np.array_equal(a, b) for a, b in zip(global_states[1], after[1], strict=True))
+        and torch.equal(global_states[2], after[2])
+    ):
+        raise BrokenRule("a global random state has moved")
+    assert not torch.equal(own_state, run.generator.get_state())
+
+
+@every_pair
+def test_observe_keeps_the_rule(method, regularizer):
+    run = in_later_task(make_run(method, regularizer))
+    assert run.method.settled
+    assert_keeps_the_rule(run)
+
+
+@every_pair
+def test_observe_keeps_the_rule_in_the_first_task(method, regularizer):
+    run = make_run(method, regularizer)
+    run.begin_task(0)
+    for _ in range(len(DATA.train_images)):
+        run.step()
+        if run.method.settled:
+            break
+    run.begin_task(0)
+    run.step()
+    assert_keeps_the_rule(run)
+
+
+def looks_at_the_loss(method, batch, loss):
+    return loss if float(loss.detach()) > 0 else 2 * loss
+
+
+def branches_on_labels(method, batch, loss):
+    if batch.labels.max() > 1:
+        return loss + 0
+    return loss
+
+
+def lists_labels(method, batch, loss):
+    return loss + 0.0 * len(set(batch.labels.tolist()))
+
+
+def reads_as_numpy(method, batch, loss):
+    return loss * float(batch.labels.numpy().size > 0)
+
+
+def copies_to_the_host(method, batch, loss):
+    return loss + 0.0 * batch.images.cpu().sum()
+
+
+def selects_by_mask(method, batch, loss):
+    return loss + 0.0 * batch.images[batch.labels > 2].sum()
+
+
+def writes_by_mask(method, batch, loss):
+    batch.images[batch.labels > 2] = torch.zeros(1, 1, 1, 1)
+    return loss
+
+
+def counts_classes(method, batch, loss):
+    return loss + 0.0 * batch.labels.unique().sum()
+
+
+def finds_positions(method, batch, loss):
+    return loss + 0.0 * batch.labels.nonzero().sum()
+
+
+def selects_values(method, batch, loss):
+    return loss + 0.0 * batch.labels.masked_select(batch.labels > 2).sum()
+
+
+def repeats_by_counts(method, batch, loss):
+    return loss + 0.0 * batch.labels.repeat_interleave(batch.labels).sum()
+
+
+def draws_from_torch(method, batch, loss):
+    return loss + 0.0 * torch.rand(3).sum()
+
+
+def draws_from_another_generator(method, batch, loss):
+    return loss + 0.0 * torch.rand(3, generator=torch.Generator().manual_seed(0)).sum()
+
+
+def drops_out(method, batch, loss):
+    return F.dropout(loss.view(1), 0.5)[0]
+
+
+def draws_from_python(method, batch, loss):
+    random.random()
+    return loss
+
+
+def draws_from_numpy(method, batch, loss):
+    np.random.rand()
+    return loss
+
+
+def brings_numbers_from_the_host(method, batch, loss):
+    return loss + 0.0 * torch.tensor([1.0, 2.0]).sum()
+
+
+def counts_on_the_host(method, batch, loss):
+    method.count = getattr(method, "count", 0) + 1
+    return loss * (1.0 + 0.1 * method.count)
+
+
+def changes_its_mind(method, batch, loss):
+    method.odd = not getattr(method, "odd", False)
+    return loss + loss if method.odd else loss
+
+
+def grows(method, batch, loss):
+    method.history = torch.cat([getattr(method, "history", batch.labels), batch.labels])
+    return loss
+
+
+MISTAKES = {
+    looks_at_the_loss: "reaches the host",
+    branches_on_labels: "reaches the host",
+    lists_labels: "reaches the host",
+    reads_as_numpy: "reaches the host",
+    copies_to_the_host: "reaches the host",
+    selects_by_mask: "boolean indexing",
+    writes_by_mask: "boolean indexing",
+    counts_classes: "depends on data",
+    finds_positions: "depends on data",
+    selects_values: "depends on data",
+    repeats_by_counts: "depends on data",
+    draws_from_torch: "not from the run's generator",
+    draws_from_another_generator: "not from the run's generator",
+    drops_out: "not from the run's generator",
+    draws_from_python: "global random state",
+    draws_from_numpy: "global random state",
+    brings_numbers_from_the_host: "data from the host",
+    counts_on_the_host: "two steps differ",
+    changes_its_mind: "two steps differ",
+    grows: "two steps differ",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+def test_a_method_that_breaks_the_rule_is_caught(mistake, monkeypatch):
+    class Bad(Finetune):
+        def observe(self, batch):
+            loss = mistake(self, batch, F.cross_entropy(self.network(batch.images), batch.labels))
+            self.descend(loss)
+            return loss
+
+    monkeypatch.setitem(METHODS, "finetune", Bad)
+    run = in_later_task(make_run("finetune", "none"))
+    with pytest.raises(BrokenRule, match=MISTAKES[mistake]):
+        assert_keeps_the_rule(run)
+
+
+# -- state that lasts --------------------------------------------------------------------------------------------------
+
+
+def assert_state_stays_in_place(run, steps=4):
+    before = tensors_of(run)  # kept alive, so that no address is used twice
+    for _ in range(steps):
+        run.step()
+        after = tensors_of(run)
+        assert after.keys() == before.keys()
+        for path, tensor in after.items():
+            assert tensor.shape == before[path].shape, path
+            assert tensor.data_ptr() == before[path].data_ptr(), path
+
+
+@every_pair
+def test_state_is_updated_in_place(method, regularizer):
+    run = in_later_task(make_run(method, regularizer))
+    assert_state_stays_in_place(run)
+    if METHODS[method].replays:
+        assert any(path.startswith("run.method.memory") for path in tensors_of(run))
+
+
+def test_state_that_is_replaced_is_caught(monkeypatch):
+    class Bad(Finetune):
+        def begin_task(self, task):
+            super().begin_task(task)
+            self.total = torch.zeros(())
+
+        def observe(self, batch):
+            self.total = self.total + 1
+            return super().observe(batch)
+
+    monkeypatch.setitem(METHODS, "finetune", Bad)
+    with pytest.raises(AssertionError, match=r"method\.total"):
+        assert_state_stays_in_place(in_later_task(make_run("finetune", "none")))
+
+
+# -- evaluation --------------------------------------------------------------------------------------------------------
+
+
+@every_pair
+def test_evaluation_changes_nothing(method, regularizer):
+    watched, unwatched = (in_later_task(make_run(method, regularizer)) for _ in range(2))
+    before = snapshot(watched)
+    tasks = range(watched.stream.tasks)
+    first = evaluate(watched.method, watched.stream, watched.views, tasks)
+    assert not differences(before, snapshot(watched))
+    assert watched.method.network.training
+    assert first == evaluate(watched.method, watched.stream, watched.views, tasks)
+    for run in (watched, unwatched):
+        for _ in range(3):
+            run.step()
+    assert not differences(snapshot(watched), snapshot(unwatched))
+    assert differences(before, snapshot(watched))
+
+
+@every_pair
+def test_logits_of_an_image_do_not_depend_on_the_others(method, regularizer):
+    run = in_later_task(make_run(method, regularizer))
+    run.method.network.eval()
+    images = run.views.plain(DATA.test_images[::5])
+    with torch.no_grad():
+        together = run.method.logits(images)
+        alone = torch.cat([run.method.logits(image) for image in images.split(1)])
+    assert together.shape == (len(images), DATA.n_classes)
+    assert torch.allclose(together, alone, atol=1e-4)
