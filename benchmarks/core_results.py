@@ -63,7 +63,7 @@ def main() -> None:
         with ProgressBars(Console(stderr=True), len(todo)) as bars:
             execute(todo, device=device, data_dir=arguments.data_dir, at_once=arguments.at_once, watcher=bars)
         print(f"{name}: {len(todo)} runs in {time.perf_counter() - began:.1f} s", flush=True)
-    if found := find_results([arguments.out])[0]:
+    if arguments.out.exists() and (found := find_results([arguments.out])[0]):
         Console(width=120).print(comparison_table(compare(found).groups))
 
 

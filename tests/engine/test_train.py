@@ -1,0 +1,337 @@
+import importlib
+import math
+
+import pytest
+import torch
+
+from cler.data.images import ImageData
+from cler.engine import Listener, groups, train
+from cler.engine import evaluate as evaluation
+from cler.engine.evaluate import evaluate
+from cler.engine.groups import train_in_groups
+from cler.experiments.execute import build_run
+from cler.experiments.settings import make_settings
+
+loop = importlib.import_module("cler.engine.train")  # the name in the package is the function
+
+
+def noise_data(per_class=13, n_classes=6):
+    generator = torch.Generator().manual_seed(0)
+
+    def images(count):
+        return torch.randint(256, (count, 3, 8, 8), generator=generator).to(torch.uint8)
+
+    return ImageData(
+        name="noise",
+        train_images=images(per_class * n_classes),
+        train_labels=torch.arange(n_classes).repeat(per_class),
+        test_images=images(5 * n_classes),
+        test_labels=torch.arange(n_classes).repeat(5),
+        classes=tuple(f"class {k}" for k in range(n_classes)),
+        mean=(0.5, 0.5, 0.5),
+        std=(0.3, 0.3, 0.3),
+    )
+
+
+DATA = noise_data()
+
+
+def make_run(method="finetune", seed=0, **changes):
+    options = {"tasks": 3, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8} | changes
+    return build_run(make_settings(method=method, **options), seed, DATA, label=f"{method} {seed}")
+
+
+class Notes(Listener):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.progressed, self.done, self.failures, self.messages = [], [], [], []
+
+    def progress(self, progress):
+        self.progressed.append(progress)
+
+    def evaluated(self, run, task):
+        self.done.append((run.label, task, len(run.accuracy["class_il"])))
+
+    def failed(self, run):
+        self.failures.append((run.label, run.failure))
+
+    def message(self, text):
+        self.messages.append(text)
+
+
+@pytest.fixture
+def told_at_every_step(monkeypatch):
+    monkeypatch.setattr(loop, "REPORT_SECONDS", 0.0)
+
+
+def poison(run, task, step):
+    """Make the loss of one step, counted from 1, not a number."""
+    learn, taken = run.method.observe, dict.fromkeys(range(len(run.schedule)), 0)
+
+    def observe(batch):
+        taken[run.method.task] += 1
+        loss = learn(batch)
+        return loss * math.nan if taken[task] == step and run.method.task == task else loss
+
+    run.method.observe = observe
+    return run
+
+
+# -- what a run gives --------------------------------------------------------------------------------------------------
+
+
+def test_a_row_after_each_task_with_all_tasks_so_far():
+    run = make_run()
+    assert run.running_accuracy is None
+    train([run])
+    for rows in run.accuracy.values():
+        assert [len(row) for row in rows] == [1, 2, 3]
+        assert all(0 <= accuracy <= 100 for row in rows for accuracy in row)
+    assert run.complete
+    assert run.failure is None
+    assert run.steps_done == sum(run.schedule) == 3 * (26 // 4)
+    assert run.seconds > 0
+    assert run.running_accuracy == pytest.approx(sum(run.accuracy["class_il"][-1]) / 3)
+
+
+def test_joint_has_one_row_with_every_task():
+    run = make_run("joint")
+    train([run])
+    assert run.complete
+    assert {name: [len(row) for row in rows] for name, rows in run.accuracy.items()} == {
+        "class_il": [3],
+        "task_il": [3],
+    }
+    assert run.steps_done == 78 // 4
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_epochs_multiply_the_steps(epochs):
+    run = make_run("er", epochs=epochs)
+    train([run])
+    assert run.schedule == (epochs * 6,) * 3
+    assert run.steps_done == epochs * 18
+    assert int(run.method.memory.offered) == epochs * 18 * 4  # every epoch is offered to the memory again
+
+
+@pytest.mark.parametrize("chunk", [3, 500])
+def test_evaluation_equals_counting_image_by_image(monkeypatch, chunk):
+    monkeypatch.setattr(evaluation, "CHUNK", chunk)
+    run = make_run()
+    train([run])
+    class_il, task_il = evaluate(run.method, run.stream, run.views, range(3))
+    run.method.network.eval()
+    for task in range(3):
+        right_of_all = right_of_task = total = 0
+        for pixels, label in zip(DATA.test_images, DATA.test_labels.tolist(), strict=True):
+            if label // 2 == task:
+                with torch.no_grad():
+                    scores = run.method.network(run.views.plain(pixels[None]))[0].tolist()
+                right_of_all += max(range(6), key=scores.__getitem__) == label
+                right_of_task += max((2 * task, 2 * task + 1), key=scores.__getitem__) == label
+                total += 1
+        assert class_il[task] == pytest.approx(100 * right_of_all / total)
+        assert task_il[task] == pytest.approx(100 * right_of_task / total)
+    run.method.network.train()
+    assert run.accuracy["class_il"][-1] == class_il
+    assert run.accuracy["task_il"][-1] == task_il
+
+
+def test_precision_is_set_for_the_run_only():
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    seen = []
+
+    class Look(Listener):
+        def evaluated(self, run, task):
+            seen.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+
+    full, tf32, half = (make_run(precision=precision) for precision in ("fp32", "tf32", "bf16"))
+    for run in (full, tf32, half):
+        train([run], Look())
+    assert seen[::3] == [("highest", False), ("high", True), ("high", True)]
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+    weights = [run.method.network.classifier.weight for run in (full, half)]
+    assert all(weight.dtype == torch.float32 for weight in weights)
+    assert not torch.equal(*weights)
+
+
+# -- groups of runs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other", [{"epochs": 2}, {"tasks": 2}, {"batch": 5}, {"method": "joint"}, {"precision": "bf16"}]
+)
+def test_runs_that_do_not_march_in_step_are_refused(other):
+    runs = [make_run(), make_run(**other)]
+    with pytest.raises(ValueError, match="share schedule, precision and device"):
+        train(runs)
+    assert all(run.steps_done == 0 for run in runs)
+
+
+def test_progress_goes_from_nothing_to_all(told_at_every_step):
+    notes = Notes()
+    train([make_run(seed=0), make_run(seed=1)], notes)
+    assert [(p.task, p.step) for p in notes.progressed] == [(task, step) for task in range(3) for step in range(1, 7)]
+    assert [p.done for p in notes.progressed] == pytest.approx([n / 18 for n in range(1, 19)])
+    for p in notes.progressed:
+        assert (p.tasks, p.steps, p.labels) == (3, 6, ("finetune 0", "finetune 1"))
+        assert p.steps_per_second > 0
+        assert (p.accuracy is None) == (p.task == 0)
+    assert notes.done == [(f"finetune {seed}", task, task + 1) for task in range(3) for seed in range(2)]
+    assert not notes.failures
+
+
+def test_progress_is_told_at_the_end_of_every_task_however_fast():
+    notes = Notes()
+    train([make_run()], notes)
+    assert [p.done for p in notes.progressed if p.step == p.steps] == pytest.approx([1 / 3, 2 / 3, 1])
+    done = [p.done for p in notes.progressed]
+    assert done == sorted(done)
+
+
+def test_a_loss_that_is_not_finite_stops_that_run_alone(told_at_every_step):
+    notes = Notes()
+    first, bad, last = make_run(seed=0), poison(make_run(seed=1), task=1, step=3), make_run("er", seed=2)
+    train([first, bad, last], notes)
+    assert bad.failure == "the loss was not finite at task 2, step 3; try a lower --lr"
+    assert notes.failures == [("finetune 1", bad.failure)]
+    assert [len(row) for row in bad.accuracy["class_il"]] == [1]
+    assert not bad.complete
+    for run, alone in ((first, make_run(seed=0)), (last, make_run("er", seed=2))):
+        train([alone])
+        assert run.complete
+        assert run.failure is None
+        assert run.accuracy == alone.accuracy
+        assert torch.equal(run.method.network.classifier.weight, alone.method.network.classifier.weight)
+    assert notes.progressed[-1].labels == ("finetune 0", "er 2")
+    assert notes.progressed[-1].done == 1
+
+
+def test_a_failure_in_the_first_task_leaves_no_row():
+    notes = Notes()
+    bad = make_run(lr=1e30)
+    train([bad], notes)
+    assert "the loss was not finite at task 1, step " in bad.failure
+    assert bad.accuracy == {"class_il": [], "task_il": []}
+    assert notes.failures == [("finetune 0", bad.failure)]
+    assert not notes.done
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_an_infinite_loss_is_a_failure_too(value):
+    run = make_run()
+    learn = run.method.observe
+    run.method.observe = lambda batch: learn(batch).detach() * 0 + value
+    train([run])
+    assert "task 1, step 1;" in run.failure
+
+
+def test_when_every_run_has_failed_nothing_more_is_done(told_at_every_step):
+    runs = [poison(make_run(seed=seed), task=1, step=seed + 1) for seed in range(2)]
+    train(runs)
+    assert [run.steps_done for run in runs] == [6 + 2, 6 + 2]
+    assert ["step 1;" in runs[0].failure, "step 2;" in runs[1].failure] == [True, True]
+
+
+def test_the_first_bad_step_is_named_even_when_looked_at_late():
+    run = poison(make_run(), task=2, step=2)
+    train([run])
+    assert "task 3, step 2;" in run.failure
+
+
+# -- more runs than fit at once ----------------------------------------------------------------------------------------
+
+
+class FakeTrain:
+    """In place of `train`: remembers the groups, and runs out of memory on those that are too large."""
+
+    def __init__(self, room=100):
+        self.room, self.tried = room, []
+
+    def __call__(self, runs, listener):
+        self.tried.append(list(runs))
+        if len(runs) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    @property
+    def finished(self):
+        return [run for group in self.tried if len(group) <= self.room for run in group]
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    fake = FakeTrain()
+    monkeypatch.setattr(groups, "train", fake)
+    return fake
+
+
+def built(job):
+    return f"run {job}"
+
+
+def test_jobs_are_grouped_by_key_in_order(fake):
+    train_in_groups(["a1", "b1", "a2", "a3", "b2"], built, key=lambda job: job[0], at_once=2)
+    assert fake.tried == [["run a1", "run a2"], ["run a3"], ["run b1", "run b2"]]
+
+
+def test_no_jobs_are_no_trouble(fake):
+    train_in_groups([], built, key=str, at_once=2)
+    assert fake.tried == []
+
+
+def test_a_group_that_does_not_fit_is_halved_and_finished_runs_are_not_repeated(fake):
+    fake.room = 2
+    notes = Notes()
+    train_in_groups(list(range(7)), built, key=lambda job: job == 6, at_once=6, listener=notes)
+    assert [len(group) for group in fake.tried] == [6, 3, 1, 2, 3, 1, 2, 1]
+    assert fake.finished == [f"run {job}" for job in range(7)]
+    assert notes.messages[0] == "out of memory with 6 runs at once; going on with 3"
+    assert len(notes.messages) == 3
+
+
+def test_a_run_that_does_not_fit_alone_is_an_error(fake):
+    fake.room = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        train_in_groups([1, 2], built, key=lambda job: 0, at_once=2)
+    assert [len(group) for group in fake.tried] == [2, 1]
+
+
+def test_another_error_is_not_taken_for_lack_of_memory(monkeypatch):
+    def broken(runs, listener):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(groups, "train", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        train_in_groups([1, 2], built, key=lambda job: 0, at_once=2)
+
+
+def test_in_groups_equals_alone():
+    jobs = [("finetune", 0), ("joint", 1), ("finetune", 2), ("finetune", 3)]
+    runs = {}
+
+    def build(job):
+        runs[job] = make_run(*job)
+        return runs[job]
+
+    notes = Notes()
+    train_in_groups(jobs, build, key=lambda job: job[0], at_once=2, listener=notes)
+    for job in jobs:
+        alone = make_run(*job)
+        train([alone])
+        assert runs[job].accuracy == alone.accuracy
+        assert torch.equal(runs[job].method.network.classifier.weight, alone.method.network.classifier.weight)
+    assert [label for label, _, rows in notes.done if rows == 3] == ["finetune 0", "finetune 2", "finetune 3"]
+
+
+def test_without_a_wish_a_cpu_takes_one_run_at_a_time():
+    runs = []
+    notes = Notes()
+
+    def build(job):
+        runs.append(make_run(seed=job))
+        return runs[-1]
+
+    train_in_groups([0, 1], build, key=lambda job: 0, listener=notes)
+    assert {p.labels for p in notes.progressed} == {("finetune 0",), ("finetune 1",)}
+    assert sum(run.complete for run in runs) == 2

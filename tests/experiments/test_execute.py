@@ -1,0 +1,391 @@
+import gc
+import json
+import platform
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+
+import cler
+from cler.data import images
+from cler.data.images import ImageData, Status
+from cler.errors import UsageError
+from cler.experiments import execute as ex
+from cler.experiments import workers
+from cler.experiments.results import find_results, read_result
+from cler.experiments.settings import make_settings
+
+CPU = torch.device("cpu")
+
+
+class Stripes:
+    """A registered data set that is made, not read."""
+
+    name, description = "stripes", "four kinds of stripes"
+
+    def load(self, folder):
+        generator = torch.Generator().manual_seed(0)
+        labels = torch.arange(4).repeat(12)
+        pixels = torch.randint(60, (48, 3, 8, 8), generator=generator) + 60 * labels.view(-1, 1, 1, 1)
+        pixels = pixels.clamp(0, 255).to(torch.uint8)
+        return ImageData(self.name, pixels, labels, pixels[:16], labels[:16], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
+
+    def check(self, folder):
+        return Status("present", "made, not read", folder)
+
+    def get(self, folder, progress):
+        return self.check(folder)
+
+
+@pytest.fixture(autouse=True)
+def stripes(monkeypatch):
+    monkeypatch.setitem(images.DATASETS, "stripes", Stripes())
+
+
+def make_jobs(out, seeds=(0,), **changes):
+    options = {"method": "finetune", "dataset": "stripes", "tasks": 2, "width": 2, "batch": 4, "replay_batch": 4}
+    return ex.make_jobs(make_settings(**options | changes), seeds, out)
+
+
+def run_all(jobs, **options):
+    watcher = Notes()
+    ex.execute(jobs, device=CPU, workers=1, watcher=watcher, **options)
+    return watcher
+
+
+class Notes(ex.Watcher):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.ended, self.progressed = [], []
+
+    def progress(self, progress):
+        self.progressed.append(progress)
+
+    def finished(self, label, accuracy, failure):
+        self.ended.append((label, accuracy, failure))
+
+
+def without_times(folder):
+    result = json.loads((folder / "result.json").read_text())
+    return {key: value for key, value in result.items() if key not in ("seconds", "steps_per_second")}
+
+
+# -- what is on disk ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
+    (job,) = make_jobs(tmp_path, seeds=[7], method="er-ace", regularizer="jigsaw", buffer=20, epochs=2)
+    watcher = run_all([job])
+    assert sorted(path.name for path in job.folder.iterdir()) == ["log.jsonl", "result.json", "settings.json"]
+
+    result = json.loads((job.folder / "result.json").read_text())
+    expected = {
+        "method": "er-ace",
+        "regularizer": "jigsaw",
+        "dataset": "stripes",
+        "tasks": 2,
+        "buffer": 20,
+        "epochs": 2,
+        "lr": 0.01,
+        "weight": 1.0,
+        "batch": 4,
+        "replay_batch": 4,
+        "optimizer": "sgd",
+        "width": 2,
+        "class_order": None,
+        "precision": "fp32",
+        "threads": 1,
+    }
+    assert result["settings"] == expected
+    assert result["seed"] == 7
+    assert result["complete"] is True
+    assert "failure" not in result
+    for name in ("class_il", "task_il"):
+        rows = result["accuracy"][name]
+        assert [len(row) for row in rows] == [1, 2]
+        assert result["faa"][name] == pytest.approx(sum(rows[-1]) / 2, abs=1e-3)
+        assert result["bwt"][name] == pytest.approx(rows[1][0] - rows[0][0], abs=1e-3)
+        assert result["forgetting"][name] >= 0
+        assert 0 <= result["adjusted_forgetting"][name] <= 100
+    assert result["seconds"] > 0
+    steps = 2 * 2 * (24 // 4)
+    assert result["steps_per_second"] == pytest.approx(steps / result["seconds"], rel=0.05)
+    environment = result["environment"]
+    assert environment["cler"] == cler.__version__
+    assert environment["torch"] == torch.__version__
+    assert environment["python"] == platform.python_version()
+    assert environment["device"] == "cpu"
+    assert environment["hardware"]
+
+    assert json.loads((job.folder / "settings.json").read_text()) == {"settings": expected, "seed": 7}
+    log = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
+    assert [(line["event"], line["task"]) for line in log] == [("evaluated", 0), ("evaluated", 1)]
+    assert log[1]["class_il"] == pytest.approx(result["accuracy"]["class_il"][1], abs=1e-3)
+    assert watcher.ended == [("er-ace+jigsaw, seed 7", pytest.approx(result["faa"]["class_il"], abs=1e-3), None)]
+    assert watcher.progressed[-1].done == 1
+
+
+def test_a_run_without_regulariser_says_none(tmp_path):
+    (job,) = make_jobs(tmp_path)
+    run_all([job])
+    settings = read_result(job.folder)["settings"]
+    assert (settings["regularizer"], settings["weight"], settings["buffer"]) == ("none", 0.0, 0)
+
+
+def test_a_folder_for_each_combination_and_seed(tmp_path):
+    jobs = [
+        *make_jobs(tmp_path, seeds=[0, 3]),
+        *make_jobs(tmp_path, method="er-ace", buffer=20),
+        *make_jobs(tmp_path, method="er-ace", buffer=30),
+        *make_jobs(tmp_path, method="er-ace", regularizer="jigsaw", buffer=20),
+        *make_jobs(tmp_path, method="er-ace", regularizer="rotation", buffer=20),
+    ]
+    assert len({job.folder for job in jobs}) == len(jobs)
+    assert [job.seed for job in jobs[:2]] == [0, 3]
+    assert all(job.folder.is_relative_to(tmp_path) for job in jobs)
+
+
+def test_joint_is_stored_with_its_single_row(tmp_path):
+    (job,) = make_jobs(tmp_path, method="joint")
+    run_all([job])
+    (result,), complaints = find_results([tmp_path])
+    assert not complaints
+    assert result.complete
+    assert [len(row) for row in result.accuracy["class_il"]] == [2]
+    assert result.metrics["adjusted_forgetting"]["class_il"] == 0
+
+
+# -- doing only what is left -------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_not_repeated(tmp_path):
+    jobs = make_jobs(tmp_path, seeds=[0, 1])
+    assert ex.remaining(jobs) == jobs
+    run_all(jobs[:1])
+    assert ex.remaining(jobs) == jobs[1:]
+
+
+def test_an_unfinished_run_is_begun_again_and_gives_the_same(tmp_path):
+    (job,) = make_jobs(tmp_path)
+    run_all([job])
+    whole = without_times(job.folder)
+    log = (job.folder / "log.jsonl").read_text().splitlines()
+
+    half = json.loads((job.folder / "result.json").read_text())
+    half["complete"] = False
+    half["accuracy"] = {name: rows[:1] for name, rows in half["accuracy"].items()}
+    (job.folder / "result.json").write_text(json.dumps(half))
+    assert ex.remaining([job]) == [job]
+    run_all([job])
+    assert without_times(job.folder) == whole
+    assert len((job.folder / "log.jsonl").read_text().splitlines()) == len(log)
+    assert ex.remaining([job]) == []
+
+
+class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
+    pass
+
+
+def test_a_run_that_is_stopped_keeps_the_tasks_it_has_done(tmp_path):
+    class StopInTheSecondTask(Notes):
+        def progress(self, progress):
+            if progress.task == 1:
+                raise Stopped
+
+    (job,) = make_jobs(tmp_path)
+    with pytest.raises(Stopped):
+        ex.execute([job], device=CPU, workers=1, watcher=StopInTheSecondTask())
+    result = read_result(job.folder)
+    assert result["complete"] is False
+    assert [len(row) for row in result["accuracy"]["class_il"]] == [1]
+    assert ex.remaining([job]) == [job]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"), [({"lr": 0.5}, "lr"), ({"epochs": 2, "class_order": 3}, "epochs, class_order")]
+)
+def test_a_folder_with_a_different_run_is_refused(tmp_path, changes, named):
+    jobs = make_jobs(tmp_path)
+    run_all(jobs)
+    before = (jobs[0].folder / "result.json").read_bytes()
+    with pytest.raises(UsageError, match=rf"{jobs[0].folder} holds a different run \(it differs in {named}\).*--out"):
+        ex.remaining(make_jobs(tmp_path, **changes))
+    assert (jobs[0].folder / "result.json").read_bytes() == before
+
+
+def test_a_folder_with_a_broken_result_is_refused(tmp_path):
+    (job,) = make_jobs(tmp_path)
+    job.folder.mkdir(parents=True)
+    (job.folder / "result.json").write_text('{"format": 1')
+    with pytest.raises(UsageError, match=r"result\.json is not JSON"):
+        ex.remaining([job])
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    jobs = make_jobs(tmp_path / "file" / "runs")
+    with pytest.raises(UsageError, match=r"cannot write to .*file"):
+        ex.execute(jobs, device=CPU, workers=1)
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_recorded_and_the_next_run_goes_on(tmp_path):
+    bad, good = make_jobs(tmp_path / "bad", lr=1e30) + make_jobs(tmp_path / "good")
+    watcher = run_all([bad, good])
+    result = read_result(bad.folder)
+    assert "not finite at task 1, step" in result["failure"]
+    assert result["complete"] is False
+    assert result["faa"] == {"class_il": None, "task_il": None}
+    log = [json.loads(line) for line in (bad.folder / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in log] == ["failed"]
+    assert read_result(good.folder)["complete"]
+    assert [(label, failure) for label, _, failure in watcher.ended] == [
+        ("finetune, seed 0", result["failure"]),
+        ("finetune, seed 0", None),
+    ]
+
+
+def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatch):
+    build = ex.build_run
+
+    def poisoned(settings, seed, data, label=""):
+        run = build(settings, seed, data, label)
+        learn = run.method.observe
+        run.method.observe = lambda batch: learn(batch) * (float("nan") if run.method.task == 1 else 1.0)
+        return run
+
+    monkeypatch.setattr(ex, "build_run", poisoned)
+    (job,) = make_jobs(tmp_path)
+    run_all([job])
+    result = read_result(job.folder)
+    assert result["failure"] == "the loss was not finite at task 2, step 1; try a lower --lr"
+    assert [len(row) for row in result["accuracy"]["class_il"]] == [1]
+    log = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in log] == ["evaluated", "failed"]
+
+
+def test_a_failed_run_would_only_fail_again(tmp_path):
+    jobs = make_jobs(tmp_path, lr=1e30)
+    run_all(jobs)
+    assert ex.remaining(jobs) == []
+
+
+# -- where it runs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def known_to_new_processes(tmp_path, monkeypatch):
+    """Python imports `sitecustomize` when it starts: there the data set is registered."""
+    (tmp_path / "sitecustomize.py").write_text(f"import runpy\nrunpy.run_path({__file__!r}, run_name='in_worker')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+if __name__ == "in_worker":
+    images.register(Stripes())
+
+
+@pytest.mark.usefixtures("known_to_new_processes")
+def test_in_processes_equals_in_turn(tmp_path):
+    in_turn, in_processes = (make_jobs(tmp_path / name, seeds=[0, 1, 2]) for name in ("turn", "processes"))
+    run_all(in_turn)
+    watcher = Notes()
+    ex.execute(in_processes, device=CPU, workers=2, watcher=watcher)
+    for one, other in zip(in_turn, in_processes, strict=True):
+        assert without_times(one.folder) == without_times(other.folder)
+    assert len({str(without_times(job.folder)["accuracy"]) for job in in_turn}) > 1
+    assert sorted(label for label, _, _ in watcher.ended) == [f"finetune, seed {seed}" for seed in range(3)]
+    assert {p.labels for p in watcher.progressed} == {(f"finetune, seed {seed}",) for seed in range(3)}
+    assert torch.get_num_threads() == 1
+
+
+def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
+    jobs = make_jobs(tmp_path, seeds=[0, 1])  # this data set is not known in a new process
+    with pytest.raises(UsageError, match="unknown data set 'stripes'"):
+        workers.train_in_processes(jobs, None, 2, ex.Watcher())
+
+
+def test_threads_are_the_runs_own(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(ex, "train", lambda runs, recorder: seen.append(torch.get_num_threads()))
+    run_all([*make_jobs(tmp_path, threads=2), *make_jobs(tmp_path / "one", threads=1)])
+    assert seen == [2, 1]
+    assert torch.get_num_threads() == 1
+
+
+def test_a_finished_run_gives_its_memory_back(tmp_path):
+    (job,) = make_jobs(tmp_path)
+    builder = ex.Builder(CPU, None, ex.Recorder(ex.Watcher()))
+    run = builder(job)
+    gone = weakref.ref(run)
+    del run
+    gc.collect()
+    assert gone() is None
+
+
+def test_side_by_side_equals_in_turn(tmp_path):
+    """The way of a GPU, on a CPU: groups of runs that take the same steps."""
+    in_turn, grouped = (
+        [
+            *make_jobs(tmp_path / name, seeds=[0, 1]),
+            *make_jobs(tmp_path / name, method="er-ace", regularizer="rotation", buffer=8),
+            *make_jobs(tmp_path / name, method="joint"),
+            *make_jobs(tmp_path / name, method="er", epochs=2, buffer=8),
+        ]
+        for name in ("turn", "grouped")
+    )
+    run_all(in_turn)
+    watcher = Notes()
+    for job in grouped:
+        job.folder.mkdir(parents=True)
+    ex.train_on_gpu(grouped, CPU, None, 10, watcher)
+    for one, other in zip(in_turn, grouped, strict=True):
+        assert without_times(one.folder) == without_times(other.folder)
+    together = {p.labels for p in watcher.progressed}
+    assert together == {
+        ("finetune, seed 0", "finetune, seed 1", "er-ace+rotation, seed 0"),
+        ("joint, seed 0",),
+        ("er, seed 0",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("gpu", r"unknown device 'gpu' \(known: auto, cpu, cuda\)"), ("cuda:7", "unknown device 'cuda:7'")],
+)
+def test_unknown_devices(name, says):
+    with pytest.raises(UsageError, match=says):
+        ex.find_device(name)
+
+
+def test_a_gpu_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert ex.find_device("auto") == CPU
+    with pytest.raises(UsageError, match="--device cuda: torch sees no GPU"):
+        ex.find_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({"tasks": 3}, "3 tasks do not divide the 4 classes"), ({"batch": 30}, "--batch"), ({"tasks": 4}, None)],
+)
+def test_settings_are_held_against_the_data_before_anything_is_written(changes, says):
+    (job,) = make_jobs(Path("unused"), **changes)
+    data = Stripes().load(None)
+    if says is None:
+        ex.check_fit(job.settings, data)
+    else:
+        with pytest.raises(UsageError, match=says):
+            ex.check_fit(job.settings, data)
+
+
+def test_images_that_a_regulariser_cannot_take_are_refused():
+    data = Stripes().load(None)
+    odd = ImageData("odd", data.train_images[..., :7, :7], data.train_labels, data.test_images[..., :7, :7],
+                    data.test_labels, data.classes, data.mean, data.std)  # fmt: skip
+    with pytest.raises(UsageError, match="jigsaw needs images of even size"):
+        ex.check_fit(make_jobs(Path("unused"), regularizer="jigsaw")[0].settings, odd)
+    ex.check_fit(make_jobs(Path("unused"), regularizer="rotation")[0].settings, odd)

@@ -1,0 +1,142 @@
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cler
+
+SOURCE = Path(cler.__file__).parent
+LAYERS = (
+    "errors", "pretext", "metrics", "stats", "data", "memory", "nets", "regularizers", "methods", "engine",
+    "experiments", "analysis", "report", "learner", "cli",
+)  # fmt: skip
+"""From the bottom up: a module imports only from layers before its own, and from its own."""
+FACADE = {"__init__", "__main__"}
+
+
+def in_python(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_takes_hardly_longer_than_importing_torch():
+    code = "import time, torch; start = time.perf_counter(); import cler; print(time.perf_counter() - start)"
+    assert min(float(in_python(code)) for _ in range(3)) < 0.2
+
+
+def test_importing_does_nothing_else():
+    code = """
+import random, sys, torch
+before = set(sys.modules)
+states = random.getstate(), torch.get_rng_state()
+threads = torch.get_num_threads()
+import cler
+assert states[0] == random.getstate() and torch.equal(states[1], torch.get_rng_state())
+assert threads == torch.get_num_threads()
+assert not torch.cuda.is_initialized()
+heavy = {"matplotlib", "jinja2", "scipy", "rich", "typer", "PIL", "torchvision", "triton"} & (set(sys.modules) - before)
+print(sorted(heavy))
+"""
+    assert in_python(code).strip() == "[]"
+
+
+def test_all_but_figures_works_without_the_packages_of_the_report():
+    code = """
+import sys
+for name in ("matplotlib", "jinja2", "tensorboard", "torchvision", "pytest", "hypothesis"):
+    sys.modules[name] = None  # as if it were not installed
+import pkgutil, importlib, cler
+skipped = {"cler.__main__", "cler.nets.norm_gpu", "cler.report.figures"}  # it runs; Triton; matplotlib
+for module in pkgutil.walk_packages(cler.__path__, "cler."):
+    if module.name not in skipped:
+        importlib.import_module(module.name)
+from cler.cli import app
+from typer.testing import CliRunner
+assert CliRunner().invoke(app, ["methods"]).exit_code == 0
+"""
+    in_python(code)
+
+
+@pytest.mark.parametrize("name", [name for name in cler.__all__ if not name.startswith("__")])
+def test_public_names_exist_and_are_explained(name):
+    thing = getattr(cler, name)
+    assert inspect.getdoc(thing)
+    assert thing.__doc__, f"{name} has only the docstring of what it is made from"
+
+
+def test_the_list_of_public_names_is_sorted_and_has_the_version():
+    assert len(set(cler.__all__)) == len(cler.__all__)
+    assert isinstance(cler.__version__, str)
+    assert "__version__" in cler.__all__
+
+
+def modules():
+    """Every module of the package, by its path inside it."""
+    return sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
+
+
+def layer_of(path):
+    return path.parts[0].removesuffix(".py")
+
+
+def imported(path, text):
+    """What a module imports from the package, anywhere in it: full name and layer."""
+    package = ["cler", *path.parts[:-1]]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names = [f"{module}.{alias.name}" for alias in node.names] if module == "cler" else [module]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] == "cler":
+                yield name, [*name.split("."), ""][1]
+
+
+def upward_imports(path, text):
+    """The imports that break the rule: of a layer above the module's own, or of none."""
+    own = layer_of(path)
+    if own in FACADE:
+        return []
+    allowed = {"__version__", *LAYERS[: LAYERS.index(own) + 1]}
+    return [name for name, layer in imported(path, text) if layer not in allowed]
+
+
+def test_every_module_has_a_layer():
+    assert {layer_of(path) for path in modules()} - FACADE <= set(LAYERS)
+
+
+@pytest.mark.parametrize("path", modules(), ids=str)
+def test_imports_point_downwards(path):
+    assert upward_imports(path, (SOURCE / path).read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "wrong"),
+    [
+        ("data/stream.py", "from cler.methods import METHODS", ["cler.methods"]),
+        ("data/stream.py", "import cler.methods.base", ["cler.methods.base"]),
+        ("data/stream.py", "from cler import methods, errors", ["cler.methods"]),
+        ("data/stream.py", "from ..methods import METHODS", ["cler.methods"]),
+        ("data/stream.py", "def later():\n    from cler.engine.run import Run", ["cler.engine.run"]),
+        ("data/stream.py", "import cler", ["cler"]),
+        ("data/stream.py", "from .images import ImageData", []),
+        ("data/stream.py", "from cler.errors import UsageError\nimport torch", []),
+        ("experiments/execute.py", "from cler import __version__, data", []),
+        ("__init__.py", "from cler.methods import METHODS", []),
+    ],
+)
+def test_an_import_that_points_upwards_is_found(path, line, wrong):
+    assert upward_imports(Path(path), line) == wrong
+
+
+@pytest.mark.parametrize("path", modules(), ids=str)
+def test_every_module_says_what_it_is(path):
+    assert ast.get_docstring(ast.parse((SOURCE / path).read_text("utf-8")))
