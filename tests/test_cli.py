@@ -84,7 +84,8 @@ def environment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     (folder / "sitecustomize.py").write_text(TOY_DATA)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CLER_", "PYTEST_", "COV_"))}
-    own = {"PYTHONPATH": str(folder), "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    own = {"PYTHONPATH": path, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
     return inherited | own | {"CLER_DATA": str(folder / "data")}
 
 

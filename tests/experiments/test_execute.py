@@ -1,5 +1,6 @@
 import gc
 import json
+import os
 import platform
 import weakref
 from pathlib import Path
@@ -281,7 +282,7 @@ def test_a_failed_run_would_only_fail_again(tmp_path):
 def known_to_new_processes(tmp_path, monkeypatch):
     """Python imports `sitecustomize` when it starts: there the data set is registered."""
     (tmp_path / "sitecustomize.py").write_text(f"import runpy\nrunpy.run_path({__file__!r}, run_name='in_worker')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
 
 if __name__ == "in_worker":

@@ -134,6 +134,29 @@ def test_mask_and_replay_begin_with_the_second_task(task):
     assert int(method.memory.offered) == 8
 
 
+def test_a_replay_draw_is_never_larger_than_what_is_stored():
+    """If fewer are stored than a replay batch, the draw is that many or none; no empty slot is replayed."""
+    setup = Setup(
+        network=ResNet18(4, width=2),
+        views=Views(*CIFAR),
+        tasks=2,
+        classes_per_task=2,
+        image_shape=(3, 8, 8),
+        buffer=20,
+        replay_batch=8,
+    )
+    method = ErAce(setup)
+    pixels = torch.randint(256, (3, 3, 8, 8)).to(torch.uint8)
+    method.begin_task(0)
+    method.observe(Batch(pixels, method.views.augmented(pixels), torch.tensor([0, 1, 1])))
+    drawn = []
+    sample = method.memory.sample
+    method.memory.sample = lambda count: drawn.append(sample(count)) or drawn[-1]
+    method.begin_task(1)
+    method.observe(Batch(pixels, method.views.augmented(pixels), torch.tensor([2, 3, 3])))
+    assert sorted(slot for replay in drawn for slot in replay.slots.tolist()) in ([], [0, 1, 2])
+
+
 # -- one whole step ----------------------------------------------------------------------------------------------------
 
 

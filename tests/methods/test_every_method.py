@@ -145,12 +145,14 @@ def test_the_seed_decides_everything(method, regularizer):
 
 
 @every_pair
-def test_initial_weights_come_from_the_seed(method, regularizer):
+def test_initial_weights_and_draws_come_from_the_seed(method, regularizer):
     state = torch.get_rng_state()
     first, again, other = (make_run(method, regularizer, seed) for seed in (3, 3, 4))
     assert torch.equal(state, torch.get_rng_state())
     assert not differences(snapshot(first), snapshot(again))
-    assert differences(snapshot(first), snapshot(other))
+    changed = differences(snapshot(first), snapshot(other))
+    assert "generator" in changed
+    assert any(path.endswith("classifier._parameters.weight") for path in changed)
 
 
 # -- together equals alone ---------------------------------------------------------------------------------------------
@@ -250,14 +252,17 @@ def recorded_step(run):
     return recording.seen
 
 
+def assert_same_kernels(first, second):
+    if first != second:
+        pairs = zip([*first, None], [*second, None], strict=False)
+        raise BrokenRule("two steps differ: {} and {}".format(*next(pair for pair in pairs if pair[0] != pair[1])))
+
+
 def assert_keeps_the_rule(run):
     """Nothing forbidden in a step, the same operators with the same shapes and constants in the next."""
     global_states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     own_state = run.generator.get_state()
-    first, second = recorded_step(run), recorded_step(run)
-    if first != second:
-        position = next(i for i, (a, b) in enumerate(zip([*first, None], [*second, None], strict=False)) if a != b)
-        raise BrokenRule(f"two steps differ: {[*first, None][position]} and {[*second, None][position]}")
+    assert_same_kernels(recorded_step(run), recorded_step(run))
     after = random.getstate(), np.random.get_state(), torch.get_rng_state()
     if not (
         global_states[0] == after[0]
@@ -269,8 +274,9 @@ def assert_keeps_the_rule(run):
 
 
 @every_pair
-def test_observe_keeps_the_rule(method, regularizer):
-    run = in_later_task(make_run(method, regularizer))
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_observe_keeps_the_rule(method, regularizer, precision):
+    run = in_later_task(make_run(method, regularizer, precision=precision))
     assert run.method.settled
     assert_keeps_the_rule(run)
 
@@ -286,6 +292,25 @@ def test_observe_keeps_the_rule_in_the_first_task(method, regularizer):
     run.begin_task(0)
     run.step()
     assert_keeps_the_rule(run)
+
+
+@every_pair
+def test_a_recorded_step_serves_all_tasks_with_its_key(method, regularizer):
+    run = make_run(method, regularizer, tasks=4)
+    recorded = {}
+    for task in range(len(run.schedule)):
+        run.begin_task(task)
+        run.step()
+        run.step()
+        assert run.method.settled
+        kernels, state = recorded_step(run), tensors_of(run)
+        before_kernels, before_state = recorded.setdefault(run.recording_key, (kernels, state))
+        assert_same_kernels(before_kernels, kernels)
+        assert {path: tensor.data_ptr() for path, tensor in before_state.items()} == {
+            path: tensor.data_ptr() for path, tensor in state.items()
+        }
+        run.end_task(task)
+    assert 1 <= len(recorded) <= len(run.schedule)
 
 
 def looks_at_the_loss(method, batch, loss):
@@ -429,8 +454,9 @@ def assert_state_stays_in_place(run, steps=4):
 
 
 @every_pair
-def test_state_is_updated_in_place(method, regularizer):
-    run = in_later_task(make_run(method, regularizer))
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_state_is_updated_in_place(method, regularizer, precision):
+    run = in_later_task(make_run(method, regularizer, precision=precision))
     assert_state_stays_in_place(run)
     if METHODS[method].replays:
         assert any(path.startswith("run.method.memory") for path in tensors_of(run))

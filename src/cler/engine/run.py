@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from cler.data.augment import Views
 from cler.data.stream import Batch, Stream
@@ -77,14 +78,20 @@ class Run:
 
     def step(self) -> None:
         """Learn the next batch."""
-        indices = self._order.index_select(0, self._position)[0]
-        pixels = self.stream.data.train_images[indices]
         with self._autocast():
-            batch = Batch(pixels, self.views.augmented(pixels), self.stream.train_labels[indices])
-            loss = self.method.observe(batch)
+            loss = self.method.observe(self._batch(self._order.index_select(0, self._position)[0]))
         first_bad = (self._bad_step < 0) & ~loss.detach().isfinite()
         self._bad_step.copy_(torch.where(first_bad, self._position, self._bad_step))
         self._position.add_(1)
+
+    def _batch(self, indices: Tensor) -> Batch:
+        pixels = self.stream.data.train_images[indices]
+        return Batch(pixels, self.views.augmented(pixels), self.stream.train_labels[indices])
+
+    def _batches(self, task: int) -> Iterator[Batch]:
+        """The batches of a task in a new order; nothing is drawn unless they are asked for."""
+        for indices in self.stream.order(task, self.generator):
+            yield self._batch(indices)
 
     def check(self, task: int) -> None:
         """Look, from the host, whether the loss has stayed finite; a run that failed is marked and said so."""
@@ -93,9 +100,9 @@ class Run:
 
     def end_task(self, task: int) -> None:
         """Let the method finish the task, then measure every task that has been seen."""
-        self.method.end_task(task)
         seen = range(self.stream.tasks) if self.method.merged else range(task + 1)
         with self._autocast():
+            self.method.end_task(task, self._batches(task))
             class_il, task_il = evaluate(self.method, self.stream, self.views, seen)
         self.accuracy["class_il"].append(class_il)
         self.accuracy["task_il"].append(task_il)

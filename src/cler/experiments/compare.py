@@ -8,30 +8,14 @@ from typing import Any
 
 from cler import stats
 from cler.experiments.results import SETTINGS, Result, without_non_finite
+from cler.methods import METHODS
+from cler.regularizers import REGULARIZERS
 
 # Where a run happened is not what it computed; precision is.
 NOT_COMPARED = frozenset({"seed", "device", "threads"})
 REGULARIZER_KEYS = frozenset({"regularizer", "weight"})
 # The paper tunes learning rate and method options per method × regulariser; these must agree all the same.
 TWIN_KEYS = ("method", "dataset", "tasks", "buffer", "epochs", "variant", "batch", "width", "class_order", "precision")
-
-LABELS = {
-    "finetune": "Finetune",
-    "joint": "Joint",
-    "er": "ER",
-    "er-ace": "ER-ACE",
-    "xder": "X-DER",
-    "x-der": "X-DER",
-    "cope": "CoPE",
-    "dualnet": "DualNet",
-    "lwf-mc": "LwF.MC",
-    "rdfcil": "R-DFCIL",
-    "r-dfcil": "R-DFCIL",
-    "rotation": "CLER (rotation)",
-    "jigsaw": "CLER (jigsaw)",
-    "cssl": "CSSL",
-}
-"""Names in settings to names in tables, in the order of the paper; a name that is not here is shown as it is."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +58,14 @@ class Group:
     @property
     def regularizer_label(self) -> str:
         """The regulariser as a reader knows it: 'CLER (jigsaw)'."""
-        return LABELS.get(self.settings["regularizer"], self.settings["regularizer"])
+        name = self.settings["regularizer"]
+        return REGULARIZERS[name].title if name in REGULARIZERS else name
 
     @property
     def label(self) -> str:
         """The method as a reader knows it: 'ER-ACE + CLER (jigsaw)'."""
-        method = LABELS.get(self.settings["method"], self.settings["method"])
+        name = self.settings["method"]
+        method = METHODS[name].title if name in METHODS else name
         return f"{method} + {self.regularizer_label}" if self.regularized else method
 
     def to_json(self) -> dict[str, Any]:
@@ -200,7 +186,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _paper_order(group: Group) -> tuple[Any, ...]:
-    settings, known = group.settings, list(LABELS)
+    settings, known = group.settings, list(METHODS)
     rank = known.index(settings["method"]) if settings["method"] in known else len(known)
     key = settings["dataset"], rank, settings["method"], settings["buffer"], group.regularized, group.label
     return (*key, str(_frozen(settings)))

@@ -24,7 +24,6 @@ from cler.errors import UsageError
 from cler.experiments.results import log_line, make_result, read_result, write_json
 from cler.experiments.settings import Settings
 from cler.methods import Setup, find_method
-from cler.nets import ResNet18
 from cler.regularizers import REGULARIZERS, build_regularizer
 
 
@@ -100,9 +99,10 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
     generator = torch.Generator(device).manual_seed(seed)
     views = Views(data.mean, data.std, generator=generator, device=device)
     stream = _stream(settings, data)
+    method = find_method(settings.method)
     with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
         torch.manual_seed(seed)
-        network = ResNet18(data.n_classes, width=settings.width, channels=data.train_images.shape[1])
+        network = method.make_network(data.n_classes, width=settings.width, channels=data.train_images.shape[1])
         regularizers = build_regularizer(settings.regularizer, network, weight=settings.weight, generator=generator)
     setup = Setup(
         network=network.to(device),
@@ -116,11 +116,11 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
         optimizer=settings.optimizer,
         buffer=settings.buffer,
         replay_batch=settings.replay_batch,
+        options=settings.method_options,
         bfloat16=settings.precision == "bf16",
         device=device,
     )
-    method = find_method(settings.method)(setup)
-    return Run(method, stream, views=views, generator=generator, precision=settings.precision, label=label)
+    return Run(method(setup), stream, views=views, generator=generator, precision=settings.precision, label=label)
 
 
 class Watcher:
@@ -252,6 +252,7 @@ class Builder:
         self.loaded: dict[str, ImageData] = {}
 
     def __call__(self, job: Job) -> Run:
+        """The run of a job, ready to be trained."""
         name = job.settings.dataset
         if name not in self.loaded:
             self.loaded[name] = datasets.load(name, self.data_dir).to(self.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -43,6 +43,8 @@ class Settings:
     precision: str = "fp32"
     threads: int = 1
     """CPU threads of the run: part of what makes results repeatable to the bit."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Settings that only this method has; in files they stand beside the others."""
 
     def __post_init__(self) -> None:
         method = find_method(self.method)
@@ -58,6 +60,7 @@ class Settings:
         _positive("lr", self.lr)
         if not (math.isfinite(self.weight) and self.weight >= 0):
             raise UsageError(f"--weight must not be negative, not {self.weight}")
+        _ = self.method_options
         if method.replays and self.buffer < self.replay_batch:
             raise UsageError(
                 f"--buffer {self.buffer} is smaller than --replay-batch {self.replay_batch}: "
@@ -69,9 +72,25 @@ class Settings:
         """Method and regulariser, as folder names and the settings file write them."""
         return self.method if self.regularizer == "none" else f"{self.method}+{self.regularizer}"
 
+    @property
+    def method_options(self) -> Any:
+        """The method's own settings, as its `Options`."""
+        kinds = option_kinds(self.method)
+        for name in self.options:
+            if name not in kinds:
+                raise unknown(f"option of {self.method}", name, kinds)
+        return find_method(self.method).Options(**self.options)
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in `settings.json`."""
-        return dataclasses.asdict(self)
+        """Plain values, as in `settings.json`, the method's own beside the others."""
+        values = dataclasses.asdict(self)
+        del values["options"]
+        return values | dataclasses.asdict(self.method_options)
+
+
+def option_kinds(method: str) -> dict[str, str]:
+    """Names and kinds of the settings that only this method has."""
+    return {each.name: str(each.type) for each in dataclasses.fields(find_method(method).Options)}
 
 
 def _positive(name: str, value: float) -> None:
@@ -103,7 +122,9 @@ def make_settings(**given: Any) -> Settings:
         merged["buffer"] = 0
     if regularizer == "none":
         merged["weight"] = 0.0
-    return Settings(**merged)
+    own = {name: merged.pop(name) for name in option_kinds(method.name) if name in merged}
+    own |= merged.pop("options", {})
+    return Settings(**merged, options=own)
 
 
 @cache
@@ -120,7 +141,9 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
-    kinds = {field.name: str(field.type) for field in dataclasses.fields(Settings)} | {"seeds": "str"}
+    kinds = {each.name: str(each.type) for each in dataclasses.fields(Settings) if each.name != "options"}
+    method = config.get("method", Settings.method)
+    kinds |= {"seeds": "str"} | (option_kinds(method) if isinstance(method, str) else {})
     options = {}
     for key, value in config.items():
         name = key.replace("-", "_")
@@ -143,6 +166,9 @@ def _of_kind(what: str, value: Any, kind: str) -> Any:
 _KIND_NAMES = {str: "a text in quotes", float: "a number", int: "a whole number"}
 
 
+LARGEST_SEED = 999_999
+
+
 def parse_seeds(text: str) -> list[int]:
     """'0..9', '3', '0,2,5' or a mixture, to a list without repetition."""
     seeds: list[int] = []
@@ -152,5 +178,7 @@ def parse_seeds(text: str) -> list[int]:
             raise UsageError(f"--seeds '{text}' is not understood; write 0..9, or 0,1,5")
         if dots and int(last) < int(first):
             raise UsageError(f"--seeds '{text}' runs backwards")
+        if int(last if dots else first) > LARGEST_SEED:
+            raise UsageError(f"--seeds '{text}': a seed is at most {LARGEST_SEED}")
         seeds += range(int(first), int(last if dots else first) + 1)
     return list(dict.fromkeys(seeds))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,14 @@ from cler.data.augment import Views
 from cler.data.stream import Batch
 from cler.errors import unknown
 from cler.memory import Reservoir
+from cler.nets import ResNet18
 from cler.nets.conv import WorkingCopies
 from cler.regularizers.base import Regularizer
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The settings of a method that has none of its own."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Setup:
     optimizer: str = "sgd"
     buffer: int = 500
     replay_batch: int = 10
+    options: Any = NoOptions()
+    """The method's own settings, an instance of its `Options`."""
     bfloat16: bool = False
     """Whether convolutions work in bfloat16."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -56,17 +64,21 @@ class Method:
     """Whether it sees all tasks at once."""
     replays: ClassVar[bool] = False
     """Whether it has a memory."""
+    Options: ClassVar[type] = NoOptions
+    """A frozen dataclass of the settings that only this method has, each with a default and a docstring."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
+        self.options = setup.options
         self.network = setup.network
         self.views = setup.views
-        self.regularizers = nn.ModuleList(setup.regularizers)
+        self.regularizers = list(setup.regularizers)
         self.n_classes = setup.tasks * setup.classes_per_task
         self.task = 0
-        parameters = [*self.network.parameters(), *self.regularizers.parameters()]
+        modules = [self.network, *self.regularizers]
+        parameters = [parameter for module in modules for parameter in module.parameters()]
         self.optimizer = make_optimizer(setup.optimizer, parameters, setup.lr)
-        self.working_copies = WorkingCopies([self.network, self.regularizers]) if setup.bfloat16 else None
+        self.working_copies = WorkingCopies(modules) if setup.bfloat16 else None
         if self.replays:
             self.memory = Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device)
 
@@ -85,6 +97,11 @@ class Method:
         """Whether every further `observe` of this task runs the same kernels, so that one can be recorded."""
         return self.memory_is_ready or not self.replays
 
+    @classmethod
+    def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
+        """The network that the method trains."""
+        return ResNet18(n_classes, width=width, channels=channels)
+
     def begin_task(self, task: int) -> None:
         """Before the first batch of a task; host logic is welcome."""
         self.task = task
@@ -93,19 +110,26 @@ class Method:
         """Learn from one batch of the stream; gives back the loss."""
         raise TypeError(f"{type(self).__name__} has to define observe")
 
-    def end_task(self, task: int) -> None:
-        """After the last batch of a task; host logic is welcome."""
+    def end_task(self, task: int, batches: Iterable[Batch]) -> None:
+        """After the last batch of a task; host logic is welcome.
+
+        `batches` are the task's batches in a new order: a second look at its images, for methods that take one.
+        """
 
     def logits(self, images: Tensor) -> Tensor:
         """Scores (N, n_classes) of normalised images, for evaluation."""
         return self.network(images)
 
-    def regularization(self, pixels: Tensor, augmented: Tensor) -> Tensor | float:
-        """The sum of the regularisers' losses, and nothing at all without one."""
+    def regularization(self, pixels: Tensor, augmented: Tensor, groups: Sequence[int] | None = None) -> Tensor | float:
+        """The sum of the regularisers' losses on some images, and nothing at all without a regulariser.
+
+        `groups` are sizes of parts of the batch that have to be normalised apart where they pass the network.
+        """
         if not self.regularizers:
             return 0.0
         raw = self.views.plain(pixels)
-        return torch.stack([each.loss(self.network, raw, augmented) for each in self.regularizers]).sum()  # type: ignore[operator]
+        losses = [each.loss(self.network, raw, augmented, groups) for each in self.regularizers]
+        return torch.stack(losses).sum()
 
     def descend(self, loss: Tensor) -> None:
         """One step of the optimiser on this loss."""
@@ -117,7 +141,7 @@ class Method:
         if self.working_copies:
             self.working_copies.refresh()
         for each in self.regularizers:
-            each.after_step(self.network)  # type: ignore[operator]
+            each.after_step(self.network)
 
 
 METHODS: dict[str, type[Method]] = {}

@@ -37,12 +37,14 @@ class WorkingCopies:
     @torch.no_grad()
     def gather_gradients(self) -> None:
         """Hand the gradients of the copies to the weights."""
-        used = [(weight, copy) for weight, copy in zip(self.weights, self.copies, strict=True) if copy.grad is not None]
-        for weight, _ in used:
-            weight.grad = torch.empty_like(weight)
-        torch._foreach_copy_([weight.grad for weight, _ in used], [copy.grad for _, copy in used])
-        for _, copy in used:
-            copy.grad = None
+        gradients, targets = [], []
+        for weight, copy in zip(self.weights, self.copies, strict=True):
+            if copy.grad is not None:
+                weight.grad = torch.empty_like(weight)
+                targets.append(weight.grad)
+                gradients.append(copy.grad)
+                copy.grad = None
+        torch._foreach_copy_(targets, gradients)
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,11 +43,10 @@ class BatchNorm(nn.Module):
                 x, residual, self.weight, self.bias, running,
                 groups=groups, relu=relu, momentum=self.momentum, eps=self.eps,
             )  # fmt: skip
+        mean, variance = running or (None, None)
         parts = x.split(list(groups)) if groups and self.training else [x]
         normalised = [
-            F.batch_norm(
-                part, *(running or (None, None)), self.weight, self.bias, self.training, self.momentum, self.eps
-            )
+            F.batch_norm(part, mean, variance, self.weight, self.bias, self.training, self.momentum, self.eps)
             for part in parts
         ]
         out = torch.cat(normalised) if len(normalised) > 1 else normalised[0]
@@ -67,7 +67,7 @@ def gpu_kernels() -> ModuleType | None:
 @contextmanager
 def frozen_statistics(network: nn.Module) -> Iterator[None]:
     """Inside, batch norm layers still normalise by the batch's statistics but leave the running ones alone."""
-    layers = [module for module in network.modules() if getattr(module, "track_running_stats", False)]
+    layers: list[Any] = [module for module in network.modules() if getattr(module, "track_running_stats", False)]
     for layer in layers:
         layer.track_running_stats = False
     try:

@@ -9,6 +9,7 @@ border of a group. The first kernel reduces each chunk, the second one merges th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ MOST_CHUNKS = 64
 MOST_COLUMNS = 32
 """Channels that a program looks at."""
 WARPS = 4
+"""Of 32 threads, in a program."""
 
 
 class Plan(NamedTuple):
@@ -45,12 +47,14 @@ def make_plan(sizes: tuple[int, ...], pixels: int, device: torch.device) -> Plan
     """The plan for groups of so many images of so many pixels."""
     longest = max(sizes) * pixels
     length = max(64, triton.next_power_of_2(triton.cdiv(longest, MOST_CHUNKS)))
-    chunks, groups, start = [], [], 0
+    chunks: list[tuple[int, int, int]] = []
+    groups: list[tuple[int, int, int]] = []
+    start = 0
     for group, size in enumerate(sizes):
         end = start + size * pixels
         cuts = [*range(start, end, length), end]
         groups.append((len(chunks), len(cuts) - 1, end - start))
-        chunks += [(first, last, group) for first, last in zip(cuts, cuts[1:], strict=False)]
+        chunks += [(first, last, group) for first, last in itertools.pairwise(cuts)]
         start = end
     return Plan(
         torch.tensor(chunks, dtype=torch.int32, device=device),
@@ -295,4 +299,4 @@ def batch_norm(
     """Normalise each group by its own statistics, add the residual, rectify; `running` statistics are updated."""
     sizes = (len(x),) if groups is None else tuple(groups)
     mean, variance = running or (None, None)
-    return _BatchNorm.apply(x, residual, weight, bias, mean, variance, sizes, relu, momentum, eps)  # type: ignore[no-any-return]
+    return _BatchNorm.apply(x, residual, weight, bias, mean, variance, sizes, relu, momentum, eps)

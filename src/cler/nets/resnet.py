@@ -74,6 +74,9 @@ class ResNet18(nn.Module):
     their sizes. The convolutions then run once over all of them.
     """
 
+    tap, head = "layer3", "layer4"
+    """Where CLER's pretext head reads, and what it is a copy of."""
+
     def __init__(self, n_classes: int, *, width: int = 64, channels: int = 3) -> None:
         super().__init__()
         self.feature_size = 8 * width

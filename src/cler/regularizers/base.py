@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,8 +18,11 @@ class Regularizer(nn.Module):
     `after_step`. It keeps to the rule of `observe`: no Python decision depends on the value of a tensor.
     """
 
-    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor) -> Tensor:
-        """The weighted loss, a scalar, on the same images normalised only (`raw`) and as trained on (`augmented`)."""
+    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+        """The weighted loss, a scalar, on the same images normalised only (`raw`) and as trained on (`augmented`).
+
+        `groups` are sizes of parts of the batch that have to be normalised apart where they pass the network.
+        """
         raise TypeError(f"{type(self).__name__} has to define loss")
 
     def after_step(self, network: nn.Module) -> None:
@@ -31,7 +34,7 @@ class Entry:
     """A regulariser as the command line knows it."""
 
     title: str
-    """How tables name a method that has it: '+ CLER (jigsaw)'."""
+    """How tables name it: 'CLER (jigsaw)'."""
     summary: str
     build: Callable[..., Regularizer]
     """Called with the network, weight=… and generator=…."""

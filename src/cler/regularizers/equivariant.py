@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -73,17 +74,18 @@ class Equivariant(Regularizer):
         """The weighted loss on images that are normalised and not augmented."""
         return self.loss(self._network[0], images, images)
 
-    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor) -> Tensor:
+    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Sequence[int] | None = None) -> Tensor:
         """The weighted loss; only the raw images count."""
         labels = self.draw_labels(len(raw), raw.device)
-        return self.weight * F.cross_entropy(self.logits(network, raw, labels), labels)
+        return self.weight * F.cross_entropy(self.logits(network, raw, labels, groups), labels)
 
-    def logits(self, network: nn.Module, raw: Tensor, labels: Tensor) -> Tensor:
+    def logits(self, network: nn.Module, raw: Tensor, labels: Tensor, groups: Sequence[int] | None = None) -> Tensor:
         """What the head makes of each image under its transform, (N, n_transforms)."""
+        apart = () if groups is None else (groups,)  # only our own networks take them
         transformed = self.transforms.apply(raw, labels)
         with frozen_statistics(network):
-            maps = output_at(network, _find(network, self.tap), transformed)
-        return linear_in_full(self.linear, pool(self.stage(maps)))
+            maps = output_at(network, _find(network, self.tap), transformed, *apart)
+        return linear_in_full(self.linear, pool(self.stage(maps, *apart)))
 
     def draw_labels(self, count: int, device: torch.device) -> Tensor:
         """One transform for each image, uniform."""
@@ -94,8 +96,8 @@ class _TapReached(Exception):  # noqa: N818 - not an error: it ends the pass whe
     pass
 
 
-def output_at(network: nn.Module, tap: nn.Module, images: Tensor) -> Tensor:
-    """The output of sub-module `tap` for these images; what comes after it is not computed."""
+def output_at(network: nn.Module, tap: nn.Module, *inputs: Any) -> Tensor:
+    """The output of sub-module `tap` for these inputs of the network; what comes after it is not computed."""
     outputs: list[Tensor] = []
 
     def stop(module: nn.Module, inputs: Any, output: Tensor) -> None:
@@ -104,7 +106,7 @@ def output_at(network: nn.Module, tap: nn.Module, images: Tensor) -> Tensor:
 
     hook = tap.register_forward_hook(stop)
     try:
-        network(images)
+        network(*inputs)
     except _TapReached:
         pass
     finally:
@@ -130,10 +132,15 @@ def _output_channels(stage: nn.Module, name: str) -> int:
     raise UsageError(f"cannot tell how many channels '{name}' gives out; name a sub-module that ends in a layer")
 
 
+def _on_our_network(network: nn.Module, *, transforms: str, **options: Any) -> Equivariant:
+    """The regulariser where our own networks say that it belongs."""
+    return Equivariant(network, transforms, tap=str(network.tap), head=str(network.head), **options)
+
+
 for _name, _family in FAMILIES.items():
     REGULARIZERS[_name] = Entry(
-        title=f"+ CLER ({_name})",
+        title=f"CLER ({_name})",
         summary=f"CLER: recognise which {_name} an image went through ({_family.n_transforms} kinds)",
-        build=partial(Equivariant, transforms=_name),
+        build=partial(_on_our_network, transforms=_name),
         check=_family().check,
     )
