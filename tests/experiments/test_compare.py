@@ -133,7 +133,7 @@ def test_runs_that_did_not_finish_are_left_out_and_reported():
 
 def test_groups_come_in_the_order_of_the_paper_whatever_the_order_of_the_runs():
     finetune = PLAIN | {"method": "finetune", "buffer": 0}
-    order = [finetune, PLAIN, CLER, PLAIN | {"buffer": 500}, PLAIN | {"method": "xder"}, PLAIN | {"method": "mine"}]
+    order = [finetune, PLAIN | {"method": "er"}, PLAIN, CLER, PLAIN | {"buffer": 500}, PLAIN | {"method": "mine"}]
     forward = compare([run(settings) for settings in order]).groups
     backward = compare([run(settings) for settings in reversed(order)]).groups
     assert [group.settings for group in forward] == order

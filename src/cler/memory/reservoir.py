@@ -61,8 +61,8 @@ class Reservoir:
         self.filled = min(self.filled + len(labels), self.capacity)
 
     def sample(self, count: int) -> Replay:
-        """Draw `count` different samples, uniformly; at least that many have to be stored."""
-        slots = self.draw_slots(count)
+        """Draw `count` different samples, or as many as there are, uniformly."""
+        slots = self.draw_slots(min(count, self.filled))
         return Replay(slots, self.pixels[slots], self.labels[slots])
 
     def draw_positions(self, count: int) -> Tensor:

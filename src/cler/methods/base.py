@@ -88,14 +88,9 @@ class Method:
         return self.task
 
     @property
-    def memory_is_ready(self) -> bool:
-        """Whether the memory is known to hold a replay batch, as far as the host can tell without looking."""
-        return self.replays and self.memory.filled >= self.setup.replay_batch
-
-    @property
     def settled(self) -> bool:
         """Whether every further `observe` of this task runs the same kernels, so that one can be recorded."""
-        return self.memory_is_ready or not self.replays
+        return not self.replays or self.memory.filled >= self.setup.replay_batch
 
     @classmethod
     def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:

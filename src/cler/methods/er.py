@@ -14,7 +14,7 @@ from cler.methods.base import Method, register
 
 @register
 class ExperienceReplay(Method):
-    """L = CE(stream and replay together), replay from the moment the memory holds a whole replay batch."""
+    """L = CE(stream and replay together), with replay from the second batch on."""
 
     name = "er"
     title = "ER"
@@ -29,7 +29,7 @@ class ExperienceReplay(Method):
     def observe(self, batch: Batch) -> Tensor:
         """One step on stream and replay, then offer the stream batch to the memory."""
         pixels, images, labels = batch
-        if self.memory_is_ready:
+        if self.memory.filled:
             replay = self.memory.sample(self.setup.replay_batch)
             pixels = torch.cat([pixels, replay.pixels])
             images = torch.cat([images, self.views.augmented(replay.pixels)])
