@@ -18,7 +18,7 @@ from cler.experiments.execute import Job, execute, find_device, remaining
 from cler.experiments.results import find_results
 from cler.experiments.settings import Settings, make_settings, parse_seeds
 from cler.report.progress import ProgressBars
-from cler.report.tables import comparison_table
+from cler.report.tables import comparison_table, paper_table
 
 
 def table() -> list[Settings]:
@@ -64,7 +64,8 @@ def main() -> None:
             execute(todo, device=device, data_dir=arguments.data_dir, at_once=arguments.at_once, watcher=bars)
         print(f"{name}: {len(todo)} runs in {time.perf_counter() - began:.1f} s", flush=True)
     if arguments.out.exists() and (found := find_results([arguments.out])[0]):
-        Console(width=120).print(comparison_table(compare(found).groups))
+        groups = compare(found).groups
+        Console(width=120).print(comparison_table(groups), paper_table(groups))
 
 
 if __name__ == "__main__":

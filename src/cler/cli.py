@@ -91,7 +91,7 @@ def run(
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be larger than zero, not {value}")
     target = ex.find_device(device)
-    options.setdefault("precision", "bf16" if target.type == "cuda" else "fp32")
+    options.setdefault("precision", ex.default_precision(target))
     settings = make_settings(**options)
     ex.check_fit(settings, data.load(settings.dataset, data_dir))
     jobs = ex.make_jobs(settings, wanted, out)
@@ -99,7 +99,8 @@ def run(
     if len(todo) < len(jobs):
         errors.print(f"{len(jobs) - len(todo)} of {len(jobs)} runs are already in {escape(str(out))}", highlight=False)
     failures = train_with_progress(todo, target, data_dir, workers, at_once)
-    _show([job.folder for job in jobs], as_json)
+    if len(failures) < len(jobs):
+        _show([job.folder for job in jobs], as_json)
     if failures:
         raise typer.Exit(1)
 
@@ -124,22 +125,24 @@ def train_with_progress(
     return bars.failures
 
 
-def _show(folders: list[Path], as_json: bool) -> None:
+def _show(folders: list[Path], as_json: bool, markdown: bool = False) -> None:
     """The comparison of the runs in these folders."""
     from cler.experiments.compare import compare as compare_runs
     from cler.experiments.results import find_results
-    from cler.report.tables import comparison_table
+    from cler.report.tables import comparison_table, markdown_table
 
-    results, complaints = find_results([folder for folder in folders if folder.exists()])
+    results, complaints = find_results(folders)
     comparison = compare_runs(results)
     for line in [*complaints, *comparison.complaints]:
         errors.print(escape(line), highlight=False, soft_wrap=True)
     if as_json:
         print(json.dumps(comparison.to_json(), indent=1))
-    elif comparison.groups:
-        console.print(comparison_table(comparison.groups))
-    else:
+    elif not comparison.groups:
         raise UsageError("there is no complete run in " + ", ".join(map(str, folders)))
+    elif markdown:
+        print(markdown_table(comparison.groups))
+    else:
+        console.print(comparison_table(comparison.groups))
 
 
 @app.command()
@@ -181,9 +184,10 @@ def demo(
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
     as_json: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
 ) -> None:
     """Compare finished runs: mean ± std over seeds, and each regulariser's gain over the method without it."""
-    _show(folders, as_json)
+    _show(folders, as_json, markdown)
 
 
 @app.command()
@@ -201,6 +205,58 @@ def methods(as_json: AsJson = False) -> None:
         return
     for kind, table in entries.items():
         console.print(_two_columns(kind.rstrip("s"), "what it does", table))
+
+
+@app.command()
+def bench(
+    method: Annotated[list[str] | None, typer.Option(help="Methods (default: all).", show_default=False)] = None,
+    regularizer: Annotated[
+        list[str] | None, typer.Option(help="Regularisers (default: all).", show_default=False)
+    ] = None,
+    runs: Annotated[str | None, typer.Option(help="Runs side by side, as 1,5,10 (default: that; 1 on a CPU).")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps that are timed (default: 100; 5 on a CPU).")] = None,
+    width: Annotated[int, typer.Option(help="Filters of ResNet-18's first layer.")] = 64,
+    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16 (default: as for `cler run`).")] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Time a step of every method × regulariser on random images in the shape of CIFAR-100."""
+    from cler.experiments import bench as benchmark
+    from cler.experiments import execute as ex
+    from cler.experiments.settings import make_settings, parse_seeds
+    from cler.methods import METHODS
+    from cler.regularizers import REGULARIZERS
+
+    target = ex.find_device(device)
+    on_gpu = target.type == "cuda"
+    precision = precision or ex.default_precision(target)
+    counts = parse_seeds(runs or ("1,5,10" if on_gpu else "1"))
+    pairs = [(m, r) for m in method or METHODS for r in regularizer or ("none", *REGULARIZERS)]
+    for m, r in pairs:
+        make_settings(method=m, regularizer=r, dataset="cifar100", precision=precision, width=width, threads=threads)
+    if min(counts) < 1 or (steps is not None and steps < 1):
+        raise UsageError("--runs and --steps must be larger than zero")
+    table = Table(
+        title=f"ms per step and run, {ex.environment(target)['hardware']}, {precision}", box=None, pad_edge=False
+    )
+    for heading in ("method", "regulariser", "runs", "ms", "GFLOP", "share of peak", "GB"):
+        table.add_column(heading, justify="left" if heading in ("method", "regulariser") else "right")
+    timings = []
+    with ex.threads(threads):
+        for timing in benchmark.measure(
+            pairs, counts, device=target, precision=precision, steps=steps or (100 if on_gpu else 5), width=width
+        ):
+            timings.append(timing.to_dict())
+            numbers = (f"{timing.milliseconds:.3f}", f"{timing.gigaflops:.1f}", f"{timing.share:.1%}")
+            table.add_row(timing.method, timing.regularizer, str(timing.runs), *numbers, f"{timing.gigabytes:.1f}")
+            errors.print(
+                f"{timing.method} + {timing.regularizer}, {timing.runs} at once: {numbers[0]} ms", highlight=False
+            )
+    if as_json:
+        print(json.dumps({"environment": ex.environment(target), "precision": precision, "timings": timings}, indent=1))
+    else:
+        console.print(table)
 
 
 @data_app.command("list")

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cler.experiments.compare import Estimate, Gain, Group, distinguishing_settings
+from cler.experiments.paper import beside_paper
 from cler.experiments.results import SETTINGS
 
 SCORES = ("class-IL FAA", "F*", "gain", "task-IL FAA", "F*", "gain")
@@ -160,3 +161,26 @@ def _seeds(count: int, twin_count: int) -> str:
     if count != twin_count:
         return f"{count} against {twin_count} seeds"
     return "one seed" if count == 1 else f"{count} seeds"
+
+
+def paper_table(groups: Sequence[Group]) -> Table:
+    """Final average accuracies beside the paper's, for the groups that the paper has; a mark where they disagree."""
+    headings = ("method", "buffer", "setting", "ours", "paper", "difference", "p", "")
+    table = Table(title="beside the paper", box=SIMPLE_HEAD)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("method", "setting", "") else "right")
+    for group in groups:
+        note = distinguishing_settings(group, groups, shown=("dataset", "buffer"))
+        for name, pair in beside_paper(group).items():
+            paper = f"{pair.paper:.2f}" + ("" if pair.paper_std is None else f"±{pair.paper_std:.2f}")
+            table.add_row(
+                f"{group.label}, {note}" if note else group.label,
+                str(group.settings["buffer"]),
+                name.replace("_il", "-IL"),
+                f"{pair.ours:.2f}±{pair.ours_std:.2f}",
+                paper,
+                f"{pair.difference:+.2f}",
+                "" if pair.p_value is None else format_p(pair.p_value),
+                "" if pair.agrees else "!",
+            )
+    return table
