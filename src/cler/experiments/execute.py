@@ -162,7 +162,8 @@ class Recorder(Listener):
     def failed(self, run: Run) -> None:
         """A run has failed: keep what it had."""
         self._write(run, {"event": "failed", "why": run.failure})
-        self.watcher.finished(run.label, None, run.failure)
+        settings = ", ".join(f"{name} {value}" for name, value in self.jobs[run].settings.to_dict().items())
+        self.watcher.finished(run.label, None, f"{run.failure} ({settings})")
 
     def _write(self, run: Run, event: dict[str, Any]) -> None:
         job = self.jobs[run]

@@ -1,0 +1,115 @@
+"""A memory with an equal share for every class, filled between tasks, that also keeps logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Recollection(NamedTuple):
+    """What the memory hands out: which slots, and what they hold."""
+
+    slots: Tensor
+    pixels: Tensor
+    labels: Tensor
+    logits: Tensor
+
+
+class QuotaMemory:
+    """Images, labels and logits of a fixed number of samples, the same number of every class up to rounding.
+
+    Samples come and go between tasks, by `shrink`, `share_room` and `add`, where the host may look. During a task the
+    same samples stay, and only their logits change: how often is counted. Row `capacity`, one past the end, takes the
+    writes that are rejected, so that every batch writes the same shape.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        image_shape: Sequence[int],
+        n_classes: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        generator: torch.Generator | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.capacity = capacity
+        self.generator = generator
+        self.pixels = torch.zeros(capacity + 1, *image_shape, dtype=torch.uint8, device=device)
+        self.labels = torch.zeros(capacity + 1, dtype=torch.int64, device=device)
+        self.logits = torch.zeros(capacity + 1, n_classes, dtype=dtype, device=device)
+        self.counters = torch.zeros(capacity + 1, dtype=torch.int64, device=device)
+        """How often each sample was up for new logits in this task."""
+        self.room = torch.zeros(n_classes, dtype=torch.int64, device=device)
+        """How many more samples of each class will be taken."""
+        self.filled = 0
+        """How many slots are filled; constant during a task."""
+
+    # -- during a task -------------------------------------------------------------------------------------------------
+
+    def sample(self, count: int) -> Recollection:
+        """Draw `count` different samples, or as many as there are, uniformly."""
+        return self.recall(self.draw_slots(min(count, self.filled)))
+
+    def recall(self, slots: Tensor) -> Recollection:
+        """What some slots hold."""
+        return Recollection(slots, self.pixels[slots], self.labels[slots], self.logits[slots])
+
+    def count(self, slots: Tensor, counted: Tensor) -> Tensor:
+        """Increase the counters of slots where `counted`; gives back all of theirs. No slot is counted twice."""
+        counters = self.counters[slots] + counted
+        self.counters.index_copy_(0, self._or_nowhere(slots, counted), counters)
+        return counters
+
+    def write_logits(self, slots: Tensor, logits: Tensor, written: Tensor) -> None:
+        """Replace the logits of slots where `written`. No slot is written twice."""
+        self.logits.index_copy_(0, self._or_nowhere(slots, written), logits)
+
+    def _or_nowhere(self, slots: Tensor, accepted: Tensor) -> Tensor:
+        return slots.masked_fill(~accepted, self.capacity)
+
+    def draw_slots(self, count: int) -> Tensor:
+        """Filled slots drawn without replacement: those with the highest random keys."""
+        return torch.rand(self.filled, generator=self.generator, device=self.labels.device).topk(count).indices
+
+    # -- between tasks -------------------------------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """Whether some class is still short of its share."""
+        return bool((self.room > 0).any())
+
+    def shrink(self, per_class: int) -> None:
+        """Keep the first `per_class` samples of every class, and put them in the order of the classes."""
+        labels, order = self.labels[: self.filled].sort(stable=True)
+        rank = torch.arange(self.filled, device=labels.device) - torch.searchsorted(labels, labels)
+        kept = order[rank < per_class]
+        for values in (self.pixels, self.labels, self.logits, self.counters):
+            values[: len(kept)] = values[kept]
+        self.filled = len(kept)
+
+    def share_room(self, classes: range) -> None:
+        """Share the free slots among some classes; what does not divide goes to random ones of them."""
+        share, left = divmod(self.capacity - self.filled, len(classes))
+        self.room.zero_()
+        self.room[classes.start : classes.stop] = share
+        self.room[classes.start + self.draw_favoured(left, len(classes))] += 1
+
+    def add(self, pixels: Tensor, labels: Tensor, logits: Tensor) -> None:
+        """Store, in their order, those samples whose class still has room."""
+        same_class_before = (labels.unsqueeze(0) == labels.unsqueeze(1)).tril(-1).sum(1)
+        taken = (same_class_before < self.room[labels]).nonzero().squeeze(1)
+        slots = slice(self.filled, self.filled + len(taken))
+        self.pixels[slots] = pixels[taken]
+        self.labels[slots] = labels[taken]
+        self.logits[slots] = logits[taken]
+        self.counters[slots] = 0
+        self.room -= torch.bincount(labels[taken], minlength=len(self.room))
+        self.filled = slots.stop
+
+    def draw_favoured(self, count: int, n_classes: int) -> Tensor:
+        """Which classes get one more, without repetition."""
+        return torch.randperm(n_classes, generator=self.generator, device=self.labels.device)[:count]

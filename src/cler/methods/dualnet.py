@@ -1,0 +1,183 @@
+"""DualNet: a slow net that learns general features by self-supervision, and a fast one that adapts them to the task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cler.data.stream import Batch
+from cler.errors import UsageError
+from cler.memory import Reservoir
+from cler.methods.base import Method, Setup, make_optimizer, register
+from cler.nets import forward_apart
+from cler.nets.dualnet import DualNetwork
+from cler.regularizers.barlow_twins import barlow_twins_loss
+
+CHUNK = 500
+"""Stored images whose logits are renewed in one pass; the result does not depend on it."""
+
+
+@dataclass(frozen=True)
+class DualNetOptions:
+    """DualNet's own settings."""
+
+    temperature: float = 2.0
+    """τ, of the distillation."""
+    distill: float = 15.0
+    """λ_tr, what the distillation's loss is multiplied by."""
+    look_ahead: float = 0.05
+    """β, the share of the slow phase's way that is kept."""
+    slow_lr: float = 0.005
+    """Learning rate of the slow phase."""
+    slow_steps: int = 5
+    """Steps of the slow phase, for each stream batch."""
+    fast_steps: int = 5
+    """Steps of the fast phase, for each stream batch."""
+    slow_batch: int = 32
+    """Remembered images that a slow step learns from."""
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "slow_lr", "slow_steps", "fast_steps"):
+            _require(name, "be larger than zero", getattr(self, name), getattr(self, name) > 0)
+        _require("distill", "not be negative", self.distill, self.distill >= 0)
+        _require("look_ahead", "lie between 0 and 1", self.look_ahead, 0 <= self.look_ahead <= 1)
+        _require("slow_batch", "be at least 2", self.slow_batch, self.slow_batch >= 2)
+
+
+def _require(name: str, rule: str, value: float, holds: bool) -> None:
+    if not (holds and math.isfinite(value)):
+        raise UsageError(f"--{name.replace('_', '-')} must {rule}, not {value}")
+
+
+def distillation(logits: Tensor, stored: Tensor, temperature: float) -> Tensor:
+    """D = (1/C) · Σ_b KL( softmax(ℓ_b/τ) ‖ softmax(o_b/τ) ) from stored logits ℓ to logits o, both (N, C)."""
+    new, old = (F.log_softmax(each / temperature, 1) for each in (logits, stored))
+    return F.kl_div(new, old, reduction="sum", log_target=True) / logits.shape[1]
+
+
+@register
+class DualNet(Method):
+    """For each stream batch a slow phase, then a fast one.
+
+    Slow: a few steps on the Barlow Twins loss of the slow net's features, of which a share β is kept (look-ahead).
+    Fast: a few steps of all parameters on L = CE(stream) + CE(replay) + λ_tr · D(replay), without augmentation; stream
+    and replay are normalised apart. In the first task there is no replay, and the slow phase learns from the stream.
+    """
+
+    name = "dualnet"
+    title = "DualNet"
+    summary = "a slow self-supervised net that modulates a fast one, with replay and distillation"
+    replays = True
+    Options = DualNetOptions
+    options: DualNetOptions
+    network: DualNetwork
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.memory = Reservoir(
+            setup.buffer,
+            setup.image_shape,
+            generator=setup.generator,
+            device=setup.device,
+            extra={"logits": (self.n_classes,)},
+        )
+        slow = nn.ModuleList([self.network.slow, self.network.projector])
+        self.slow_optimizer = make_optimizer("sgd", list(slow.parameters()), self.options.slow_lr)
+        self.look_ahead = LookAhead(slow, self.options.look_ahead)
+
+    @classmethod
+    def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
+        """Slow and fast net."""
+        return DualNetwork(n_classes, width=width, channels=channels)
+
+    @property
+    def recording_key(self) -> Hashable:
+        """Every task but the first is learned alike."""
+        return self.task == 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether the memory holds a whole batch for the slow phase, or is full, and one to replay."""
+        return super().settled and self.memory.filled >= min(self.options.slow_batch, self.memory.capacity)
+
+    def begin_task(self, task: int) -> None:
+        """From the second task on, renew what the memory knows of the network's logits."""
+        super().begin_task(task)
+        if task > 0:
+            self.renew_stored_logits()
+
+    @torch.no_grad()
+    def renew_stored_logits(self) -> None:
+        """Store the logits that the network as it is now gives, in evaluation, for every remembered image."""
+        self.network.eval()
+        with torch.autocast(self.setup.device.type, torch.bfloat16, enabled=self.setup.bfloat16, cache_enabled=False):
+            renewed = [self.network(self.views.plain(chunk)) for chunk in self.memory.pixels.split(CHUNK)]
+        self.memory.extra["logits"].copy_(torch.cat(renewed))
+        self.network.train()
+
+    def observe(self, batch: Batch) -> Tensor:
+        """The slow phase, the fast phase, then offer the batch to the memory with its logits in the last fast step."""
+        self.slow_phase(batch.pixels)
+        for _ in range(self.options.fast_steps):
+            loss, stream_logits = self.fast_step(batch.pixels, batch.labels)
+        self.memory.add(batch.pixels, batch.labels, logits=stream_logits.detach())
+        return loss
+
+    def slow_phase(self, stream_pixels: Tensor) -> None:
+        """A few steps of the slow net, on remembered images from the second task on; then look ahead."""
+        self.look_ahead.remember()
+        for _ in range(self.options.slow_steps):
+            pixels = stream_pixels if self.task == 0 else self.memory.sample(self.options.slow_batch).pixels
+            self.descend(self.slow_loss(pixels), self.slow_optimizer)
+        self.look_ahead.go_back()
+        if self.working_copies:
+            self.working_copies.refresh()
+
+    def slow_loss(self, pixels: Tensor) -> Tensor:
+        """Barlow Twins between the slow net's projections of two crops of each image."""
+        sizes = [len(pixels)] * 2
+        views = torch.cat([self.views.augmented(pixels) for _ in sizes])
+        projections = self.network.projector(self.network.slow_features(views, sizes), sizes)
+        return barlow_twins_loss(*projections.split(sizes))
+
+    def fast_step(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of everything; gives back the loss and the logits of the stream batch before the step."""
+        images = self.views.plain(pixels)
+        if self.task == 0:
+            stream_logits = self.network(images)
+            loss = F.cross_entropy(stream_logits, labels)
+        else:
+            replay = self.memory.sample(self.setup.replay_batch)
+            replay_images = self.views.plain(replay.pixels)
+            stream_logits, replay_logits = forward_apart(self.network, images, replay_images)
+            loss = F.cross_entropy(stream_logits, labels) + F.cross_entropy(replay_logits, replay.labels)
+            distilled = distillation(replay_logits, replay.extra["logits"], self.options.temperature)
+            loss = loss + self.options.distill * distilled
+            pixels = torch.cat([pixels, replay.pixels])
+            images = torch.cat([images, replay_images])
+        loss = loss + self.regularization(pixels, images)
+        self.descend(loss)
+        return loss, stream_logits
+
+
+class LookAhead:
+    """Of the way that a module's weights and statistics have gone, keeps a share: state ← start + β·(state − start)."""
+
+    def __init__(self, module: nn.Module, share: float) -> None:
+        self.share = share
+        self.state = [tensor.detach() for tensor in (*module.parameters(), *module.buffers())]
+        self.start = [torch.empty_like(tensor) for tensor in self.state]
+
+    def remember(self) -> None:
+        """Here the way starts."""
+        torch._foreach_copy_(self.start, self.state)
+
+    def go_back(self) -> None:
+        """Return to where the way started, but for β of it."""
+        torch._foreach_lerp_(self.start, self.state, self.share)
+        torch._foreach_copy_(self.state, self.start)

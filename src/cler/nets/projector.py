@@ -1,0 +1,25 @@
+"""The projector of Barlow Twins: features to the space where two views of an image are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from cler.nets.norm import BatchNorm
+from cler.nets.resnet import linear_in_full
+
+
+class Projector(nn.Module):
+    """Linear, batch norm, ReLU, linear, from `size` to `size`; neither linear layer has a bias."""
+
+    def __init__(self, size: int, hidden: int = 256) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(size, hidden, bias=False)
+        self.bn = BatchNorm(hidden)
+        self.fc2 = nn.Linear(hidden, size, bias=False)
+
+    def forward(self, features: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+        """(N, size) to the same; parts of the batch with sizes `groups` are normalised apart."""
+        hidden = linear_in_full(self.fc1, features).unflatten(1, (-1, 1, 1))  # as maps of one pixel
+        return linear_in_full(self.fc2, self.bn(hidden, relu=True, groups=groups).flatten(1))

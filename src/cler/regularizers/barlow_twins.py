@@ -1,0 +1,83 @@
+"""CSSL by Barlow Twins: two views of an image shall have the same features, and no two features the same content.
+
+    L_r = λ_r · ( Σ_d (C_dd − 1)² + 0.002 · Σ_{d≠e} C_de² ),    C = z_aᵀ z_b / N
+
+z_a, z_b are the projected features of two views, each dimension standardised over the batch; `weight` is λ_r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cler.data.augment import Views
+from cler.nets.projector import Projector
+from cler.regularizers.base import REGULARIZERS, Entry, Regularizer
+
+OFF_DIAGONAL = 0.002
+"""What the correlations between different dimensions count."""
+DEAD = 1e-6
+"""A dimension that deviates by less does not vary."""
+
+
+def standardised(projections: Tensor) -> Tensor:
+    """Each dimension with mean 0 and sample deviation 1 over the batch, (N, D); one that does not vary becomes 0."""
+    deviation = projections.std(0)
+    return (projections - projections.mean(0)) / deviation.masked_fill(deviation < DEAD, 1.0)
+
+
+def barlow_twins_loss(first: Tensor, second: Tensor) -> Tensor:
+    """The unweighted loss between the projections (N, D) of two views, in at least single precision."""
+    with torch.autocast(first.device.type, enabled=False):
+        correlations = standardised(first).T @ standardised(second) / len(first)
+    diagonal = correlations.diagonal()
+    off_diagonal = correlations.square().sum() - diagonal.square().sum()
+    return (diagonal - 1).square().sum() + OFF_DIAGONAL * off_diagonal
+
+
+class BarlowTwins(Regularizer):
+    """The Barlow Twins loss on the pooled features of one of our networks.
+
+    Args:
+        network: has `feature_size` and `features(images, groups)`.
+        views: crop and flip, as the method's own images are.
+        weight: λ_r.
+
+    The first view is the batch as the method augmented it, the second another crop and flip of the same images. Each
+    view has a pass of its own, normalised by its own statistics, and the running statistics see both.
+    """
+
+    def __init__(self, network: nn.Module, views: Views, *, weight: float = 1.0) -> None:
+        super().__init__()
+        self.views = views
+        self.weight = weight
+        self.projector = Projector(int(network.feature_size))  # type: ignore[arg-type]
+
+    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+        """The weighted loss over the whole batch, whatever its parts."""
+        sizes = [len(augmented), len(raw)]
+        views = torch.cat([augmented, self.views.augmented_again(raw)])
+        features = network.features(views, sizes)  # type: ignore[operator]
+        first, second = self.projector(features, sizes).split(sizes)
+        return self.weight * barlow_twins_loss(first, second)
+
+
+def _on_our_network(
+    network: nn.Module, *, weight: float, views: Views, generator: torch.Generator | None = None
+) -> BarlowTwins:
+    """The regulariser as the command line builds it; the views draw from the run's generator themselves."""
+    return BarlowTwins(network, views, weight=weight)
+
+
+def _any_size(height: int, width: int) -> None:
+    """Images of every size can be cropped."""
+
+
+REGULARIZERS["barlow-twins"] = Entry(
+    title="CSSL",
+    summary="CSSL: Barlow Twins between two crops of an image",
+    build=_on_our_network,
+    check=_any_size,
+)

@@ -1,0 +1,187 @@
+"""The order of plain, recorded and replayed steps, with a stand-in for CUDA."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cler.engine.steps import IN_FLIGHT, WARM_UP, InTurn, Recorded, make_stepper
+
+
+class FakeRun:
+    """Notes when and where its steps are taken."""
+
+    def __init__(self, cuda, name, key="same"):
+        self.cuda, self.name = cuda, name
+        self.device = torch.device("cuda")
+        self.generator = f"generator of {name}"
+        self.recording_key = key
+        self.method = SimpleNamespace(settled=True)
+        self.error = None
+
+    def step(self):
+        if self.cuda.capturing and self.error:
+            raise self.error
+        kind = "record" if self.cuda.capturing else "plain"
+        self.cuda.log.append((kind, self.name, self.cuda.stream))
+
+
+class FakeCuda:
+    """As much of torch.cuda as the stepper uses."""
+
+    def __init__(self):
+        self.log, self.waits, self.generators = [], [], []
+        self.capturing, self.stream, self.unfinished = False, "main", 0
+        self.streams = 0
+        fake = self
+
+        class Stream:
+            def __init__(self, device):
+                fake.streams += 1
+                self.name = f"stream {fake.streams}"
+
+            def wait_stream(self, other):
+                fake.waits.append((self.name, other.name))
+
+        class Graph:
+            def register_generator_state(self, generator):
+                fake.generators.append(generator)
+
+            def replay(self):
+                fake.log.append(("replay",))
+
+        class Event:
+            def __init__(self, blocking):
+                assert blocking
+
+            def record(self):
+                fake.unfinished += 1
+
+            def synchronize(self):
+                fake.unfinished -= 1
+
+        self.Stream, self.CUDAGraph, self.Event = Stream, Graph, Event
+
+    def current_stream(self):
+        return SimpleNamespace(name="main", wait_stream=lambda other: self.waits.append(("main", other.name)))
+
+    def synchronize(self):
+        pass
+
+    @contextmanager
+    def graph(self, graph):
+        self.capturing = True
+        try:
+            yield
+        finally:
+            self.capturing = False
+
+    def use(self, stream):
+        @contextmanager
+        def manager():
+            before, self.stream = self.stream, stream.name
+            yield
+            self.stream = before
+
+        return manager()
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    fake = FakeCuda()
+    for name in ("Stream", "CUDAGraph", "Event", "current_stream", "synchronize", "graph"):
+        monkeypatch.setattr(torch.cuda, name, getattr(fake, name))
+    monkeypatch.setattr(torch.cuda, "stream", fake.use)
+    return fake
+
+
+def kinds(cuda):
+    return [entry[0] for entry in cuda.log]
+
+
+def test_warm_up_then_one_recording_then_replays(cuda):
+    runs = [FakeRun(cuda, "a"), FakeRun(cuda, "b")]
+    stepper = Recorded(runs, pytest.fail)
+    stepper.begin_task()
+    for _ in range(WARM_UP + 4):
+        stepper.step()
+    assert kinds(cuda) == ["plain"] * 2 * WARM_UP + ["record"] * 2 + ["replay"] * 4
+    assert cuda.generators == ["generator of a", "generator of b"]
+
+
+def test_every_run_has_a_stream_of_its_own_between_two_points_of_the_main_one(cuda):
+    runs = [FakeRun(cuda, "a"), FakeRun(cuda, "b")]
+    stepper = Recorded(runs, pytest.fail)
+    stepper.begin_task()
+    stepper.step()
+    assert cuda.log == [("plain", "a", "stream 1"), ("plain", "b", "stream 2")]
+    assert cuda.waits == [("stream 1", "main"), ("stream 2", "main"), ("main", "stream 1"), ("main", "stream 2")]
+
+
+def test_the_recording_serves_a_task_with_the_same_key_and_no_other(cuda):
+    run = FakeRun(cuda, "a", key=("first task", 5))
+    stepper = Recorded([run], pytest.fail)
+    for key in ("first", "later", "later"):
+        run.recording_key = key
+        stepper.begin_task()
+        for _ in range(WARM_UP + 2):
+            stepper.step()
+    fresh = ["plain"] * WARM_UP + ["record"] + ["replay"] * 2
+    assert kinds(cuda) == fresh + fresh + ["replay"] * (WARM_UP + 2)
+
+
+def test_nothing_is_recorded_before_every_method_is_settled(cuda):
+    runs = [FakeRun(cuda, "a"), FakeRun(cuda, "b")]
+    runs[1].method.settled = False
+    stepper = Recorded(runs, pytest.fail)
+    stepper.begin_task()
+    for _ in range(WARM_UP + 3):
+        stepper.step()
+    assert set(kinds(cuda)) == {"plain"}
+    runs[1].method.settled = True
+    stepper.step()
+    assert kinds(cuda)[-3:] == ["record", "record", "replay"]
+
+
+def test_where_recording_fails_the_steps_go_on_and_it_is_said_once(cuda):
+    run = FakeRun(cuda, "a")
+    run.error = RuntimeError("operation not permitted when stream is capturing\nmore lines")
+    said = []
+    stepper = Recorded([run], said.append)
+    for _ in range(2):
+        stepper.begin_task()
+        for _ in range(WARM_UP + 3):
+            stepper.step()
+    assert kinds(cuda) == ["plain"] * 2 * (WARM_UP + 3)
+    assert len(said) == 1
+    assert "not permitted" in said[0]
+    assert "\n" not in said[0]
+
+
+def test_running_out_of_memory_while_recording_is_passed_on(cuda):
+    run = FakeRun(cuda, "a")
+    run.error = torch.OutOfMemoryError("no more")
+    stepper = Recorded([run], pytest.fail)
+    stepper.begin_task()
+    for _ in range(WARM_UP):
+        stepper.step()
+    with pytest.raises(torch.OutOfMemoryError):
+        stepper.step()
+
+
+def test_the_host_stays_a_few_steps_ahead_and_no_more(cuda):
+    stepper = Recorded([FakeRun(cuda, "a")], pytest.fail)
+    stepper.begin_task()
+    for _ in range(50):
+        stepper.step()
+        assert cuda.unfinished <= IN_FLIGHT
+
+
+def test_the_device_decides_how_steps_are_taken(cuda):
+    run = FakeRun(cuda, "a")
+    assert isinstance(make_stepper([run], print), Recorded)
+    run.device = torch.device("cpu")
+    assert isinstance(make_stepper([run], print), InTurn)

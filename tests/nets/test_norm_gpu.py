@@ -1,0 +1,64 @@
+"""The Triton kernels against PyTorch: on a GPU, or anywhere in Triton's interpreter (TRITON_INTERPRET=1)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from cler.nets.norm import BatchNorm
+
+pytest.importorskip("triton")
+interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+device = "cpu" if interpreted else "cuda"
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not interpreted and not torch.cuda.is_available(), reason="needs a GPU, or TRITON_INTERPRET=1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "groups", "relu", "residual", "tracked"),
+    [
+        (20, 6, (3,), True, True, True),
+        (64, 32, (2, 3, 4), True, False, True),
+        (70, 5, (2, 3), False, False, True),
+        (24, 9, (4, 2), True, True, False),
+        (16, 4, (2, 2), False, True, True),
+    ],
+)
+def test_kernels_equal_pytorch(channels, size, groups, relu, residual, tracked):
+    from cler.nets import norm_gpu
+
+    torch.manual_seed(0)
+    layer = BatchNorm(channels).to(device, torch.float64)  # in float64 the layer takes PyTorch's path
+    layer.track_running_stats = tracked
+    torch.nn.init.uniform_(layer.weight, 0.5, 1.5)
+    torch.nn.init.normal_(layer.bias)
+    layer.running_mean.normal_()
+    shape = sum(groups), channels, size, size
+    x = (3 + 2 * torch.randn(shape, dtype=torch.float64, device=device)).requires_grad_()
+    added = torch.randn_like(x).requires_grad_() if residual else None
+    slope = torch.randn_like(x)
+
+    def leaf(tensor):
+        return tensor.detach().float().clone().requires_grad_()
+
+    x32, added32 = leaf(x), leaf(added) if residual else None
+    weight32, bias32 = leaf(layer.weight), leaf(layer.bias)
+    running = (layer.running_mean.float(), layer.running_var.float()) if tracked else None
+    ours = norm_gpu.batch_norm(
+        x32, added32, weight32, bias32, running, groups=groups, relu=relu, momentum=layer.momentum, eps=layer.eps
+    )
+    expected = layer(x, residual=added, relu=relu, groups=groups)
+    assert (ours - expected).abs().max() < 1e-5
+    inputs = [x, layer.weight, layer.bias, *([added] if residual else [])]
+    inputs32 = [x32, weight32, bias32, *([added32] if residual else [])]
+    for mine, theirs in zip(
+        torch.autograd.grad(ours, inputs32, slope.float()), torch.autograd.grad(expected, inputs, slope), strict=True
+    ):
+        assert (mine - theirs).norm() <= 1e-5 * theirs.norm()
+    if tracked:
+        assert (running[0] - layer.running_mean).abs().max() < 1e-5
+        assert (running[1] - layer.running_var).abs().max() < 1e-4
