@@ -5,8 +5,11 @@ python benchmarks/gpu_check.py
 
 from __future__ import annotations
 
+import sys
+
 import torch
 
+from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.run import matmul_precision
 from cler.engine.steps import Recorded
@@ -24,6 +27,8 @@ def take_steps(runs: list[Run], *, record: bool, steps: int = STEPS) -> None:
     stepper.can_record = record
     for task in range(min(3, len(runs[0].schedule))):
         for run in runs:
+            if task > 0:
+                run.end_task(task - 1)
             run.begin_task(task)
         stepper.begin_task()
         for _ in range(steps):
@@ -44,37 +49,42 @@ def main() -> None:
     device = torch.device("cuda")
     data = random_images(device)
     torch.backends.cudnn.deterministic = True
-    for method in METHODS:
-        for regularizer in ("none", *REGULARIZERS):
-            settings = make_settings(method=method, regularizer=regularizer, dataset="cifar100", width=16, lr=0.001)
-
-            def build(seed: int, settings=settings) -> Run:
-                return build_run(settings, seed, data)
-
-            with matmul_precision("fp32"):
-                plain, recorded, first, second = build(0), build(0), build(0), build(1)
-                take_steps([plain], record=False)
-                take_steps([recorded], record=True)
-                take_steps([first, second], record=True)
-            moved = difference(build(0), plain)
-            apart, together = difference(recorded, plain), difference(first, plain)
-            other = difference(second, plain)
-            print(
-                f"{settings.pair:20s} moved {moved:.1e}  recorded - plain {apart:.1e}  together - alone {together:.1e}"
-                f"  other seed {other:.1e}",
-                flush=True,
-            )
-            assert apart < 0.02 * moved, "a recorded step differs from a plain one"
-            assert together < 0.02 * moved, "a run beside another differs from the run alone"
-            assert other > 0.5 * moved, "the seed makes no difference"
-
-            torch.cuda.set_sync_debug_mode("error")  # an operation that waits for the GPU now raises
-            try:
-                with torch.cuda.stream(torch.cuda.Stream()):
-                    plain.step()
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
+    every = [f"{method}+{regularizer}" for method in METHODS for regularizer in ("none", *REGULARIZERS)]
+    for pair in sys.argv[1:] or every:
+        check(pair, data)
     print("all good")
+
+
+def check(pair: str, data: ImageData) -> None:
+    method, regularizer = pair.split("+")
+    settings = make_settings(method=method, regularizer=regularizer, dataset="cifar100", width=16, lr=0.001)
+
+    def build(seed: int) -> Run:
+        return build_run(settings, seed, data)
+
+    with matmul_precision("fp32"):
+        plain, recorded, first, second = build(0), build(0), build(0), build(1)
+        take_steps([plain], record=False)
+        take_steps([recorded], record=True)
+        take_steps([first, second], record=True)
+    moved = difference(build(0), plain)
+    apart, together = difference(recorded, plain), difference(first, plain)
+    other = difference(second, plain)
+    print(
+        f"{settings.pair:20s} moved {moved:.1e}  recorded - plain {apart:.1e}  together - alone {together:.1e}"
+        f"  other seed {other:.1e}",
+        flush=True,
+    )
+    assert apart < 0.02 * moved, "a recorded step differs from a plain one"
+    assert together < 0.02 * moved, "a run beside another differs from the run alone"
+    assert other > 0.5 * moved, "the seed makes no difference"
+
+    torch.cuda.set_sync_debug_mode("error")  # an operation that waits for the GPU now raises
+    try:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            plain.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 if __name__ == "__main__":

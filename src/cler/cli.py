@@ -44,7 +44,9 @@ def run(
     method: Annotated[
         str | None, typer.Argument(help="A method; `cler methods` lists them.", show_default="er-ace")
     ] = None,
-    regularizer: Annotated[str | None, typer.Option(help="none, rotation or jigsaw.", show_default="none")] = None,
+    regularizer: Annotated[
+        str | None, typer.Option(help="A regulariser; `cler methods` lists them.", show_default="none")
+    ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="An image set; `cler data list` lists them.", show_default="cifar10-sample")
     ] = None,
@@ -65,6 +67,10 @@ def run(
         str | None, typer.Option(help="fp32, tf32 or bf16 (default: bf16 on a GPU, fp32 on a CPU).")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of each run.", show_default="1")] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting that only this method has; can be repeated."),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file with any of these options; the command line wins.")
     ] = None,
@@ -83,22 +89,26 @@ def run(
     given = {k: v for k, v in locals().items() if k in _SETTING_NAMES and v is not None}
     from cler import data
     from cler.experiments import execute as ex
-    from cler.experiments.settings import make_settings, parse_seeds, read_config
+    from cler.experiments.settings import make_settings, parse_options, parse_seeds, read_config
 
-    options = (read_config(config) if config else {}) | given
-    wanted = parse_seeds(options.pop("seeds", "0"))
+    chosen = (read_config(config) if config else {}) | given
+    wanted = parse_seeds(chosen.pop("seeds", "0"))
+    chosen |= parse_options(chosen.get("method"), options or [])
     for name, value in (("workers", workers), ("at-once", at_once)):
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be larger than zero, not {value}")
     target = ex.find_device(device)
-    options.setdefault("precision", ex.default_precision(target))
-    settings = make_settings(**options)
+    chosen.setdefault("precision", ex.default_precision(target))
+    settings = make_settings(**chosen)
     ex.check_fit(settings, data.load(settings.dataset, data_dir))
     jobs = ex.make_jobs(settings, wanted, out)
     todo = ex.remaining(jobs)
+    failures = ex.past_failures([job for job in jobs if job not in todo])
     if len(todo) < len(jobs):
         errors.print(f"{len(jobs) - len(todo)} of {len(jobs)} runs are already in {escape(str(out))}", highlight=False)
-    failures = train_with_progress(todo, target, data_dir, workers, at_once)
+    for line in failures:
+        errors.print(escape(line), highlight=False, soft_wrap=True)
+    failures += train_with_progress(todo, target, data_dir, workers, at_once)
     if len(failures) < len(jobs):
         _show([job.folder for job in jobs], as_json)
     if failures:
@@ -135,10 +145,10 @@ def _show(folders: list[Path], as_json: bool, markdown: bool = False) -> None:
     comparison = compare_runs(results)
     for line in [*complaints, *comparison.complaints]:
         errors.print(escape(line), highlight=False, soft_wrap=True)
+    if not comparison.groups:
+        raise UsageError("there is no complete run in " + ", ".join(map(str, folders)))
     if as_json:
         print(json.dumps(comparison.to_json(), indent=1))
-    elif not comparison.groups:
-        raise UsageError("there is no complete run in " + ", ".join(map(str, folders)))
     elif markdown:
         print(markdown_table(comparison.groups))
     else:
@@ -205,6 +215,8 @@ def methods(as_json: AsJson = False) -> None:
         return
     for kind, table in entries.items():
         console.print(_two_columns(kind.rstrip("s"), "what it does", table))
+        console.print()
+    console.print("Settings of single methods, for --set: " + "; ".join(_own_settings()), highlight=False)
 
 
 @app.command()
@@ -304,6 +316,15 @@ def data_get(
     console.print(f"{name}: {status.state} - {escape(status.reason)}", highlight=False, soft_wrap=True)
 
 
+def _own_settings() -> Iterator[str]:
+    from cler.experiments.settings import option_kinds
+    from cler.methods import METHODS
+
+    for name in METHODS:
+        if kinds := option_kinds(name):
+            yield f"{name}: {', '.join(kinds)}"
+
+
 def _two_columns(left: str, right: str, rows: dict[str, str]) -> Table:
     table = Table(left, right, box=None, pad_edge=False)
     for row in rows.items():
@@ -343,4 +364,7 @@ def _stop(line: str, code: int) -> None:
 def main() -> None:
     """The `cler` command."""
     with _mistakes_in_one_line():
-        sys.exit(app(standalone_mode=False))
+        code = app(standalone_mode=False)
+        if code == 130:  # how typer tells of Ctrl-C
+            raise KeyboardInterrupt
+        sys.exit(code)

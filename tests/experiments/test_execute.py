@@ -244,10 +244,11 @@ def test_a_failure_is_recorded_and_the_next_run_goes_on(tmp_path):
     log = [json.loads(line) for line in (bad.folder / "log.jsonl").read_text().splitlines()]
     assert [line["event"] for line in log] == ["failed"]
     assert read_result(good.folder)["complete"]
-    assert [(label, failure) for label, _, failure in watcher.ended] == [
-        ("finetune, seed 0", result["failure"]),
-        ("finetune, seed 0", None),
-    ]
+    assert [label for label, _, _ in watcher.ended] == ["finetune, seed 0"] * 2
+    said = [failure for _, _, failure in watcher.ended]
+    assert said[0].startswith(result["failure"])
+    assert "lr 1e+30" in said[0]  # the settings, beside the step
+    assert said[1] is None
 
 
 def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatch):

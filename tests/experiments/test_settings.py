@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from cler import data
 from cler.errors import UsageError
-from cler.experiments.settings import Settings, make_settings, paper_settings, parse_seeds, read_config
+from cler.experiments.settings import (
+    Settings,
+    make_settings,
+    option_kinds,
+    paper_settings,
+    parse_options,
+    parse_seeds,
+    read_config,
+)
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 
@@ -63,18 +71,54 @@ def test_every_combination_has_settings(dataset, method, regularizer):
     assert (settings.weight > 0) == (regularizer != "none")
 
 
+def test_values_for_a_buffer_size_come_before_those_for_all():
+    def cope(buffer):
+        return make_settings(method="cope", regularizer="jigsaw", dataset="cifar100", buffer=buffer)
+
+    assert (cope(500).weight, cope(2000).weight, cope(2000).lr) == (1.5, 1.0, 0.001)
+    assert make_settings(method="dualnet", dataset="cifar100", buffer=2000).method_options.slow_lr == 0.03
+
+
+def test_a_regularizer_has_a_weight_of_its_own_where_the_paper_says_nothing():
+    weights = [make_settings(method="er", regularizer=name).weight for name in ("none", "jigsaw", "barlow-twins")]
+    assert weights == [0.0, 1.0, 0.01]
+
+
+def test_a_batch_is_large_enough_for_statistics():
+    assert make_settings(method="finetune", batch=1).batch == 1
+    for wrong in ({"method": "dualnet"}, {"method": "er", "regularizer": "barlow-twins"}):
+        with pytest.raises(UsageError, match="--batch must be at least 2"):
+            make_settings(batch=1, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"), [("alpha=0.5", {"alpha": 0.5}), ("variant=released", {"variant": "released"})]
+)
+def test_settings_of_one_method(text, options):
+    assert parse_options("xder", [text]) == options
+    assert (
+        make_settings(method="xder", **options).to_dict() | options == make_settings(method="xder", **options).to_dict()
+    )
+
+
+@pytest.mark.parametrize("text", ["alpha", "alpha=much", "alfa=1"])
+def test_settings_that_a_method_does_not_have(text):
+    with pytest.raises(UsageError):
+        parse_options("xder", [text])
+
+
 def test_the_table_names_only_what_exists():
-    table = paper_settings()
+    table = {name: about for name, about in paper_settings().items() if name != "printed"}  # results, not settings
     names = {field.name for field in dataclasses.fields(Settings)}
     assert table.keys() <= {"default", *data.names()}
     for about in table.values():
         pairs = about.get("methods", {})
-        for values in (about, *pairs.values()):
-            assert values.keys() - {"methods"} <= names
-        for pair in pairs:
-            method, _, regularizer = pair.partition("+")
+        assert about.keys() - {"methods"} <= names
+        for pair, values in pairs.items():
+            method, _, regularizer = pair.partition("@")[0].partition("+")
             assert method in METHODS
             assert regularizer in ("", *REGULARIZERS)
+            assert values.keys() <= names | option_kinds(method).keys()
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

@@ -117,17 +117,20 @@ def differences(one, other):
 @every_pair
 def test_learns_a_toy_stream(method, regularizer):
     data = toy_data(size=16, train_images=32)
-    changes = {"data": data, "lr": 0.03, "epochs": 6, "replay_batch": 16, "buffer": 32}
+    changes = {"data": data, "lr": 0.03, "epochs": 3, "replay_batch": 16, "buffer": 32}
+    if regularizer == "barlow-twins":
+        changes["weight"] = 0.01  # a sum over dimensions, not a mean
     runs = [trained(method, regularizer, seed, **changes) for seed in (1, 2)]
     for run in runs:
         assert run.complete
         assert run.failure is None
-    just_learned = fmean(row[-1] for run in runs for row in run.accuracy["task_il"])
-    class_il, task_il = (fmean(fmean(run.accuracy[name][-1]) for run in runs) for name in ("class_il", "task_il"))
-    assert just_learned > 85  # chance: 50
-    assert task_il > 65  # chance: 50
-    if METHODS[method].replays or METHODS[method].merged:
-        assert class_il > 60  # chance: 25; whoever forgets the first task gets 50 at most
+    class_il = [run.accuracy["class_il"][-1] for run in runs]
+    assert fmean(fmean(run.accuracy["task_il"][-1]) for run in runs) > 65  # chance: 50
+    if METHODS[method].merged:
+        assert fmean(map(fmean, class_il)) > 60  # chance: 25
+    else:
+        kept = 0 if METHODS[method].replays else -1  # with a memory the first task stays, without one only the last
+        assert fmean(row[kept] for row in class_il) > 60  # chance: 25; a forgotten task gets 0
 
 
 # -- randomness --------------------------------------------------------------------------------------------------------

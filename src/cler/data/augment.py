@@ -54,6 +54,11 @@ class Views:
         """Randomly cropped and flipped, then normalised: what classification trains on."""
         return self.plain(crop_and_flip(pixels, self.draw_crops(len(pixels), pixels.device), self.padding))
 
+    def augmented_again(self, images: Tensor) -> Tensor:
+        """Another random crop and flip of images that are normalised already; padding is black here too."""
+        crops = self.draw_crops(len(images), images.device)
+        return crop_and_flip(images + self._shift, crops, self.padding) - self._shift
+
     def draw_crops(self, count: int, device: torch.device) -> Tensor:
         """One (top, left, flip) per image, uniform."""
         corners = torch.randint(2 * self.padding + 1, (count, 2), generator=self.generator, device=device)

@@ -68,15 +68,15 @@ class Stream:
         """Batches in each training task; runs with equal schedules can be trained side by side."""
         return tuple(self.epochs * (len(members) // self.batch) for members in self._train)
 
-    def order(self, task: int, generator: torch.Generator) -> Tensor:
+    def order(self, task: int, generator: torch.Generator, epochs: int | None = None) -> Tensor:
         """The batches of a task as rows of indices: shuffled anew each epoch, the incomplete last batch left out."""
         members = self._train[task]
         whole = len(members) // self.batch * self.batch
-        epochs = [
+        passes = [
             members[torch.randperm(len(members), generator=generator, device=members.device)[:whole]]
-            for _ in range(self.epochs)
+            for _ in range(epochs or self.epochs)
         ]
-        return torch.cat(epochs).view(-1, self.batch)
+        return torch.cat(passes).view(-1, self.batch)
 
     def test(self, task: int) -> tuple[Tensor, Tensor]:
         """Test pixels and labels of one task."""

@@ -74,7 +74,8 @@ class Run:
             self._order = order
         self._position.zero_()
         self.method.network.train()
-        self.method.begin_task(task)
+        with self._autocast():
+            self.method.begin_task(task)
 
     def step(self) -> None:
         """Learn the next batch."""
@@ -89,8 +90,8 @@ class Run:
         return Batch(pixels, self.views.augmented(pixels), self.stream.train_labels[indices])
 
     def _batches(self, task: int) -> Iterator[Batch]:
-        """The batches of a task in a new order; nothing is drawn unless they are asked for."""
-        for indices in self.stream.order(task, self.generator):
+        """The batches of a task, once each, in a new order; nothing is drawn unless they are asked for."""
+        for indices in self.stream.order(task, self.generator, epochs=1):
             yield self._batch(indices)
 
     def check(self, task: int) -> None:
@@ -99,10 +100,14 @@ class Run:
             self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try a lower --lr"
 
     def end_task(self, task: int) -> None:
-        """Let the method finish the task, then measure every task that has been seen."""
-        seen = range(self.stream.tasks) if self.method.merged else range(task + 1)
+        """Let the method finish the task."""
         with self._autocast():
             self.method.end_task(task, self._batches(task))
+
+    def evaluate(self, task: int) -> None:
+        """Measure every task that has been seen."""
+        seen = range(self.stream.tasks) if self.method.merged else range(task + 1)
+        with self._autocast():
             class_il, task_il = evaluate(self.method, self.stream, self.views, seen)
         self.accuracy["class_il"].append(class_il)
         self.accuracy["task_il"].append(task_il)

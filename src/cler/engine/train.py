@@ -74,6 +74,7 @@ def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
             for run in alive:
                 start = time.perf_counter()
                 run.end_task(task)
+                run.evaluate(task)
                 run.seconds += time.perf_counter() - start
                 listener.evaluated(run, task)
 

@@ -94,6 +94,8 @@ def time_steps(runs: Sequence[Run], steps: int) -> tuple[float, float]:
     stepper = make_stepper(runs, print)
     for task in range(min(2, len(runs[0].schedule))):
         for run in runs:
+            if task > 0:
+                run.end_task(task - 1)
             run.begin_task(task)
         stepper.begin_task()
         for _ in range(WARM_UP + 2):

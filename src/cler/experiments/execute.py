@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -21,7 +22,7 @@ from cler.data.stream import Stream
 from cler.engine import Listener, Progress, Run, train
 from cler.engine.groups import train_in_groups
 from cler.errors import UsageError
-from cler.experiments.results import log_line, make_result, read_result, write_json
+from cler.experiments.results import log_line, make_result, read_json, read_result, write_json
 from cler.experiments.settings import Settings
 from cler.methods import Setup, find_method
 from cler.regularizers import REGULARIZERS, build_regularizer
@@ -54,15 +55,28 @@ def remaining(jobs: Sequence[Job]) -> list[Job]:
 
 
 def _finished(job: Job) -> bool:
+    """Whether the folder holds this run, ended: one that was stopped is begun again, one that failed would again."""
+    wanted: dict[str, Any] = {"settings": job.settings.to_dict(), "seed": job.seed}
+    for name in ("settings.json", "result.json"):
+        if not (job.folder / name).exists():
+            continue
+        found = read_json(job.folder / name)
+        if {key: found.get(key) for key in wanted} != wanted:
+            there = found.get("settings") or {}
+            differing = [key for key, value in wanted["settings"].items() if there.get(key) != value] or ["seed"]
+            raise UsageError(
+                f"{job.folder} holds a different run (it differs in {', '.join(differing)}): choose another --out"
+            )
     if not (job.folder / "result.json").exists():
         return False
-    found = read_result(job.folder)
-    if found["seed"] != job.seed or found["settings"] != job.settings.to_dict():
-        differing = [k for k, v in job.settings.to_dict().items() if found["settings"].get(k) != v] or ["seed"]
-        raise UsageError(
-            f"{job.folder} holds a different run (it differs in {', '.join(differing)}): choose another --out"
-        )
-    return found["complete"] or "failure" in found
+    result = read_result(job.folder)
+    return result["complete"] or "failure" in result
+
+
+def past_failures(jobs: Sequence[Job]) -> list[str]:
+    """A line for each finished job that had failed."""
+    failures = [(job, read_result(job.folder).get("failure")) for job in jobs]
+    return [f"{job.label} stopped: {why} (to try again, delete {job.folder})" for job, why in failures if why]
 
 
 def check_writable(folder: Path) -> None:
@@ -103,7 +117,9 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
     with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
         torch.manual_seed(seed)
         network = method.make_network(data.n_classes, width=settings.width, channels=data.train_images.shape[1])
-        regularizers = build_regularizer(settings.regularizer, network, weight=settings.weight, generator=generator)
+        regularizers = build_regularizer(
+            settings.regularizer, network, weight=settings.weight, views=views, generator=generator
+        )
     setup = Setup(
         network=network.to(device),
         regularizers=[each.to(device) for each in regularizers],
@@ -141,7 +157,7 @@ class Recorder(Listener):
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
-        self.jobs: dict[Run, Job] = {}
+        self.jobs: WeakKeyDictionary[Run, Job] = WeakKeyDictionary()  # finished runs must leave the device's memory
 
     def progress(self, progress: Progress) -> None:
         """Pass it on."""

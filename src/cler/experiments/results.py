@@ -111,6 +111,16 @@ def read_result(folder_or_file: str | Path) -> dict[str, Any]:
     """The checked content of a `result.json`; `UsageError` says in one line what is wrong with the file."""
     path = Path(folder_or_file)
     path = path / "result.json" if path.is_dir() else path
+    value = read_json(path)
+    try:
+        _check(value)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return value
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of finite numbers; `UsageError` says in one line what is wrong with the file."""
     try:
         value = json.loads(path.read_text("utf-8"), parse_constant=_finite, parse_float=_finite)
     except OSError as error:
@@ -119,10 +129,8 @@ def read_result(folder_or_file: str | Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not JSON: {error}") from error
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
-    try:
-        _check(value)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"{path} is not a result of cler: not a JSON object")
     return value
 
 
@@ -154,7 +162,7 @@ def _result(path: Path, value: dict[str, Any]) -> Result:
 
 
 def _check(value: Any) -> None:
-    if not isinstance(value, dict) or not _is(value.get("format"), int):
+    if not _is(value.get("format"), int):
         raise UsageError("not a result of cler: no 'format' number")
     if value["format"] > FORMAT:
         raise UsageError(f"format {value['format']} is newer than {FORMAT}, the newest this cler reads; update cler")

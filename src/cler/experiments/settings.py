@@ -18,6 +18,10 @@ from cler.methods import find_method
 from cler.methods.base import OPTIMIZERS
 from cler.regularizers import REGULARIZERS
 
+LARGEST_SEED = 999_999
+MOST = {"tasks": 10_000, "epochs": 10_000, "batch": 100_000, "replay_batch": 100_000, "width": 1024, "threads": 1024}
+"""What no machine of today could do anyway: beyond it there is a slip of the finger."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -49,18 +53,26 @@ class Settings:
     def __post_init__(self) -> None:
         method = find_method(self.method)
         find_dataset(self.dataset)
-        if self.regularizer != "none" and self.regularizer not in REGULARIZERS:
+        entry = REGULARIZERS.get(self.regularizer)
+        if self.regularizer != "none" and entry is None:
             raise unknown("regulariser", self.regularizer, ["none", *REGULARIZERS])
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimiser", self.optimizer, OPTIMIZERS)
-        for name in ("tasks", "epochs", "batch", "replay_batch", "width", "threads"):
-            _positive(name, getattr(self, name))
-        _positive("lr", self.lr)
+        for name, most in MOST.items():
+            _positive(name, getattr(self, name), most)
+        _positive("lr", self.lr, math.inf)
+        if self.class_order is not None and not 0 <= self.class_order <= LARGEST_SEED:
+            raise UsageError(f"--class-order is a seed from 0 to {LARGEST_SEED}, not {self.class_order}")
+        if self.buffer > 10_000_000:
+            raise UsageError(f"--buffer must be at most 10000000 images, not {self.buffer}")
         if not (math.isfinite(self.weight) and self.weight >= 0):
             raise UsageError(f"--weight must not be negative, not {self.weight}")
         _ = self.method_options
+        smallest = max(method.smallest_batch, entry.smallest_batch if entry else 1)
+        if self.batch < smallest:
+            raise UsageError(f"--batch must be at least {smallest} for {self.pair}, not {self.batch}")
         if method.replays and self.buffer < self.replay_batch:
             raise UsageError(
                 f"--buffer {self.buffer} is smaller than --replay-batch {self.replay_batch}: "
@@ -93,9 +105,12 @@ def option_kinds(method: str) -> dict[str, str]:
     return {each.name: str(each.type) for each in dataclasses.fields(find_method(method).Options)}
 
 
-def _positive(name: str, value: float) -> None:
+def _positive(name: str, value: float, most: float) -> None:
+    flag = f"--{name.replace('_', '-')}"
     if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"--{name.replace('_', '-')} must be larger than zero, not {value}")
+        raise UsageError(f"{flag} must be larger than zero, not {value}")
+    if value > most:
+        raise UsageError(f"{flag} must be at most {most}, not {value}")
 
 
 def make_settings(**given: Any) -> Settings:
@@ -108,16 +123,12 @@ def make_settings(**given: Any) -> Settings:
     table = paper_settings()
     about = table.get(dataset, {})
     by_method = about.get("methods", {})
-    layers = (
-        table["default"],
-        {name: value for name, value in about.items() if name != "methods"},
-        by_method.get(method.name, {}),
-        by_method.get(f"{method.name}+{regularizer}", {}),
-        given,
-    )
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        merged.update(layer)
+    merged = table["default"] | {name: value for name, value in about.items() if name != "methods"}
+    merged["weight"] = REGULARIZERS[regularizer].weight if regularizer in REGULARIZERS else 0.0
+    buffer = given.get("buffer", merged["buffer"])
+    for name in (method.name, f"{method.name}+{regularizer}"):
+        merged |= by_method.get(name, {}) | by_method.get(f"{name}@{buffer}", {})
+    merged |= given
     if not method.replays:
         merged["buffer"] = 0
     if regularizer == "none":
@@ -149,6 +160,8 @@ def read_config(path: Path) -> dict[str, Any]:
         name = key.replace("-", "_")
         if name not in kinds:
             raise unknown(f"option in {path}", key, kinds)
+        if name == "seeds" and type(value) is int:
+            value = str(value)
         options[name] = _of_kind(f"{path}: '{key}'", value, kinds[name])
     return options
 
@@ -163,10 +176,29 @@ def _of_kind(what: str, value: Any, kind: str) -> Any:
     return value
 
 
+def parse_options(method: str | None, texts: list[str]) -> dict[str, Any]:
+    """'alpha=0.8' and the like to the settings that only this method has."""
+    method = method or Settings.method
+    kinds = option_kinds(method)
+    options = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set '{text}' is not understood; write NAME=VALUE")
+        if name not in kinds:
+            raise (
+                unknown(f"setting of {method}", name, kinds)
+                if kinds
+                else UsageError(f"{method} has no --set of its own")
+            )
+        try:
+            options[name] = {"int": int, "float": float}.get(kinds[name], str)(value)
+        except ValueError:
+            raise UsageError(f"--set {name} needs a number, not '{value}'") from None
+    return options
+
+
 _KIND_NAMES = {str: "a text in quotes", float: "a number", int: "a whole number"}
-
-
-LARGEST_SEED = 999_999
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -50,9 +50,9 @@ class QuotaMemory:
 
     # -- during a task -------------------------------------------------------------------------------------------------
 
-    def sample(self, count: int) -> Recollection:
-        """Draw `count` different samples, or as many as there are, uniformly."""
-        return self.recall(self.draw_slots(min(count, self.filled)))
+    def sample(self, count: int, *, draws: int = 1) -> Recollection:
+        """Draw `count` different samples, or as many as there are, uniformly; all of that `draws` times."""
+        return self.recall(torch.cat([self.draw_slots(min(count, self.filled)) for _ in range(draws)]))
 
     def recall(self, slots: Tensor) -> Recollection:
         """What some slots hold."""

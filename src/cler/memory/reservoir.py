@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ class Replay(NamedTuple):
     slots: Tensor
     pixels: Tensor
     labels: Tensor
+    extra: Mapping[str, Tensor] = MappingProxyType({})
+    """What the memory holds besides, by name."""
 
 
 def reservoir_slots(offered: Tensor, draws: Tensor, capacity: int) -> Tensor:
@@ -33,6 +36,7 @@ class Reservoir:
     """A uniform sample, of fixed size, of everything that was ever offered.
 
     Row `capacity`, one past the end, takes the writes that are rejected, so that every batch writes the same shape.
+    `extra` names further tensors to be stored with each image, and gives their shapes.
     """
 
     def __init__(
@@ -42,28 +46,33 @@ class Reservoir:
         *,
         generator: torch.Generator | None = None,
         device: torch.device | str = "cpu",
+        extra: Mapping[str, Sequence[int]] = MappingProxyType({}),
     ) -> None:
         self.capacity = capacity
         self.generator = generator
         self.pixels = torch.zeros(capacity + 1, *image_shape, dtype=torch.uint8, device=device)
         self.labels = torch.zeros(capacity + 1, dtype=torch.int64, device=device)
+        self.extra = {name: torch.zeros(capacity + 1, *shape, device=device) for name, shape in extra.items()}
         self.offered = torch.zeros((), dtype=torch.int64, device=device)
         self.filled = 0
         """How many slots are filled at least, known to the host: recorded steps do not count here."""
         self._numbers = torch.arange(capacity, device=device)
 
-    def add(self, pixels: Tensor, labels: Tensor) -> None:
-        """Offer a batch."""
+    def add(self, pixels: Tensor, labels: Tensor, **extra: Tensor) -> None:
+        """Offer a batch, with a tensor for each name in `extra`."""
         slots = reservoir_slots(self.offered, self.draw_positions(len(labels)), self.capacity)
         self.pixels.index_copy_(0, slots, pixels)
         self.labels.index_copy_(0, slots, labels)
+        for name, stored in self.extra.items():
+            stored.index_copy_(0, slots, extra[name])
         self.offered.add_(len(labels))
         self.filled = min(self.filled + len(labels), self.capacity)
 
     def sample(self, count: int) -> Replay:
         """Draw `count` different samples, or as many as there are, uniformly."""
         slots = self.draw_slots(min(count, self.filled))
-        return Replay(slots, self.pixels[slots], self.labels[slots])
+        extra = {name: stored[slots] for name, stored in self.extra.items()}
+        return Replay(slots, self.pixels[slots], self.labels[slots], extra)
 
     def draw_positions(self, count: int) -> Tensor:
         """For each of the next samples an integer, uniform on {0..n} with n the number offered before it."""

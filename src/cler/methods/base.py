@@ -64,6 +64,8 @@ class Method:
     """Whether it sees all tasks at once."""
     replays: ClassVar[bool] = False
     """Whether it has a memory."""
+    smallest_batch: ClassVar[int] = 1
+    """Images that a batch of the stream has to have."""
     Options: ClassVar[type] = NoOptions
     """A frozen dataclass of the settings that only this method has, each with a default and a docstring."""
 
@@ -80,7 +82,7 @@ class Method:
         self.optimizer = make_optimizer(setup.optimizer, parameters, setup.lr)
         self.working_copies = WorkingCopies(modules) if setup.bfloat16 else None
         if self.replays:
-            self.memory = Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device)
+            self.memory = self.make_memory()
 
     @property
     def recording_key(self) -> Hashable:
@@ -96,6 +98,11 @@ class Method:
     def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
         """The network that the method trains."""
         return ResNet18(n_classes, width=width, channels=channels)
+
+    def make_memory(self) -> Any:
+        """The memory of a method that replays."""
+        setup = self.setup
+        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device)
 
     def begin_task(self, task: int) -> None:
         """Before the first batch of a task; host logic is welcome."""
@@ -126,13 +133,25 @@ class Method:
         losses = [each.loss(self.network, raw, augmented, groups) for each in self.regularizers]
         return torch.stack(losses).sum()
 
-    def descend(self, loss: Tensor) -> None:
-        """One step of the optimiser on this loss."""
+    def descend(
+        self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None, *, accumulate: bool = False
+    ) -> None:
+        """One step on this loss, of the method's optimiser or of another one for some of its parameters.
+
+        With `accumulate` the gradients of the step before, as that step used them, are added to those of this loss.
+        """
+        parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
+        earlier = {each: each.grad for each in parameters if accumulate and each.grad is not None}
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        with torch.autocast(
+            loss.device.type, enabled=False
+        ):  # or what was kept out of it would be rounded on the way back
+            loss.backward()
         if self.working_copies:
             self.working_copies.gather_gradients()
-        self.optimizer.step()
+        if earlier:  # all at once, where autograd would add them a kernel at a time
+            torch._foreach_add_([each.grad for each in earlier], list(earlier.values()))
+        (optimizer or self.optimizer).step()
         if self.working_copies:
             self.working_copies.refresh()
         for each in self.regularizers:

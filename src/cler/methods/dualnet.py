@@ -73,19 +73,13 @@ class DualNet(Method):
     title = "DualNet"
     summary = "a slow self-supervised net that modulates a fast one, with replay and distillation"
     replays = True
+    smallest_batch = 2
     Options = DualNetOptions
     options: DualNetOptions
     network: DualNetwork
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.memory = Reservoir(
-            setup.buffer,
-            setup.image_shape,
-            generator=setup.generator,
-            device=setup.device,
-            extra={"logits": (self.n_classes,)},
-        )
         slow = nn.ModuleList([self.network.slow, self.network.projector])
         self.slow_optimizer = make_optimizer("sgd", list(slow.parameters()), self.options.slow_lr)
         self.look_ahead = LookAhead(slow, self.options.look_ahead)
@@ -94,6 +88,11 @@ class DualNet(Method):
     def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
         """Slow and fast net."""
         return DualNetwork(n_classes, width=width, channels=channels)
+
+    def make_memory(self) -> Reservoir:
+        """A reservoir that keeps logits with the images."""
+        setup, extra = self.setup, {"logits": (self.n_classes,)}
+        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
 
     @property
     def recording_key(self) -> Hashable:
@@ -115,8 +114,7 @@ class DualNet(Method):
     def renew_stored_logits(self) -> None:
         """Store the logits that the network as it is now gives, in evaluation, for every remembered image."""
         self.network.eval()
-        with torch.autocast(self.setup.device.type, torch.bfloat16, enabled=self.setup.bfloat16, cache_enabled=False):
-            renewed = [self.network(self.views.plain(chunk)) for chunk in self.memory.pixels.split(CHUNK)]
+        renewed = [self.network(self.views.plain(chunk)) for chunk in self.memory.pixels.split(CHUNK)]
         self.memory.extra["logits"].copy_(torch.cat(renewed))
         self.network.train()
 
@@ -171,7 +169,7 @@ class LookAhead:
     def __init__(self, module: nn.Module, share: float) -> None:
         self.share = share
         self.state = [tensor.detach() for tensor in (*module.parameters(), *module.buffers())]
-        self.start = [torch.empty_like(tensor) for tensor in self.state]
+        self.start = [tensor.clone() for tensor in self.state]
 
     def remember(self) -> None:
         """Here the way starts."""

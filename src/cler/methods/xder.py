@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from cler.data.stream import Batch
 from cler.errors import UsageError, unknown
 from cler.memory.quota import QuotaMemory, Recollection
-from cler.methods.base import Method, Setup, register
+from cler.methods.base import Method, register
 from cler.nets import forward_apart
 from cler.nets.norm import frozen_statistics
 from cler.nets.simplex import SimplexResNet18
@@ -42,8 +42,8 @@ class XDerOptions:
     margin: float = 0.3
     """How far the constraints keep the classes apart."""
     variant: str = "text"
-    """What CLER gets of the stream: 'text', the raw images as in the paper's text; 'released', as in the paper's code
-    the augmented images, normalised twice."""
+    """What CLER gets of the stream: 'text', the raw images, as the paper says; 'released', the augmented images
+    normalised a second time, as in the authors' code."""
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta", "gamma", "eta", "margin"):
@@ -79,6 +79,8 @@ def past_violations(logits: Tensor, present: slice, margin: float) -> Tensor:
 
 def future_violations(logits: Tensor, labels: Tensor, present: slice, margin: float) -> Tensor:
     """By how much each sample's largest future logit comes too close to the largest of its own task, (N,)."""
+    if present.stop == logits.shape[1]:
+        return logits.new_zeros(len(logits))  # there is no future
     size = present.stop - present.start
     by_task = logits.unflatten(1, (-1, size)).max(2).values
     own = by_task.gather(1, (labels // size).unsqueeze(1)).squeeze(1)
@@ -92,7 +94,7 @@ def mean_of_positive(violations: Tensor) -> Tensor:
     return violations.where(positive, 0.0).sum() / positive.sum().clamp(min=1)
 
 
-def seen_before(slots: Tensor) -> Tensor:
+def repeats(slots: Tensor) -> Tensor:
     """Which entries repeat an earlier one."""
     return (slots.unsqueeze(0) == slots.unsqueeze(1)).tril(-1).any(1)
 
@@ -110,23 +112,24 @@ class XDer(Method):
     summary = "replay of logits that are kept up to date, with margins between past, present and future"
     replays = True
     Options = XDerOptions
-    memory: QuotaMemory  # type: ignore[assignment]
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.memory = QuotaMemory(
-            setup.buffer,
-            setup.image_shape,
-            self.n_classes,
-            dtype=next(self.network.parameters()).dtype,
-            generator=setup.generator,
-            device=setup.device,
-        )
+    memory: QuotaMemory
 
     @classmethod
     def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
         """ResNet-18 with a simplex for a classifier."""
         return SimplexResNet18(n_classes, width=width, channels=channels)
+
+    def make_memory(self) -> QuotaMemory:
+        """A memory with as many images of each class, and their logits."""
+        setup, dtype = self.setup, next(self.network.parameters()).dtype
+        return QuotaMemory(
+            setup.buffer,
+            setup.image_shape,
+            self.n_classes,
+            dtype=dtype,
+            generator=setup.generator,
+            device=setup.device,
+        )
 
     @property
     def settled(self) -> bool:
@@ -153,26 +156,100 @@ class XDer(Method):
     def loss_without_replay(self, batch: Batch) -> Tensor:
         """L_stream + L_future, in the first task."""
         logits = self.network(batch.images)
-        loss = self.stream_loss(logits, batch.labels) + self.future_loss(self.future_violations(logits, batch.labels))
-        return loss + self.regularization(self.pretext_pixels(batch), batch.images)
+        return (
+            self.stream_loss(logits, batch.labels)
+            + self.options.eta * mean_of_positive(self.future_violations(logits, batch.labels))
+            + self.regularization(self.pretext_pixels(batch), batch.images)
+        )
 
     def loss_with_replay(self, batch: Batch) -> Tensor:
-        """All terms; the memory's logits are brought up to date on the way."""
-        replay = self.sample_twice()
+        """L_stream + L_mse + L_ce + L_past + L_future; brings the stored logits up to date on the way."""
+        replay = self.memory.sample(self.setup.replay_batch, draws=2)
         replay_images = self.views.augmented(replay.pixels)
         stream, draw_1, draw_2 = forward_apart(self.network, batch.images, *replay_images.chunk(2))
-        loss = self.stream_loss(stream, batch.labels)
-        loss = loss + self.options.alpha * F.mse_loss(draw_1, replay.logits.chunk(2)[0])
-        loss = loss + self.options.beta * F.cross_entropy(draw_2[:, : self.present.start], replay.labels.chunk(2)[1])
+        stored_logits, _ = replay.logits.chunk(2)
+        _, true_labels = replay.labels.chunk(2)
 
-        replayed, repeated = torch.cat([draw_1, draw_2]), seen_before(replay.slots)
-        self.update_memory(replay, replayed.detach(), repeated)
-        loss = loss + self.options.eta * mean_of_positive(past_violations(stream, self.present, self.options.margin))
-        in_stream = self.future_violations(stream, batch.labels)
-        in_replay = self.future_violations(replayed, replay.labels).masked_fill(repeated, 0.0)
-        loss = loss + self.future_loss(torch.cat([in_stream, in_replay]))
+        replayed, repeated = torch.cat([draw_1, draw_2]), repeats(replay.slots)
+        self.update_logits(replay, replayed.detach(), repeated)
+        too_close_in_future = [
+            self.future_violations(stream, batch.labels),
+            self.future_violations(replayed, replay.labels).masked_fill(repeated, 0.0),
+        ]
+        return (
+            self.stream_loss(stream, batch.labels)
+            + self.options.alpha * F.mse_loss(draw_1, stored_logits)
+            + self.options.beta * F.cross_entropy(draw_2[:, : self.present.start], true_labels)
+            + self.options.eta * mean_of_positive(past_violations(stream, self.present, self.options.margin))
+            + self.options.eta * mean_of_positive(torch.cat(too_close_in_future))
+            + self.regularization(
+                torch.cat([self.pretext_pixels(batch), replay.pixels]),
+                torch.cat([batch.images, replay_images]),  # in what order the draws come makes no difference
+                groups=(len(batch.images), len(replay_images)),
+            )
+        )
 
-        pixels = torch.cat([self.pretext_pixels(batch), replay.pixels])
-        images = torch.cat([batch.images, replay_images])
-        # stream and replay apart; within replay no regulariser minds the order
-        return loss + self.regularization(pixels, images, groups=(len(batch.images), len(replay_images)))
+    def stream_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy among the present classes."""
+        return F.cross_entropy(logits[:, self.present], labels - self.present.start)
+
+    def future_violations(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The function of that name, with this task and margin."""
+        return future_violations(logits, labels, self.present, self.options.margin)
+
+    def pretext_pixels(self, batch: Batch) -> Tensor:
+        """The stream as pixels, from 0 to 255, that `regularization` then normalises."""
+        return batch.pixels if self.options.variant == "text" else 255 * batch.images
+
+    def update_logits(self, replay: Recollection, outputs: Tensor, repeated: Tensor) -> None:
+        """Give replayed samples new logits for present and future: at the n-th time in a task with a chance of 1/n."""
+        times = self.memory.count(replay.slots, ~repeated)
+        chosen = ~repeated & (self.draw_uniforms(len(times)) * times < 1)
+        head, gamma = self.present_and_future, self.options.gamma
+        logits = overwrite_head(replay.logits, outputs, replay.labels, head, gamma)
+        self.memory.write_logits(replay.slots, logits, chosen)
+
+    def draw_uniforms(self, count: int) -> Tensor:
+        """Numbers that decide which samples get new logits."""
+        return torch.rand(count, generator=self.setup.generator, device=self.setup.device)
+
+    @torch.no_grad()
+    def end_task(self, task: int, batches: Iterable[Batch]) -> None:
+        """Make room in the memory, fill it with the task's images, bring the logits of older ones up to date."""
+        seen = self.present.stop
+        self.memory.shrink(self.memory.capacity // seen)
+        self.memory.share_room(range(self.present.start, seen))
+        with frozen_statistics(self.network):
+            self.fill_memory(batches)
+            if self.task > 0:
+                self.update_old_logits()
+        self.memory.counters.zero_()
+
+    def fill_memory(self, batches: Iterable[Batch]) -> None:
+        """Store images of this task with their logits, those of past classes held below that of the true class."""
+        past = slice(0, self.present.start)
+        for batch in batches:
+            logits = self.network(batch.images)
+            if self.task > 0:
+                logits = overwrite_head(logits, logits, batch.labels, past, self.options.gamma)
+            self.memory.add(batch.pixels, batch.labels, logits)
+            if not self.memory.has_room:
+                break
+
+    def update_old_logits(self) -> None:
+        """Give every sample of earlier tasks new logits for present and future.
+
+        All samples go through the network, those of this task too, in random batches of the size of a draw: with whom
+        one goes decides how it is normalised. If the size does not divide their number, all batches are a bit smaller,
+        so that no sample is left over to go alone.
+        """
+        head, gamma = self.present_and_future, self.options.gamma
+        order = self.draw_order(self.memory.filled)
+        for slots in order.tensor_split(math.ceil(len(order) / self.setup.replay_batch)):
+            _, pixels, labels, stored = self.memory.recall(slots)
+            logits = overwrite_head(stored, self.network(self.views.augmented(pixels)), labels, head, gamma)
+            self.memory.write_logits(slots, logits, labels < self.present.start)
+
+    def draw_order(self, count: int) -> Tensor:
+        """A random order of so many samples."""
+        return torch.randperm(count, generator=self.setup.generator, device=self.setup.device)

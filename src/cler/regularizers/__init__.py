@@ -7,7 +7,7 @@ from importlib import import_module
 from cler.regularizers.base import REGULARIZERS, Regularizer, build_regularizer
 from cler.regularizers.equivariant import Equivariant
 
-_FILES = ("equivariant",)
+_FILES = ("equivariant", "barlow_twins")
 for _file in _FILES:
     import_module(f"cler.regularizers.{_file}")
 

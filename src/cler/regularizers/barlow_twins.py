@@ -79,5 +79,7 @@ REGULARIZERS["barlow-twins"] = Entry(
     title="CSSL",
     summary="CSSL: Barlow Twins between two crops of an image",
     build=_on_our_network,
+    weight=0.01,  # the loss is a sum over dimensions, not a mean
     check=_any_size,
+    smallest_batch=2,
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from cler.data.augment import Views
 from cler.errors import unknown
 
 
@@ -37,20 +38,24 @@ class Entry:
     """How tables name it: 'CLER (jigsaw)'."""
     summary: str
     build: Callable[..., Regularizer]
-    """Called with the network, weight=… and generator=…."""
+    """Called with the network, weight=…, views=… and generator=…."""
+    weight: float
+    """What its loss is multiplied by where nothing else is said."""
     check: Callable[[int, int], None]
     """Called with image height and width; raises a UsageError for images it cannot take."""
+    smallest_batch: int = 1
+    """Images that a batch has to have."""
 
 
 REGULARIZERS: dict[str, Entry] = {}
 
 
 def build_regularizer(
-    name: str, network: nn.Module, *, weight: float, generator: torch.Generator | None = None
+    name: str, network: nn.Module, *, weight: float, views: Views, generator: torch.Generator | None = None
 ) -> list[Regularizer]:
     """The regularisers called `name`, as a list that a method takes: empty for 'none'."""
     if name == "none":
         return []
     if name not in REGULARIZERS:
         raise unknown("regulariser", name, ["none", *REGULARIZERS])
-    return [REGULARIZERS[name].build(network, weight=weight, generator=generator)]
+    return [REGULARIZERS[name].build(network, weight=weight, views=views, generator=generator)]

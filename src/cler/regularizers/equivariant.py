@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cler.data.augment import Views
 from cler.errors import UsageError, unknown
 from cler.nets.norm import frozen_statistics
 from cler.nets.resnet import linear_in_full, pool
@@ -132,8 +133,8 @@ def _output_channels(stage: nn.Module, name: str) -> int:
     raise UsageError(f"cannot tell how many channels '{name}' gives out; name a sub-module that ends in a layer")
 
 
-def _on_our_network(network: nn.Module, *, transforms: str, **options: Any) -> Equivariant:
-    """The regulariser where our own networks say that it belongs."""
+def _on_our_network(network: nn.Module, *, transforms: str, views: Views, **options: Any) -> Equivariant:
+    """The regulariser where our own networks say that it belongs; it makes its own views."""
     return Equivariant(network, transforms, tap=str(network.tap), head=str(network.head), **options)
 
 
@@ -142,5 +143,6 @@ for _name, _family in FAMILIES.items():
         title=f"CLER ({_name})",
         summary=f"CLER: recognise which {_name} an image went through ({_family.n_transforms} kinds)",
         build=partial(_on_our_network, transforms=_name),
+        weight=1.0,
         check=_family().check,
     )

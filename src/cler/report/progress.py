@@ -43,7 +43,8 @@ class ProgressBars(Watcher):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bars.stop()
+        if self.console.is_terminal:
+            self._bars.stop()
 
     def progress(self, progress: Progress) -> None:
         """Move the bar of the runs that this is about."""
