@@ -119,7 +119,7 @@ def flops_of_a_step(run: Run) -> float:
 
 def arithmetic_rate(device: torch.device, precision: str) -> float:
     """Operations per second in a large matrix product."""
-    size = 8192 if device.type == "cuda" else 1024
+    size = 8192 if device.type == "cuda" else 2048
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     first, second = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     times = []

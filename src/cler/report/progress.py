@@ -23,10 +23,8 @@ class ProgressBars(Watcher):
         self._runs, self._ended = runs, 0
         self._bars = bars.Progress(
             bars.TextColumn("{task.description}"),
-            bars.BarColumn(bar_width=16),
+            bars.BarColumn(bar_width=6),
             bars.TextColumn("{task.fields[detail]}"),
-            bars.TimeElapsedColumn(),
-            bars.TextColumn("left"),
             bars.TimeRemainingColumn(),
             console=console,
             transient=True,
@@ -51,9 +49,9 @@ class ProgressBars(Watcher):
         key = progress.labels
         if key not in self._rows:
             self._rows[key] = self._bars.add_task(_name(key), total=1.0, detail="")
-        accuracy = "" if progress.accuracy is None else f"  acc {progress.accuracy:.1f}%"
-        detail = (
-            f"task {progress.task + 1}/{progress.tasks}  step {progress.step}/{progress.steps}  "
+        accuracy = "" if progress.accuracy is None else f" acc {progress.accuracy:.0f}%"
+        detail = (  # short, to fit in 80 columns with the rest
+            f"task {progress.task + 1}/{progress.tasks} step {progress.step}/{progress.steps} "
             f"{progress.steps_per_second:.1f} steps/s{accuracy}"
         )
         self._bars.update(self._rows[key], completed=progress.done, detail=detail)

@@ -148,7 +148,7 @@ def _gain_clause(group: Group, groups: Sequence[Group]) -> str:
         return f"{name} makes a difference of {_signed(gain.points, 1)} points ({seeds}: too few to test)"
     evidence = f"({format_p(gain.p_value)}; {seeds})"
     if gain.p_value >= SIGNIFICANT:
-        return f"{name} makes no clear difference: {_signed(gain.points, 1)} points {evidence}"
+        return f"{name} makes a difference of {_signed(gain.points, 1)} points that may be chance {evidence}"
     return f"{name} {'adds' if gain.points > 0 else 'costs'} {abs(gain.points):.1f} points {evidence}"
 
 
