@@ -1,6 +1,6 @@
-"""The core of the paper's Seq. CIFAR-100 tables, ten seeds each: references, ER-ACE and ER-ACE + CLER.
+"""The paper's Seq. CIFAR-100 tables, ten seeds each: references, learners, with CLER and with CSSL; and precisions.
 
-    python benchmarks/core_results.py --data-dir DIR --out results/cifar100 [--seconds 500] [--only precision]
+    python benchmarks/core_results.py --data-dir DIR --out results/cifar100 [--seconds 500] [--only learners]
 
 Prints each setting's time as it ends. Interrupted or out of time, it goes on where it stopped.
 """
@@ -33,6 +33,24 @@ def table() -> list[Settings]:
     return rows
 
 
+def learners() -> list[Settings]:
+    pairs = [
+        ("xder", "none"),
+        ("xder", "jigsaw"),
+        ("cope", "none"),
+        ("cope", "jigsaw"),
+        ("dualnet", "none"),
+        ("dualnet", "rotation"),
+        ("er-ace", "barlow-twins"),
+        ("xder", "barlow-twins"),
+        ("cope", "barlow-twins"),
+    ]
+    return [
+        make_settings(method=method, regularizer=regularizer, dataset="cifar100", precision="bf16")
+        for method, regularizer in pairs
+    ]
+
+
 def precisions() -> list[Settings]:
     return [
         make_settings(method="er-ace", regularizer="jigsaw", dataset="cifar100", precision=precision)
@@ -48,9 +66,10 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--at-once", type=int, default=None)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further setting after this time")
-    parser.add_argument("--only", choices=("table", "precision"), default=None)
+    parser.add_argument("--only", choices=("table", "learners", "precision"), default=None)
     arguments = parser.parse_args()
-    rows = {"table": table(), "precision": precisions(), None: table() + precisions()}[arguments.only]
+    parts = {"table": table(), "learners": learners(), "precision": precisions()}
+    rows = parts[arguments.only] if arguments.only else [row for part in parts.values() for row in part]
     device = find_device(arguments.device)
     start = time.perf_counter()
     for settings in rows:

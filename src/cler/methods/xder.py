@@ -8,9 +8,11 @@ simplex as classifier.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +27,7 @@ from cler.nets.norm import frozen_statistics
 from cler.nets.simplex import SimplexResNet18
 
 VARIANTS = ("text", "released")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,13 @@ def mean_of_positive(violations: Tensor) -> Tensor:
 def repeats(slots: Tensor) -> Tensor:
     """Which entries repeat an earlier one."""
     return (slots.unsqueeze(0) == slots.unsqueeze(1)).tril(-1).any(1)
+
+
+def in_lots(items: Iterable[T], size: int = 25) -> Iterator[list[T]]:
+    """Lists of some items at a time, all in all each once: what goes through the network apart, but in one pass."""
+    remaining = iter(items)
+    while some := list(itertools.islice(remaining, size)):
+        yield some
 
 
 @register
@@ -228,11 +238,12 @@ class XDer(Method):
     def fill_memory(self, batches: Iterable[Batch]) -> None:
         """Store images of this task with their logits, those of past classes held below that of the true class."""
         past = slice(0, self.present.start)
-        for batch in batches:
-            logits = self.network(batch.images)
-            if self.task > 0:
-                logits = overwrite_head(logits, logits, batch.labels, past, self.options.gamma)
-            self.memory.add(batch.pixels, batch.labels, logits)
+        for some in in_lots(batches):
+            outputs = forward_apart(self.network, *(batch.images for batch in some))
+            for batch, logits in zip(some, outputs, strict=True):
+                if self.task > 0:
+                    logits = overwrite_head(logits, logits, batch.labels, past, self.options.gamma)
+                self.memory.add(batch.pixels, batch.labels, logits)
             if not self.memory.has_room:
                 break
 
@@ -245,9 +256,11 @@ class XDer(Method):
         """
         head, gamma = self.present_and_future, self.options.gamma
         order = self.draw_order(self.memory.filled)
-        for slots in order.tensor_split(math.ceil(len(order) / self.setup.replay_batch)):
-            _, pixels, labels, stored = self.memory.recall(slots)
-            logits = overwrite_head(stored, self.network(self.views.augmented(pixels)), labels, head, gamma)
+        for some in in_lots(order.tensor_split(math.ceil(len(order) / self.setup.replay_batch))):
+            slots, pixels, labels, stored = self.memory.recall(torch.cat(some))
+            images = self.views.augmented(pixels).split([len(part) for part in some])
+            outputs = torch.cat(forward_apart(self.network, *images))
+            logits = overwrite_head(stored, outputs, labels, head, gamma)
             self.memory.write_logits(slots, logits, labels < self.present.start)
 
     def draw_order(self, count: int) -> Tensor:
