@@ -36,7 +36,10 @@ DataDir = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Workers = Annotated[int | None, typer.Option(help="Processes on a CPU (default: one per core).", show_default=False)]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes on a CPU (default: one per core, or per --threads cores).", show_default=False),
+]
 
 
 @app.command()

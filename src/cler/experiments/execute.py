@@ -248,14 +248,15 @@ def execute(
     """Do all the jobs; results are in their folders.
 
     On a GPU `at_once` runs are trained side by side (default: as many as fit); on a CPU `workers` processes (default:
-    one per core) take one job after the other.
+    as many as there are cores for the threads of each) take one job after the other.
     """
     watcher = watcher or Watcher()
     for job in jobs:
         check_writable(job.folder)
         (job.folder / "log.jsonl").unlink(missing_ok=True)
         write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
-    workers = min(workers or os.cpu_count() or 1, len(jobs))
+    threads_of_a_run = max(job.settings.threads for job in jobs)
+    workers = min(workers or max(1, (os.cpu_count() or 1) // threads_of_a_run), len(jobs))
     if device.type == "cuda":
         train_on_gpu(jobs, device, data_dir, at_once, watcher)
     elif workers > 1:
