@@ -341,7 +341,7 @@ MISTAKES = [
     (["--lr", -0.1], "--lr must be larger than zero"),
     (["--lr", "fast"], "--lr.*number"),
     (["--tasks", 2.5], "--tasks.*integer"),
-    (["--regularizer", "jigsaw", "--weight", -1], "--weight must not be negative"),
+    (["--regularizer", "jigsaw", "--weight", -1], "--weight must be a number from 0"),
     (["--regularizer", "jigsaw", "--weight", "nan"], "--weight"),
     (["--seeds", "1.."], r"--seeds '1\.\.' is not understood"),
     (["--seeds", "5..1"], "--seeds '5..1' runs backwards"),

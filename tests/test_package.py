@@ -68,7 +68,7 @@ def test_public_names_exist_and_are_explained(name):
     assert thing.__doc__, f"{name} has only the docstring of what it is made from"
 
 
-def test_the_list_of_public_names_is_sorted_and_has_the_version():
+def test_public_names_are_listed_once_with_the_version():
     assert len(set(cler.__all__)) == len(cler.__all__)
     assert isinstance(cler.__version__, str)
     assert "__version__" in cler.__all__
@@ -114,7 +114,7 @@ def test_every_module_has_a_layer():
 
 
 @pytest.mark.parametrize("path", modules(), ids=str)
-def test_imports_point_downwards(path):
+def test_imports_point_to_rows_above(path):
     assert upward_imports(path, (SOURCE / path).read_text("utf-8")) == []
 
 

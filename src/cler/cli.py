@@ -34,6 +34,7 @@ DataDir = Annotated[
         envvar="CLER_DATA", help="Folder of the image sets (default: ~/.cache/cler/data).", show_default=False
     ),
 ]
+PAPER = "the paper's, for the image set"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Workers = Annotated[
@@ -53,16 +54,20 @@ def run(
     dataset: Annotated[
         str | None, typer.Option(help="An image set; `cler data list` lists them.", show_default="cifar10-sample")
     ] = None,
-    tasks: Annotated[int | None, typer.Option(help="Tasks that the classes are split into.")] = None,
-    buffer: Annotated[int | None, typer.Option(help="Images that the memory holds.")] = None,
+    tasks: Annotated[
+        int | None, typer.Option(help="Tasks that the classes are split into.", show_default=PAPER)
+    ] = None,
+    buffer: Annotated[int | None, typer.Option(help="Images that the memory holds.", show_default=PAPER)] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, as 0..9 or 0,3,5.", show_default="0")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    weight: Annotated[float | None, typer.Option(help="Weight of the regulariser's loss (the paper's λ_r).")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default=PAPER)] = None,
+    weight: Annotated[
+        float | None, typer.Option(help="Weight of the regulariser's loss (λ_r).", show_default=PAPER)
+    ] = None,
     batch: Annotated[int | None, typer.Option(help="Images in a batch of the stream.", show_default="10")] = None,
     replay_batch: Annotated[int | None, typer.Option(help="Images in a replay batch.", show_default="10")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over each task; 1 is online.", show_default="1")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd or adamw.", show_default="sgd")] = None,
-    width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.")] = None,
+    width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.", show_default=PAPER)] = None,
     class_order: Annotated[
         int | None, typer.Option(help="Seed of a permutation of the classes (default: their natural order).")
     ] = None,
@@ -75,7 +80,7 @@ def run(
         typer.Option("--set", metavar="NAME=VALUE", help="A setting that only this method has; can be repeated."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with any of these options; the command line wins.")
+        Path | None, typer.Option(help="TOML file with any of the settings above; the command line wins.")
     ] = None,
     device: Device = "auto",
     workers: Workers = None,
@@ -94,7 +99,7 @@ def run(
     from cler.experiments import execute as ex
     from cler.experiments.settings import make_settings, parse_options, parse_seeds, read_config
 
-    chosen = (read_config(config) if config else {}) | given
+    chosen = (read_config(config, method) if config else {}) | given
     wanted = parse_seeds(chosen.pop("seeds", "0"))
     chosen |= parse_options(chosen.get("method"), options or [])
     for name, value in (("workers", workers), ("at-once", at_once)):
@@ -175,7 +180,7 @@ def demo(
     from cler.report.tables import comparison_table, one_sentence
 
     target = ex.find_device(device)
-    jobs = demo_jobs(parse_seeds(seeds), out)
+    jobs = demo_jobs(parse_seeds(seeds), out, target)
     console.print(
         "Ten classes arrive two at a time, each image is seen once, and the question at the end is about all ten. "
         "Finetune only learns; ER-ACE also replays 200 remembered images; CLER adds a puzzle: which of the 24 orders "
@@ -200,6 +205,8 @@ def compare(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
 ) -> None:
     """Compare finished runs: mean ± std over seeds, and each regulariser's gain over the method without it."""
+    if as_json and markdown:
+        raise UsageError("--json and --markdown: choose one")
     _show(folders, as_json, markdown)
 
 
@@ -246,7 +253,7 @@ def bench(
     target = ex.find_device(device)
     on_gpu = target.type == "cuda"
     precision = precision or ex.default_precision(target)
-    counts = parse_seeds(runs or ("1,5,10" if on_gpu else "1"))
+    counts = parse_seeds(runs or ("1,5,10" if on_gpu else "1"), "--runs")
     pairs = [(m, r) for m in method or METHODS for r in regularizer or ("none", *REGULARIZERS)]
     for m, r in pairs:
         make_settings(method=m, regularizer=r, dataset="cifar100", precision=precision, width=width, threads=threads)
@@ -356,7 +363,9 @@ def _mistakes_in_one_line() -> Iterator[None]:
     except Exception as error:
         if not hasattr(error, "format_message"):  # typer's own errors have it, whichever click they come from
             raise
-        _stop(error.format_message() or "see cler --help", 2)
+        if not (message := error.format_message()):
+            raise SystemExit(2) from None  # the help has been printed
+        _stop(message, 2)
 
 
 def _stop(line: str, code: int) -> None:

@@ -13,6 +13,7 @@ class UsageError(ValueError):
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
     """The error for a name that does not exist: what exists, and what may have been meant."""
     allowed = list(allowed)
-    near = difflib.get_close_matches(name, allowed, n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    by_lower_case = {each.lower(): each for each in allowed}
+    near = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+    hint = f"; did you mean '{by_lower_case[near[0]]}'?" if near else ""
     return UsageError(f"unknown {kind} '{name}' (known: {', '.join(allowed)}){hint}")

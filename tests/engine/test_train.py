@@ -194,7 +194,7 @@ def test_a_loss_that_is_not_finite_stops_that_run_alone(told_at_every_step):
     notes = Notes()
     first, bad, last = make_run(seed=0), poison(make_run(seed=1), task=1, step=3), make_run("er", seed=2)
     train([first, bad, last], notes)
-    assert bad.failure == "the loss was not finite at task 2, step 3; try a lower --lr"
+    assert bad.failure == "the loss was not finite at task 2, step 3; try a lower --lr or --weight"
     assert notes.failures == [("finetune 1", bad.failure)]
     assert [len(row) for row in bad.accuracy["class_il"]] == [1]
     assert not bad.complete

@@ -264,7 +264,7 @@ def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatc
     (job,) = make_jobs(tmp_path)
     run_all([job])
     result = read_result(job.folder)
-    assert result["failure"] == "the loss was not finite at task 2, step 1; try a lower --lr"
+    assert result["failure"] == "the loss was not finite at task 2, step 1; try a lower --lr or --weight"
     assert [len(row) for row in result["accuracy"]["class_il"]] == [1]
     log = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
     assert [line["event"] for line in log] == ["evaluated", "failed"]
@@ -391,3 +391,11 @@ def test_images_that_a_regulariser_cannot_take_are_refused():
     with pytest.raises(UsageError, match="jigsaw needs images of even size"):
         ex.check_fit(make_jobs(Path("unused"), regularizer="jigsaw")[0].settings, odd)
     ex.check_fit(make_jobs(Path("unused"), regularizer="rotation")[0].settings, odd)
+
+
+def test_two_processes_do_not_work_on_one_run(tmp_path):
+    with ex.locked(tmp_path), pytest.raises(UsageError, match="another cler is working"), ex.locked(tmp_path):
+        pass
+    with ex.locked(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())

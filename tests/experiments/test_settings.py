@@ -57,7 +57,6 @@ def test_none_means_not_given():
 
 def test_what_plays_no_part_is_zero():
     assert make_settings(method="finetune", buffer=300).buffer == 0
-    assert make_settings(method="er-ace", weight=2.0).weight == 0
     assert make_settings(method="finetune", buffer=300) == make_settings(method="finetune")
 
 
@@ -142,7 +141,7 @@ def test_numbers_are_finite(name, value):
 
 
 def test_a_weight_is_not_negative():
-    with pytest.raises(UsageError, match="--weight must not be negative"):
+    with pytest.raises(UsageError, match="--weight must be a number from 0"):
         make_settings(regularizer="jigsaw", weight=-0.5)
 
 
@@ -310,3 +309,26 @@ def message_for(text):
     with pytest.raises(UsageError) as caught:
         parse_seeds(text)
     return str(caught.value)
+
+
+def test_the_command_lines_method_comes_before_the_files(tmp_path):
+    file = tmp_path / "cope.toml"
+    file.write_text('method = "cope"\nmomentum = 0.9\n')
+    assert read_config(file)["momentum"] == 0.9
+    with pytest.raises(UsageError, match="momentum"):
+        read_config(file, "er-ace")
+
+
+@pytest.mark.parametrize("text", ["weight = " + "9" * 400, "weight = " + "9" * 5000, "a = " + "[" * 100_000])
+def test_absurd_files_are_refused(tmp_path, text):
+    file = tmp_path / "absurd.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError):
+        make_settings(regularizer="jigsaw", **read_config(file))
+
+
+def test_an_option_without_effect_is_refused():
+    with pytest.raises(UsageError, match="--regularizer"):
+        make_settings(method="er-ace", weight=1.5)
+    with pytest.raises(UsageError, match="--buffer"):
+        make_settings(method="finetune", buffer=-5)

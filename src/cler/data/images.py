@@ -59,7 +59,7 @@ class ImageData:
         return self.train_images.shape[2]
 
     def fingerprint(self) -> str:
-        """A short hash of all images and labels: a run is resumed only on the data it began with."""
+        """A short hash of all images and labels, to tell whether two runs saw the same data."""
         digest = hashlib.sha256()
         for tensor in (self.train_images, self.train_labels, self.test_images, self.test_labels):
             digest.update(str(tuple(tensor.shape)).encode())

@@ -97,7 +97,7 @@ class Run:
     def check(self, task: int) -> None:
         """Look, from the host, whether the loss has stayed finite; a run that failed is marked and said so."""
         if self.failure is None and (step := int(self._bad_step)) >= 0:
-            self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try a lower --lr"
+            self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try a lower --lr or --weight"
 
     def end_task(self, task: int) -> None:
         """Let the method finish the task."""

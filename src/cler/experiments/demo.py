@@ -13,9 +13,9 @@ PAIRS = (("er-ace", "jigsaw"), ("er-ace", "none"), ("finetune", "none"))
 """What is compared, the longest runs first so that the processes end together."""
 
 
-def demo_jobs(seeds: list[int], out: Path) -> list[Job]:
+def demo_jobs(seeds: list[int], out: Path, device: torch.device) -> list[Job]:
     """The runs of the demo; its settings were chosen by benchmarks/demo_study.py over ten seeds."""
-    precision = "bf16" if fast_bfloat16() else "fp32"
+    precision = "bf16" if fast_bfloat16(device) else "fp32"
     jobs = []
     for method, regularizer in PAIRS:
         settings = make_settings(method=method, regularizer=regularizer, dataset="cifar10-sample", precision=precision)
@@ -23,6 +23,6 @@ def demo_jobs(seeds: list[int], out: Path) -> list[Job]:
     return jobs
 
 
-def fast_bfloat16() -> bool:
-    """Whether this machine computes in bfloat16, and does not only imitate it."""
-    return torch.cuda.is_available() or torch.cpu._is_avx512_bf16_supported()
+def fast_bfloat16(device: torch.device) -> bool:
+    """Whether the device computes in bfloat16, and does not only imitate it."""
+    return device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -250,11 +251,37 @@ def execute(
     On a GPU `at_once` runs are trained side by side (default: as many as fit); on a CPU `workers` processes (default:
     as many as there are cores for the threads of each) take one job after the other.
     """
-    watcher = watcher or Watcher()
     for job in jobs:
         check_writable(job.folder)
-        (job.folder / "log.jsonl").unlink(missing_ok=True)
-        write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
+    with ExitStack() as locks:
+        for job in jobs:
+            locks.enter_context(locked(job.folder))
+        for job in jobs:
+            (job.folder / "log.jsonl").unlink(missing_ok=True)
+            write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
+        _train(jobs, device, data_dir, workers, at_once, watcher or Watcher())
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a run's folder; a process that ends, however it ends, gives its locks back."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"another cler is working in {folder}: wait for it, or choose another --out") from None
+        yield
+        (folder / ".lock").unlink(missing_ok=True)
+
+
+def _train(
+    jobs: Sequence[Job],
+    device: torch.device,
+    data_dir: Path | None,
+    workers: int | None,
+    at_once: int | None,
+    watcher: Watcher,
+) -> None:
     threads_of_a_run = max(job.settings.threads for job in jobs)
     workers = min(workers or max(1, (os.cpu_count() or 1) // threads_of_a_run), len(jobs))
     if device.type == "cuda":

@@ -62,13 +62,13 @@ class Settings:
             raise unknown("optimiser", self.optimizer, OPTIMIZERS)
         for name, most in MOST.items():
             _positive(name, getattr(self, name), most)
-        _positive("lr", self.lr, math.inf)
+        _positive("lr", self.lr, 1e30)
         if self.class_order is not None and not 0 <= self.class_order <= LARGEST_SEED:
             raise UsageError(f"--class-order is a seed from 0 to {LARGEST_SEED}, not {self.class_order}")
         if self.buffer > 10_000_000:
             raise UsageError(f"--buffer must be at most 10000000 images, not {self.buffer}")
-        if not (math.isfinite(self.weight) and self.weight >= 0):
-            raise UsageError(f"--weight must not be negative, not {self.weight}")
+        if not 0 <= self.weight <= 1e30:
+            raise UsageError(f"--weight must be a number from 0 to 1e30, not {self.weight}")
         _ = self.method_options
         smallest = max(method.smallest_batch, entry.smallest_batch if entry else 1)
         if self.batch < smallest:
@@ -107,7 +107,7 @@ def option_kinds(method: str) -> dict[str, str]:
 
 def _positive(name: str, value: float, most: float) -> None:
     flag = f"--{name.replace('_', '-')}"
-    if not (math.isfinite(value) and value > 0):
+    if math.isnan(value) or value <= 0:
         raise UsageError(f"{flag} must be larger than zero, not {value}")
     if value > most:
         raise UsageError(f"{flag} must be at most {most}, not {value}")
@@ -129,12 +129,18 @@ def make_settings(**given: Any) -> Settings:
     for name in (method.name, f"{method.name}+{regularizer}"):
         merged |= by_method.get(name, {}) | by_method.get(f"{name}@{buffer}", {})
     merged |= given
-    if not method.replays:
-        merged["buffer"] = 0
     if regularizer == "none":
+        if given.get("weight", 0) != 0:
+            raise UsageError(f"--weight {given['weight']} has no effect without --regularizer")
         merged["weight"] = 0.0
+    if not method.replays:
+        if given.get("buffer", 0) < 0:
+            raise UsageError(f"--buffer must not be negative, not {given['buffer']}")
+        merged["buffer"] = 0
     own = {name: merged.pop(name) for name in option_kinds(method.name) if name in merged}
     own |= merged.pop("options", {})
+    if strange := merged.keys() - {each.name for each in dataclasses.fields(Settings)}:
+        raise unknown(f"setting of {method.name}", min(strange), option_kinds(method.name))
     return Settings(**merged, options=own)
 
 
@@ -144,16 +150,16 @@ def paper_settings() -> dict[str, Any]:
     return tomllib.loads((files("cler.experiments") / "paper.toml").read_text("utf-8"))
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Options from a TOML file, checked for names and kinds."""
+def read_config(path: Path, method: str | None = None) -> dict[str, Any]:
+    """Options from a TOML file, checked for names and kinds; `method` comes before the one that the file names."""
     try:
         config = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
     kinds = {each.name: str(each.type) for each in dataclasses.fields(Settings) if each.name != "options"}
-    method = config.get("method", Settings.method)
+    method = method or config.get("method", Settings.method)
     kinds |= {"seeds": "str"} | (option_kinds(method) if isinstance(method, str) else {})
     options = {}
     for key, value in config.items():
@@ -169,7 +175,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def _of_kind(what: str, value: Any, kind: str) -> Any:
     """A value from a settings file as the kind that the option has."""
     if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        value = float(value) if abs(value) < 1e300 else math.inf
     allowed = {"str": str, "float": float}.get(kind, int)
     if isinstance(value, bool) or not isinstance(value, allowed):
         raise UsageError(f"{what} is {value!r}, but has to be {_KIND_NAMES[allowed]}")
@@ -201,16 +207,16 @@ def parse_options(method: str | None, texts: list[str]) -> dict[str, Any]:
 _KIND_NAMES = {str: "a text in quotes", float: "a number", int: "a whole number"}
 
 
-def parse_seeds(text: str) -> list[int]:
+def parse_seeds(text: str, flag: str = "--seeds") -> list[int]:
     """'0..9', '3', '0,2,5' or a mixture, to a list without repetition."""
     seeds: list[int] = []
     for part in str(text).split(","):
         first, dots, last = part.strip().partition("..")
         if not (first.isdecimal() and (last.isdecimal() or not dots)):
-            raise UsageError(f"--seeds '{text}' is not understood; write 0..9, or 0,1,5")
+            raise UsageError(f"{flag} '{text}' is not understood; write 0..9, or 0,1,5")
         if dots and int(last) < int(first):
-            raise UsageError(f"--seeds '{text}' runs backwards")
+            raise UsageError(f"{flag} '{text}' runs backwards")
         if int(last if dots else first) > LARGEST_SEED:
-            raise UsageError(f"--seeds '{text}': a seed is at most {LARGEST_SEED}")
+            raise UsageError(f"{flag} '{text}': numbers go up to {LARGEST_SEED}")
         seeds += range(int(first), int(last if dots else first) + 1)
     return list(dict.fromkeys(seeds))

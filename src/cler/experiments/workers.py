@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import signal
+import threading
 import traceback
 from collections.abc import Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +69,18 @@ def train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int,
             process.join()
 
 
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it has gone, however it went."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
 def _work(inbox: Any, outbox: Any, data_dir: Path | None) -> None:
     """What a worker does: jobs until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         train_in_turn(iter(inbox.get, None), data_dir, Sender(outbox))
         outbox.put(("done",))
