@@ -1,0 +1,44 @@
+"""The command line: parse, call, print. A command is a file; to add one, add it here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cler.cli import run, compare, methods, bench, data  # isort: skip  # the order in which `cler --help` lists them
+from cler.cli.app import app, errors
+from cler.errors import UsageError
+
+__all__ = ["app", "bench", "compare", "data", "main", "methods", "run"]
+
+
+@contextmanager
+def _mistakes_in_one_line() -> Iterator[None]:
+    """A user's mistake is one line and exit code 2, an interrupt a line and 130; anything else is a bug."""
+    try:
+        yield
+    except UsageError as mistake:
+        _stop(str(mistake), 2)
+    except KeyboardInterrupt:
+        _stop("stopped; finished runs are kept, and the same command goes on from there", 130)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's own errors have it, whichever click they come from
+            raise
+        if not (message := error.format_message()):
+            raise SystemExit(2) from None  # the help has been printed
+        _stop(message, 2)
+
+
+def _stop(line: str, code: int) -> None:
+    errors.print("cler: " + " ".join(line.split()), highlight=False, markup=False, soft_wrap=True)
+    raise SystemExit(code)
+
+
+def main() -> None:
+    """The `cler` command."""
+    with _mistakes_in_one_line():
+        code = app(standalone_mode=False)
+        if code == 130:  # how typer tells of Ctrl-C
+            raise KeyboardInterrupt
+        sys.exit(code)

@@ -1,0 +1,85 @@
+"""What all commands share: the application, options, the two consoles, progress and the table of results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from cler import __version__
+from cler.errors import UsageError
+
+app = typer.Typer(
+    help="Online continual learning with CLER, equivariant regularisation, and everything it is compared with.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="CLER_DATA", help="Folder of the image sets (default: ~/.cache/cler/data).", show_default=False
+    ),
+]
+PAPER = "the paper's, for the image set"
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes on a CPU (default: one per core, or per --threads cores).", show_default=False),
+]
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"cler {__version__}")
+        raise typer.Exit
+
+
+def say(line: str) -> None:
+    """A line for people, beside what the command prints."""
+    errors.print(escape(line), highlight=False, soft_wrap=True)
+
+
+def train_with_progress(
+    jobs: Any, device: Any, data_dir: Path | None, workers: int | None = None, at_once: int | None = None
+) -> list[str]:
+    """Do the jobs under a progress bar; gives back what went wrong, a line for each run that failed."""
+    from cler.experiments.execute import execute
+    from cler.report.progress import ProgressBars
+
+    if not jobs:
+        return []
+    with ProgressBars(errors, len(jobs)) as bars:
+        execute(jobs, device=device, data_dir=data_dir, workers=workers, at_once=at_once, watcher=bars)
+    return bars.failures
+
+
+def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False) -> None:
+    """The comparison of the runs in these folders."""
+    from cler.experiments.compare import compare as compare_runs
+    from cler.experiments.results import find_results
+    from cler.report.tables import comparison_table, markdown_table
+
+    results, complaints = find_results(folders)
+    comparison = compare_runs(results)
+    for line in [*complaints, *comparison.complaints]:
+        say(line)
+    if not comparison.groups:
+        raise UsageError("there is no complete run in " + ", ".join(map(str, folders)))
+    if as_json:
+        print(json.dumps(comparison.to_json(), indent=1))
+    elif markdown:
+        print(markdown_table(comparison.groups))
+    else:
+        console.print(comparison_table(comparison.groups))

@@ -1,0 +1,23 @@
+"""`cler compare`: finished runs beside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cler.cli.app import AsJson, app, show_comparison
+from cler.errors import UsageError
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
+    as_json: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+) -> None:
+    """Compare finished runs: mean ± std over seeds, and each regulariser's gain over the method without it."""
+    if as_json and markdown:
+        raise UsageError("--json and --markdown: choose one")
+    show_comparison(folders, as_json, markdown)

@@ -1,0 +1,60 @@
+"""`cler data`: the image sets."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cler.cli.app import AsJson, DataDir, app, console, errors
+
+data_app = typer.Typer(help="The image sets: what there is, fetching them, checking them.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+@data_app.command("list")
+def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the image sets and whether they are here."""
+    from cler import data
+
+    states = {name: data.check(name, data_dir) for name in data.names()}
+    if as_json:
+        print(json.dumps({n: {"state": s.state, "reason": s.reason, "path": str(s.path)} for n, s in states.items()}))
+        return
+    table = Table("image set", "state", "what it is", box=None, pad_edge=False)
+    for name, status in states.items():
+        table.add_row(name, status.state, data.describe(name))
+    console.print(table)
+
+
+@data_app.command("check")
+def data_check(
+    names: Annotated[list[str] | None, typer.Argument(help="Image sets (default: all).", show_default=False)] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Check that image sets are complete and unaltered."""
+    from cler import data
+
+    damaged = False
+    for name in names or data.names():
+        status = data.check(name, data_dir)
+        console.print(f"{name}: {status.state} - {escape(status.reason)}", highlight=False, soft_wrap=True)
+        damaged |= status.state == "damaged" or (bool(names) and status.state == "missing")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="An image set; `cler data list` lists them.")], data_dir: DataDir = None
+) -> None:
+    """Download an image set, check it and unpack it; goes on where a broken download stopped."""
+    from cler import data
+    from cler.report.progress import download_bar
+
+    with download_bar(errors, name) as advance:
+        status = data.get(name, data_dir, advance)
+    console.print(f"{name}: {status.state} - {escape(status.reason)}", highlight=False, soft_wrap=True)
