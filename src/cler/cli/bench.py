@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Annotated
 
 import typer
@@ -26,6 +27,9 @@ def bench(
     ] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16 (default: as for `cler run`).")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
+    seconds: Annotated[
+        float | None, typer.Option(help="Begin no measurement after this time (default: no limit).", show_default=False)
+    ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -51,6 +55,7 @@ def bench(
     for heading in ("method", "regulariser", "runs", "ms", "GFLOP", "share of peak", "GB"):
         table.add_column(heading, justify="left" if heading in ("method", "regulariser") else "right")
     timings = []
+    start = time.monotonic()
     with ex.threads(threads):
         for timing in benchmark.measure(
             pairs, counts, device=target, precision=precision, steps=steps or (100 if on_gpu else 5), width=width
@@ -59,6 +64,9 @@ def bench(
             numbers = (f"{timing.milliseconds:.3f}", f"{timing.gigaflops:.1f}", f"{timing.share:.1%}")
             table.add_row(timing.method, timing.regularizer, str(timing.runs), *numbers, f"{timing.gigabytes:.1f}")
             say(f"{timing.method} + {timing.regularizer}, {timing.runs} at once: {numbers[0]} ms")
+            if seconds is not None and time.monotonic() - start > seconds and len(timings) < len(pairs) * len(counts):
+                say(f"stopped after {seconds:g} s, with {len(timings)} of {len(pairs) * len(counts)} measurements")
+                break
     if as_json:
         print(json.dumps({"environment": ex.environment(target), "precision": precision, "timings": timings}, indent=1))
     else:

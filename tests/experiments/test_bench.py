@@ -1,0 +1,52 @@
+"""`cler bench`: what it times, and that its numbers hang together."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cler.cli import app
+from cler.experiments.bench import measure
+from cler.methods import METHODS
+
+
+@pytest.fixture(autouse=True)
+def few_images(monkeypatch):
+    monkeypatch.setattr("cler.experiments.bench.RANDOM_IMAGES", 1000)
+
+
+def timings(pairs, counts=(1,)):
+    return list(measure(pairs, counts, device=torch.device("cpu"), precision="fp32", steps=1, width=2))
+
+
+def test_every_method_can_be_timed():
+    found = timings([(name, "none") for name in METHODS])
+    assert [timing.method for timing in found] == list(METHODS)
+    assert all(timing.milliseconds > 0 and 0 < timing.share < 5 for timing in found)
+
+
+def test_a_step_is_one_of_the_second_task_with_all_that_belongs_to_it():
+    plain, finetune, regularized = timings([("er-ace", "none"), ("finetune", "none"), ("er-ace", "rotation")])
+    (beside,) = timings([("er-ace", "none")], (2,))
+    assert plain.gigaflops == pytest.approx(2 * finetune.gigaflops, rel=0.05)  # ten images of the stream, ten replayed
+    assert 1.5 < regularized.gigaflops / plain.gigaflops < 2.1  # and twenty that end in the pretext head
+    assert beside.runs == 2
+    assert beside.gigaflops == plain.gigaflops  # of one of the runs
+
+
+def test_programs_get_json_and_a_limit_of_time_ends_it():
+    command = ["bench", "--method", "finetune", "--runs", "1,2", "--width", "2", "--steps", "1", "--device", "cpu"]
+    result = CliRunner().invoke(app, [*command, "--regularizer", "none", "--seconds", "0", "--json"])
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert [timing["runs"] for timing in printed["timings"]] == [1]
+    assert printed["precision"] == "fp32"
+    assert "stopped after 0 s, with 1 of 2 measurements" in result.stderr
+
+
+@pytest.mark.parametrize("wrong", [["--steps", "0"], ["--method", "er-acee"], ["--runs", "0"]])
+def test_mistakes_are_said_before_anything_is_measured(wrong):
+    result = CliRunner().invoke(app, ["bench", "--device", "cpu", *wrong])
+    assert result.exit_code != 0
+    assert result.stdout == ""
