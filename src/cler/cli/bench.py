@@ -57,8 +57,9 @@ def bench(
     timings = []
     start = time.monotonic()
     with ex.threads(threads):
+        steps = steps or (100 if on_gpu else 5)
         for timing in benchmark.measure(
-            pairs, counts, device=target, precision=precision, steps=steps or (100 if on_gpu else 5), width=width
+            pairs, counts, device=target, precision=precision, steps=steps, width=width, message=say
         ):
             timings.append(timing.to_dict())
             numbers = (f"{timing.milliseconds:.3f}", f"{timing.gigaflops:.1f}", f"{timing.share:.1%}")

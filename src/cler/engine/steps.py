@@ -11,7 +11,7 @@ import torch
 from cler.engine.run import Run
 
 WARM_UP = 3
-"""Steps that are taken one kernel at a time before one is recorded; they are real steps."""
+"""Steps that are taken one kernel at a time before the same one is recorded; they are real steps."""
 IN_FLIGHT = 8
 """Recorded steps that may wait on the GPU: enough to keep it busy, few enough for the host to know where it stands."""
 
@@ -60,7 +60,7 @@ class Recorded:
         self.runs, self.message = runs, message
         self.streams = [torch.cuda.Stream(run.device) for run in runs]
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.taken = 0
+        self.warm = 0
         self._keys: list[Hashable] = []
         self.can_record = True
         self._waiting: deque[torch.cuda.Event] = deque()
@@ -69,17 +69,18 @@ class Recorded:
         """Forget the graph unless it is still what the methods would do."""
         keys = [run.recording_key for run in self.runs]
         if keys != self._keys:
-            self._keys, self.graph, self.taken = keys, None, 0
+            self._keys, self.graph, self.warm = keys, None, 0
 
     def step(self) -> None:
         """One step of every run."""
-        if self.graph is None and self.can_record and self.taken >= WARM_UP and self._settled():
-            self._record()
+        if self.graph is None and self._settled():
+            if self.warm >= WARM_UP and self.can_record:
+                self._record()
+            self.warm += 1
         if self.graph is None:
             self._side_by_side()
         else:
             self.graph.replay()
-        self.taken += 1
         self._keep_pace()
 
     def _side_by_side(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -61,6 +61,7 @@ def measure(
     precision: str,
     steps: int = 100,
     width: int | None = None,
+    message: Callable[[str], None] = print,
 ) -> Iterator[Timing]:
     """Time steps of the second task, where every method does all it does; the settings are the paper's."""
     data = random_images(device)
@@ -77,7 +78,7 @@ def measure(
             flops = 0.0
             for count in counts:
                 runs = [build_run(settings, seed, data) for seed in range(count)]
-                milliseconds, gigabytes = time_steps(runs, steps)
+                milliseconds, gigabytes = time_steps(runs, steps, message)
                 flops = flops or flops_of_a_step(runs[0])
                 share = flops / (milliseconds / 1000) / peak
                 yield Timing(method, regularizer, count, milliseconds, flops / 1e9, share, gigabytes)
@@ -85,7 +86,7 @@ def measure(
                 release_memory()
 
 
-def time_steps(runs: Sequence[Run], steps: int) -> tuple[float, float]:
+def time_steps(runs: Sequence[Run], steps: int, message: Callable[[str], None] = print) -> tuple[float, float]:
     """Milliseconds per step and run, and the gigabytes in use at the most."""
     device = runs[0].device
     if device.type == "cuda":
@@ -96,8 +97,10 @@ def time_steps(runs: Sequence[Run], steps: int) -> tuple[float, float]:
             run.step()
             run.end_task(0)
             run.begin_task(1)
-    stepper = make_stepper(runs, print)
+    stepper = make_stepper(runs, message)
     stepper.begin_task()
+    while not all(run.method.settled for run in runs):
+        stepper.step()
     for _ in range(WARM_UP + 2):
         stepper.step()
     _wait(device)
