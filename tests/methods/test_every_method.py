@@ -1,5 +1,6 @@
 """What holds for every method with every regulariser: a new one is tested by being registered."""
 
+import itertools
 import random
 from statistics import fmean
 
@@ -16,7 +17,7 @@ from cler.data.images import ImageData
 from cler.engine import train
 from cler.engine.evaluate import evaluate
 from cler.experiments.execute import build_run
-from cler.experiments.settings import make_settings
+from cler.experiments.settings import make_settings, option_kinds
 from cler.methods import METHODS
 from cler.methods.finetune import Finetune
 from cler.regularizers import REGULARIZERS
@@ -51,8 +52,13 @@ def toy_data(size=12, train_images=24, test_images=10):
 DATA = toy_data()
 
 
-def make_run(method, regularizer, seed=0, data=DATA, **changes):
-    options = {"tasks": 2, "width": 4, "lr": 0.02, "batch": 8, "replay_batch": 8, "buffer": 16} | changes
+LOOPS = {"inner": 2, "slow_steps": 2, "fast_steps": 2}
+"""Shorter loops inside a step, of the methods that have them."""
+
+
+def make_run(method, regularizer, seed=0, data=DATA, loops=LOOPS, **changes):
+    loops = {name: count for name, count in loops.items() if name in option_kinds(method)}
+    options = {"tasks": 2, "width": 4, "lr": 0.02, "batch": 8, "replay_batch": 8, "buffer": 16} | loops | changes
     return build_run(make_settings(method=method, regularizer=regularizer, **options), seed, data)
 
 
@@ -122,7 +128,7 @@ def test_learns_a_toy_stream(method, regularizer):
     X-DER and DualNet often never predict their newest classes (class-incremental [100, 0]).
     """
     data = toy_data(size=16, train_images=32)
-    changes = {"data": data, "lr": 0.03, "epochs": 3, "replay_batch": 16, "buffer": 32}
+    changes = {"data": data, "loops": {}, "lr": 0.03, "epochs": 3, "replay_batch": 16, "buffer": 32}
     if regularizer == "barlow-twins":
         changes["weight"] = 0.01  # a sum over dimensions, not a mean
     runs = [trained(method, regularizer, seed, **changes) for seed in (1, 2)]
@@ -178,13 +184,15 @@ def assert_together_equals_alone(wanted):
 
 @every_pair
 def test_seeds_trained_together_equal_each_alone(method, regularizer):
-    assert_together_equals_alone([(method, regularizer, seed) for seed in (0, 1, 2)])
+    assert_together_equals_alone([(method, regularizer, seed) for seed in (0, 1)])
 
 
 @pytest.mark.parametrize("merged", sorted({method.merged for method in METHODS.values()}))
 def test_different_methods_trained_together_equal_each_alone(merged):
-    alike = [pair for pair in PAIRS if METHODS[pair[0]].merged == merged]
-    assert_together_equals_alone([(*pair, seed) for seed, pair in enumerate(alike)])
+    """Every method, with one regulariser or another."""
+    alike = [name for name, method in METHODS.items() if method.merged == merged]
+    pairs = zip(alike, itertools.cycle(REGULARIZER_NAMES), strict=False)
+    assert_together_equals_alone([(*pair, seed) for seed, pair in enumerate(pairs)])
 
 
 # -- the rule of `observe` ---------------------------------------------------------------------------------------------
@@ -513,4 +521,4 @@ def test_logits_of_an_image_do_not_depend_on_the_others(method, regularizer):
         together = run.method.logits(images)
         alone = torch.cat([run.method.logits(image) for image in images.split(1)])
     assert together.shape == (len(images), DATA.n_classes)
-    assert torch.allclose(together, alone, atol=1e-4)
+    assert float((together - alone).abs().max()) < 1e-5 * (1 + float(together.abs().max()))
