@@ -7,7 +7,6 @@ from torch import nn
 
 from cler import Equivariant, Jigsaw, ResNet18, Rotation
 from cler.data.augment import Views
-from cler.errors import UsageError
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
@@ -112,16 +111,3 @@ def test_weight_scales_the_loss():
         regularizer = Equivariant(network, "jigsaw", weight=weight, generator=torch.Generator().manual_seed(3))
         losses.append(float(regularizer(images).detach()))
     assert losses[1] == pytest.approx(2.5 * losses[0], rel=1e-5)
-
-
-@pytest.mark.parametrize("wrong", [{"tap": "layer33"}, {"head": "nowhere"}, {"transforms": "rotations"}])
-def test_wrong_names_are_explained(wrong):
-    with pytest.raises(UsageError, match="known"):
-        Equivariant(ResNet18(10, width=4), **wrong)
-
-
-def test_a_tap_that_is_never_called_is_explained():
-    network = ResNet18(10, width=4)
-    network.unused = nn.Conv2d(3, 3, 1)
-    with pytest.raises(UsageError, match="never calls"):
-        Equivariant(network, tap="unused")(torch.randn(2, 3, 16, 16))

@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import copy
+import difflib
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from cler.data.augment import Views
 from cler.errors import UsageError, unknown
@@ -34,16 +37,22 @@ class Equivariant(Regularizer):
         loss = loss + regularizer(images)        # images: normalised, not augmented
 
     Args:
-        network: any module that takes a batch of images.
+        network: any module that takes a batch of images, wrapped by torch.compile or for distributed training or not.
         transforms: 'rotation', 'jigsaw', or an object with `n_transforms` and `apply(images, labels)`.
         tap: the sub-module whose output the pretext head reads; a dotted path.
-        head: the sub-module that the head is a copy of, as it is now; average pooling and a linear layer follow.
+        head: the sub-module that the head is a copy of, as it is now, a dotted path or a slice of one ('blocks.9:12');
+            the mean over the map, or over all tokens, and a linear layer follow. Or a module of your own, which is
+            trained itself and turns what the tap gives into (N, n_transforms).
         weight: λ_r.
         generator: where the transforms are drawn from; torch's default if there is none.
+        example: images to pass once, so that what does not fit is found here, and the head's width for certain.
 
     The pretext images go through the network in a pass of their own, up to the tap, normalised by their own batch
-    statistics; the network's running statistics never see them.
+    statistics; the network's running statistics never see them. The network is referred to, not owned: it is no part of
+    the regulariser's parameters, state and copies.
     """
+
+    linear: nn.Linear | None
 
     def __init__(
         self,
@@ -51,29 +60,34 @@ class Equivariant(Regularizer):
         transforms: str | TransformFamily = "jigsaw",
         *,
         tap: str = "layer3",
-        head: str = "layer4",
+        head: str | nn.Module = "layer4",
         weight: float = 1.0,
         generator: torch.Generator | None = None,
+        example: Tensor | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(transforms, str):
-            if transforms not in FAMILIES:
-                raise unknown("family of transforms", transforms, FAMILIES)
-            transforms = FAMILIES[transforms]()
-        self.transforms = transforms
+        self.transforms = _family(transforms)
         self.weight = weight
         self.generator = generator
         self.tap = tap
-        self._network = (network,)  # in a tuple, so that the network's parameters do not become the regulariser's
+        network = unwrapped(network)
+        self._network = _Reference(network)
+        self._fits = False
+        self._own = isinstance(head, nn.Module)
         _find(network, tap)
-        self.stage = copy.deepcopy(_find(network, head))
-        example = next(self.stage.parameters())
-        self.linear = nn.Linear(_output_channels(self.stage, head), transforms.n_transforms)
-        self.linear.to(example.device, example.dtype)
+        self.stage = head if isinstance(head, nn.Module) else _trainable_copy(_find(network, head))
+        output = None if example is None else self._example_output(example)
+        self.linear = None
+        if isinstance(head, str):
+            self.linear = nn.Linear(_width(self.stage, output, head), self.transforms.n_transforms)
+            parameter = next(itertools.chain(self.stage.parameters(), network.parameters()))
+            self.linear.to(parameter.device, torch.promote_types(parameter.dtype, torch.float32))
 
     def forward(self, images: Tensor) -> Tensor:
         """The weighted loss on images that are normalised and not augmented."""
-        return self.loss(self._network[0], images, images)
+        if not images.is_floating_point():
+            raise UsageError(f"the regulariser takes normalised images, not {images.dtype}: images.float() / 255, say")
+        return self.loss(self._network.module, images, images)
 
     def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Sequence[int] | None = None) -> Tensor:
         """The weighted loss; only the raw images count."""
@@ -83,14 +97,69 @@ class Equivariant(Regularizer):
     def logits(self, network: nn.Module, raw: Tensor, labels: Tensor, groups: Sequence[int] | None = None) -> Tensor:
         """What the head makes of each image under its transform, (N, n_transforms)."""
         apart = () if groups is None else (groups,)  # only our own networks take them
-        transformed = self.transforms.apply(raw, labels)
-        with frozen_statistics(network):
-            maps = output_at(network, _find(network, self.tap), transformed, *apart)
-        return linear_in_full(self.linear, pool(self.stage(maps, *apart)))
+        output = self._head_output(network, self.transforms.apply(raw, labels), *apart)
+        if self.linear is None:
+            return output
+        features = pooled(output, self.linear.in_features)
+        return linear_in_full(self.linear, features.to(self.linear.weight.dtype))
 
     def draw_labels(self, count: int, device: torch.device) -> Tensor:
         """One transform for each image, uniform."""
+        if self.generator is not None and self.generator.device.type != device.type:
+            raise UsageError(f"the images are on {device}, the generator is not: torch.Generator('{device.type}')")
         return torch.randint(self.transforms.n_transforms, (count,), generator=self.generator, device=device)
+
+    def _head_output(self, network: nn.Module, images: Tensor, *apart: Sequence[int]) -> Tensor:
+        """What the head gives before pooling."""
+        network = unwrapped(network)
+        tap = _find(network, self.tap)
+        with frozen_statistics(network):
+            maps = output_at(network, tap, images, *apart)
+        if self._fits or torch.compiler.is_compiling():
+            return self.stage(maps, *apart)
+        self._check_tap(tap, maps)
+        return self._first_output(maps, *apart)
+
+    def _check_tap(self, tap: nn.Module, maps: Any) -> None:
+        """Refuse what the head cannot read, and what the network cannot learn from."""
+        if not isinstance(maps, Tensor):
+            kind = type(maps).__name__
+            raise UsageError(f"tap '{self.tap}' gives a {kind}, not a tensor; name a sub-module inside or after it")
+        trained = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in tap.parameters())
+        if trained and not maps.requires_grad:
+            raise UsageError(f"no gradient would reach tap '{self.tap}': turn off no_grad and checkpointing before it")
+
+    def _first_output(self, maps: Tensor, *apart: Sequence[int]) -> Tensor:
+        """The head's first pass, which shows whether it takes what the tap gives."""
+        try:
+            output = self.stage(maps, *apart)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise UsageError(f"the head does not take what tap '{self.tap}' gives, {_shape(maps)}: {reason}") from error
+        if self._own and output.shape != (len(maps), self.transforms.n_transforms):
+            raise UsageError(
+                f"a head of your own has to give (N, {self.transforms.n_transforms}), this one gives "
+                f"{_shape(output)}; to have a sub-module copied, pooled and followed by a linear layer, give its name"
+            )
+        self._fits = True
+        return output
+
+    def _example_output(self, images: Tensor) -> Tensor:
+        untouched = self.transforms.apply(images, torch.zeros(len(images), dtype=torch.long, device=images.device))
+        with frozen_statistics(self.stage):
+            return self._head_output(self._network.module, untouched)
+
+
+class _Reference:
+    """Holds a network without making it a sub-module; a copy holds the same one, or its copy where that exists."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Reference:
+        return _Reference(memo.get(id(self.module), self.module))
 
 
 class _TapReached(Exception):  # noqa: N818 - not an error: it ends the pass where the rest is not needed
@@ -99,38 +168,90 @@ class _TapReached(Exception):  # noqa: N818 - not an error: it ends the pass whe
 
 def output_at(network: nn.Module, tap: nn.Module, *inputs: Any) -> Tensor:
     """The output of sub-module `tap` for these inputs of the network; what comes after it is not computed."""
-    outputs: list[Tensor] = []
 
     def stop(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        outputs.append(output)
-        raise _TapReached
+        raise _TapReached(output)
 
-    hook = tap.register_forward_hook(stop)
+    hooks = tap._forward_hooks
+    tap._forward_hooks = {**hooks, -1: stop}  # not register_forward_hook, which torch.compile cannot trace
     try:
         network(*inputs)
-    except _TapReached:
-        pass
+    except _TapReached as reached:
+        return reached.args[0]
     finally:
-        hook.remove()
-    if not outputs:
-        raise UsageError("the network's forward pass never calls the sub-module named as tap")
-    return outputs[0]
+        tap._forward_hooks = hooks
+    raise UsageError("the network's forward pass never calls the sub-module named as tap")
+
+
+def unwrapped(network: nn.Module) -> nn.Module:
+    """The module inside what torch.compile and parallel training wrap around it."""
+    while True:
+        if isinstance(network, DistributedDataParallel | nn.DataParallel):
+            network = network.module
+        elif isinstance(inner := getattr(network, "_orig_mod", None), nn.Module):
+            network = inner
+        else:
+            return network
 
 
 def _find(network: nn.Module, path: str) -> nn.Module:
+    """The sub-module at a dotted path, which may end in a slice: 'blocks.9:12'."""
+    parent, _, last = path.rpartition(".")
     try:
-        return network.get_submodule(path)
-    except AttributeError:
-        raise unknown("sub-module", path, [name for name, _ in network.named_modules() if name]) from None
+        if ":" in last:
+            start, stop = (int(number) if number else None for number in last.split(":"))
+            return nn.Sequential(*list(network.get_submodule(parent).children())[start:stop])
+        if path:
+            return network.get_submodule(path)
+    except (AttributeError, ValueError):
+        pass
+    names = [name for name, _ in network.named_modules() if name]
+    near = ", ".join(difflib.get_close_matches(path, names, n=6, cutoff=0))
+    raise UsageError(f"the network has no sub-module '{path}'; near names: {near}")
 
 
-def _output_channels(stage: nn.Module, name: str) -> int:
-    """Width of what a stage gives out: that of its last layer that tells."""
-    for module in reversed(list(stage.modules())):
-        for attribute in ("num_features", "out_channels", "out_features"):
-            if isinstance(width := getattr(module, attribute, None), int):
-                return width
-    raise UsageError(f"cannot tell how many channels '{name}' gives out; name a sub-module that ends in a layer")
+def pooled(output: Tensor, width: int) -> Tensor:
+    """The mean over all places, (N, width), of maps (N, C, H, W) or (N, H, W, C), or of tokens (N, T, C)."""
+    if output.dim() == 4 and output.shape[1] == width:
+        return pool(output)
+    if output.shape[-1] != width:
+        raise UsageError(f"the head gives {_shape(output)} where {width} channels were expected: give example=images")
+    return output.reshape(len(output), -1, width).mean(1, dtype=torch.promote_types(output.dtype, torch.float32))
+
+
+def _trainable_copy(module: nn.Module) -> nn.Module:
+    return copy.deepcopy(unwrapped(module)).requires_grad_().train()
+
+
+def _family(transforms: str | TransformFamily) -> TransformFamily:
+    if isinstance(transforms, str):
+        if transforms not in FAMILIES:
+            raise unknown("family of transforms", transforms, FAMILIES)
+        return FAMILIES[transforms]()
+    if isinstance(getattr(transforms, "n_transforms", None), int) and callable(getattr(transforms, "apply", None)):
+        return transforms
+    raise UsageError(
+        f"{transforms!r} is no family of transforms: it needs n_transforms, an integer, and apply(images, labels)"
+    )
+
+
+def _width(stage: nn.Module, output: Tensor | None, name: str) -> int:
+    """Width of what a stage gives out: that of its last layer that tells, unless the output says otherwise."""
+    widths = [
+        width
+        for module in stage.modules()
+        for attribute in ("out_features", "out_channels", "num_features")
+        if isinstance(width := getattr(module, attribute, None), int)
+    ]
+    if output is not None and (not widths or widths[-1] not in (output.shape[1], output.shape[-1])):
+        return output.shape[1] if output.dim() == 4 else output.shape[-1]
+    if not widths:
+        raise UsageError(f"cannot tell how many channels head '{name}' gives out: give example=images")
+    return widths[-1]
+
+
+def _shape(output: Tensor) -> str:
+    return f"({', '.join(['N', *map(str, output.shape[1:])])})"
 
 
 def _on_our_network(network: nn.Module, *, transforms: str, views: Views, **options: Any) -> Equivariant:
@@ -138,11 +259,12 @@ def _on_our_network(network: nn.Module, *, transforms: str, views: Views, **opti
     return Equivariant(network, transforms, tap=str(network.tap), head=str(network.head), **options)
 
 
-for _name, _family in FAMILIES.items():
+for _name, _kind in FAMILIES.items():
+    _ours = _kind()
     REGULARIZERS[_name] = Entry(
         title=f"CLER ({_name})",
-        summary=f"CLER: recognise which {_name} an image went through ({_family.n_transforms} kinds)",
+        summary=f"CLER: recognise which {_name} an image went through ({_ours.n_transforms} kinds)",
         build=partial(_on_our_network, transforms=_name),
         weight=1.0,
-        check=_family().check,
+        check=_ours.check,
     )

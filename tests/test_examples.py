@@ -1,0 +1,97 @@
+"""The examples and the page about the drop-in regulariser run as they stand."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import warnings
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import cler
+
+ROOT = Path(__file__).parent.parent
+LIBRARIES = {"plain_pytorch": "torch", "timm_model": "timm", "avalanche_plugin": "avalanche"}
+"""What each example needs beside cler."""
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "drop-in.md").read_text("utf-8"), re.DOTALL)
+
+
+def need(library):
+    """Skip where a library, or the torchvision that it needs, cannot be imported."""
+    for name in () if library == "torch" else ("torchvision", library):
+        spec = importlib.util.find_spec(name)
+        if not spec or subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True).returncode:
+            pytest.skip(f"{name} cannot be imported")
+
+
+def test_every_example_is_tested_and_short():
+    examples = [*(ROOT / "examples").glob("*.py")]
+    assert {path.stem for path in examples} == LIBRARIES.keys()
+    assert all(len(path.read_text("utf-8").splitlines()) < 60 for path in examples)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_example_runs(name, tmp_path):
+    need(LIBRARIES[name])
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=one_thread, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    losses = [float(number) for number in re.findall(r"(?i)loss\S* =? ?(\d+\.\d+)", done.stdout)]
+    assert len(losses) > 1
+    assert all(0 < loss < 10 for loss in losses)
+
+
+class Transformer(nn.Module):
+    """Four blocks of attention between patches of 4×4."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 4, stride=4)
+        blocks = [nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(4)]
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, images):
+        return self.blocks(self.patches(images).flatten(2).transpose(1, 2)).mean(1)
+
+
+@pytest.fixture
+def reader(tmp_path, monkeypatch):
+    """What a reader of the page has: a network, images, and one process of a parallel training."""
+    torch.manual_seed(0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    images = torch.randn(4, 3, 8, 8)
+    network = cler.ResNet18(10, width=4)
+    names = {"images": images, "augmented": images.flip(3), "labels": torch.arange(4), "network": network}
+    yield {"torch": torch, "nn": nn, "F": F, "cler": cler, "transformer": Transformer(), **names}
+    torch.distributed.destroy_process_group()
+    torch._dynamo.reset()
+
+
+def test_the_code_of_the_page_runs_in_order(reader):
+    blocks = [block for block in BLOCKS if "avalanche" not in block]
+    assert len(blocks) == len(BLOCKS) - 1
+    for block in blocks:
+        reader["loss"] = None
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="torch")  # about themselves
+            exec(block, reader)
+        assert reader["loss"] is None or reader["loss"].isfinite()
+    assert torch.load("checkpoint.pt")["head"].keys() == reader["regularizer"].state_dict().keys()
+
+
+def test_the_code_of_the_page_for_avalanche_runs(reader):
+    need("avalanche")
+    (block,) = [block for block in BLOCKS if "avalanche" in block]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(block, reader)
+    assert reader["strategy"].plugins
