@@ -1,17 +1,237 @@
-"""Our runs beside what the paper prints."""
+"""What the paper prints, table by table, and our runs beside it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cler import stats
-from cler.experiments.compare import Group
+from cler.data.images import DATASETS
+from cler.engine import PRECISIONS
+from cler.errors import unknown
+from cler.experiments.compare import NOT_COMPARED, Group
 from cler.experiments.results import SETTINGS
-from cler.experiments.settings import paper_settings
+from cler.experiments.settings import Settings, make_settings, paper_file
+from cler.methods import METHODS
 from cler.metrics import joint_paper_style
+from cler.regularizers import REGULARIZERS
 
 PAPER_RUNS = 10
+PRETEXTS = ("rotation", "jigsaw")
+REGULARIZER_ORDER = ("none", "barlow-twins", *PRETEXTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """What the paper prints of one cell; None where it is silent."""
+
+    mean: float
+    """Final average accuracy in percent."""
+    std: float | None = None
+    forgetting: float | None = None
+    """Adjusted forgetting in percent."""
+    p: float | None = None
+    """p-value of the gain over the baseline."""
+    slip: bool = False
+    """Whether the authors' test loader of the first task held all tasks, which lowers the number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One entry of a table: the settings that make it, and what the paper prints for them."""
+
+    method: str
+    regularizer: str
+    dataset: str
+    buffer: int = 0
+    epochs: int = 1
+    changes: tuple[tuple[str, float], ...] = ()
+    """Settings that are not those of the paper's first tables."""
+    class_il: Printed | None = None
+    task_il: Printed | None = None
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What it has in common with its baseline."""
+        return self.dataset, self.buffer, self.epochs, self.method
+
+    @property
+    def pair(self) -> str:
+        """Method and regulariser, as in `paper.toml`."""
+        return self.method if self.regularizer == "none" else f"{self.method}+{self.regularizer}"
+
+    @property
+    def label(self) -> str:
+        """As a reader knows it: 'ER-ACE + CLER (jigsaw), 5 epochs'."""
+        label = METHODS[self.method].title if self.method in METHODS else self.method.upper()
+        if self.regularizer != "none":
+            label += f" + {REGULARIZERS[self.regularizer].title}"
+        return label if self.epochs == 1 else f"{label}, {self.epochs} epochs"
+
+    @property
+    def where(self) -> str:
+        """The column it stands in: 'cifar100, memory of 500'."""
+        return f"{self.dataset}, memory of {self.buffer}" if self.buffer else self.dataset
+
+    @property
+    def available(self) -> bool:
+        """Whether this version has the method and the image set."""
+        return self.method in METHODS and self.dataset in DATASETS
+
+    @property
+    def equivariant(self) -> bool:
+        """Whether it is CLER, with either pretext task."""
+        return self.regularizer in PRETEXTS
+
+    def printed(self, setting: str) -> Printed | None:
+        """What the paper prints for 'class_il' or 'task_il'."""
+        return self.class_il if setting == "class_il" else self.task_il
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for programs: which cell it is."""
+        names = ("label", "method", "regularizer", "dataset", "buffer", "epochs")
+        return {name: getattr(self, name) for name in names}
+
+    def settings(self, precision: str = Settings.precision) -> Settings:
+        """The settings of its runs."""
+        return make_settings(
+            method=self.method,
+            regularizer=self.regularizer,
+            dataset=self.dataset,
+            buffer=self.buffer,
+            epochs=self.epochs,
+            precision=precision,
+            **dict(self.changes),
+        )
+
+    def made(self, group: Group) -> bool:
+        """Whether the group's runs have its settings, in whatever precision."""
+        if not self.available or group.settings.get("precision") not in PRECISIONS:
+            return False
+        wanted = self.settings().to_dict()
+        # A setting that a run does not know is younger than the run.
+        return all(
+            group.settings.get(name, value) == value
+            for name, value in wanted.items()
+            if name not in NOT_COMPARED | {"precision"}
+        )
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Where the paper says two things about one."""
+
+    about: str
+    says: list[float]
+    here: str
+    but: list[float]
+    there: str
+    tables: list[str]
+    """Those that it concerns."""
+
+    @property
+    def sentence(self) -> str:
+        """In one line."""
+        says, but = (" and ".join(map(_number, numbers)) for numbers in (self.says, self.but))
+        return f"The paper contradicts itself about {self.about}: {says} in {self.here}, {but} in {self.there}."
+
+
+def _number(number: float) -> str:
+    """As the paper prints it: two decimals, and p-values in full."""
+    return f"{number:.2f}" if number > 0.01 else f"{number:.7f}".rstrip("0")
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the paper, or what one of its figures draws."""
+
+    name: str
+    title: str
+    cells: tuple[Cell, ...]
+    pretext: str = "paper"
+    """'both' where the paper shows either pretext task, 'paper' where only the better one."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What it is about: class_il, task_il or both."""
+        return tuple(name for name in SETTINGS if any(cell.printed(name) for cell in self.cells))
+
+    @property
+    def contradictions(self) -> list[Contradiction]:
+        """Where the paper contradicts itself about it."""
+        return [one for one in contradictions() if self.name in one.tables]
+
+    def baseline(self, cell: Cell) -> Cell | None:
+        """The cell of the method alone; None for itself."""
+        alone = (one for one in self.cells if one.place == cell.place and one.regularizer == "none")
+        return None if cell.regularizer == "none" else next(alone, None)
+
+    def with_both_pretexts(self) -> PaperTable:
+        """The same with the other pretext task beside each CLER cell, of which the paper prints no number."""
+        cells = list(self.cells)
+        for cell in self.cells:
+            if cell.equivariant:
+                (other,) = set(PRETEXTS) - {cell.regularizer}
+                cells.append(replace(cell, regularizer=other, class_il=None, task_il=None))
+        return replace(self, cells=_sorted(cells))
+
+
+def table_names() -> tuple[str, ...]:
+    """The tables that can be asked for."""
+    return tuple(paper_file()["tables"])
+
+
+def find_table(name: str) -> PaperTable:
+    """A table of the paper by its name: 'table1', 'cssl', ..."""
+    about = paper_file()["tables"].get(name)
+    if about is None:
+        raise unknown("table", name, table_names())
+    return PaperTable(name, about["title"], _sorted(_cells(about)), about.get("pretext", "paper"))
+
+
+def contradictions() -> list[Contradiction]:
+    """Where the paper contradicts itself."""
+    return [Contradiction(**one) for one in paper_file()["contradictions"]]
+
+
+def _cells(about: dict[str, Any]) -> list[Cell]:
+    """The cells of a table's own, then those that it takes from others; what is printed twice about a cell is one."""
+    merged: dict[tuple[Any, ...], Cell] = {}
+    for cell in [*_own(about), *_taken(about)]:
+        key = *cell.place, cell.regularizer
+        before = merged.get(key, cell)
+        merged[key] = replace(before, class_il=before.class_il or cell.class_il, task_il=before.task_il or cell.task_il)
+    return list(merged.values())
+
+
+def _own(about: dict[str, Any]) -> Iterator[Cell]:
+    for column in about.get("columns", ()):
+        known = {name: value for name, value in column["runs"].items() if name in ("dataset", "buffer", "epochs")}
+        changes = tuple((name, value) for name, value in column["runs"].items() if name not in known)
+        for setting in SETTINGS:
+            for pair, numbers in column.get(setting, {}).items():
+                method, _, regularizer = pair.partition("+")
+                own: dict[str, Any] = known | {"changes": changes, setting: Printed(**numbers)}
+                yield Cell(method=method, regularizer=regularizer or "none", **own)
+
+
+def _taken(about: dict[str, Any]) -> Iterator[Cell]:
+    for name in about.get("takes", ()):
+        for cell in find_table(name).cells:
+            if cell.method in about["methods"] and cell.dataset in about.get("datasets", [cell.dataset]):
+                yield replace(cell, task_il=cell.task_il if about.get("task_il", True) else None)
+
+
+def _sorted(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """By column, and in each the methods as the paper has them, the baseline first."""
+    datasets, methods = ([*dict.fromkeys(getattr(cell, name) for cell in cells)] for name in ("dataset", "method"))
+
+    def key(cell: Cell) -> tuple[int, ...]:
+        column = datasets.index(cell.dataset), cell.buffer, cell.epochs
+        return *column, methods.index(cell.method), REGULARIZER_ORDER.index(cell.regularizer)
+
+    return tuple(sorted(cells, key=key))
 
 
 @dataclass(frozen=True)
@@ -38,23 +258,23 @@ class BesidePaper:
 
 def beside_paper(group: Group) -> dict[str, BesidePaper]:
     """Final average accuracy of a group beside the paper's, for each setting that the paper prints."""
-    cell = next((cell for cell in paper_settings()["printed"] if _is_about(cell, group)), None)
-    return {} if cell is None else {name: _compared(cell[name], group, name) for name in SETTINGS if name in cell}
+    beside: dict[str, BesidePaper] = {}
+    for cell in (cell for name in table_names() for cell in find_table(name).cells):
+        if cell.made(group):
+            for setting in SETTINGS:
+                if setting not in beside and (printed := cell.printed(setting)):
+                    beside[setting] = compared(group, setting, printed)
+    return beside
 
 
-def _is_about(cell: dict[str, Any], group: Group) -> bool:
-    expected = {"epochs": 1, "buffer": 0, **{name: value for name, value in cell.items() if name not in SETTINGS}}
-    return all(group.settings.get(name) == value for name, value in expected.items())
-
-
-def _compared(cell: dict[str, Any], group: Group, name: str) -> BesidePaper:
-    values = [run.metrics["faa"][name] for run in group.runs]
-    if "slip" in cell:  # compare with what the authors' evaluation would have given for our runs
+def compared(group: Group, setting: str, printed: Printed) -> BesidePaper:
+    """A group's final average accuracy beside a printed one."""
+    values = [run.metrics["faa"][setting] for run in group.runs]
+    if printed.slip:  # compare with what the authors' evaluation would have given for our runs
         finals = [(run.accuracy["class_il"][-1], run.accuracy["task_il"][-1]) for run in group.runs]
-        values = [joint_paper_style(class_il, task_il)[SETTINGS.index(name)] for class_il, task_il in finals]
+        values = [joint_paper_style(class_il, task_il)[SETTINGS.index(setting)] for class_il, task_il in finals]
     ours, ours_std = stats.mean_std(values)
-    paper, paper_std = (*cell["accuracy"], None)[:2]
     p_value = None
-    if paper_std is not None:
-        p_value = stats.welch_from_summary(ours, ours_std, len(values), paper, paper_std, PAPER_RUNS).p_value
-    return BesidePaper(ours, ours_std, paper, paper_std, p_value)
+    if printed.std is not None:
+        p_value = stats.welch_from_summary(ours, ours_std, len(values), printed.mean, printed.std, PAPER_RUNS).p_value
+    return BesidePaper(ours, ours_std, printed.mean, printed.std, p_value)

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from cler.data.images import DATASETS
 from cler.data.images import find as find_dataset
 from cler.engine import PRECISIONS
 from cler.errors import UsageError, unknown
@@ -144,8 +145,13 @@ def make_settings(**given: Any) -> Settings:
     return Settings(**merged, options=own)
 
 
-@cache
 def paper_settings() -> dict[str, Any]:
+    """The settings in `paper.toml`: the defaults, and those for the image sets that this version has."""
+    return {name: about for name, about in paper_file().items() if name == "default" or name in DATASETS}
+
+
+@cache
+def paper_file() -> dict[str, Any]:
     """The content of `paper.toml`."""
     return tomllib.loads((files("cler.experiments") / "paper.toml").read_text("utf-8"))
 

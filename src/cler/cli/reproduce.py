@@ -1,0 +1,175 @@
+"""`cler reproduce`: a table of the paper, from runs of our own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cler.cli.app import AsJson, DataDir, Device, Workers, app, console, errors, say, train_with_progress
+from cler.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    import torch
+
+    from cler.experiments.paper import Cell, PaperTable
+    from cler.experiments.reproduce import Line, State, Work
+
+MOST_SEEDS = 1000
+
+
+@app.command()
+def reproduce(
+    table: Annotated[
+        str, typer.Argument(help="table1, table2, significance, figure4, cssl, epochs, joint or data-free.")
+    ],
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this method, or method+regulariser; can be repeated.")
+    ] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="Only this image set; can be repeated.")] = None,
+    buffer: Annotated[list[int] | None, typer.Option(help="Only this size of the memory; can be repeated.")] = None,
+    pretext: Annotated[
+        str | None,
+        typer.Option(
+            help="paper: the pretext task that the paper prints; both: the other one too.",
+            show_default="paper, and both for figure4",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each cell: seeds 0, 1, ... up to this number.")] = 10,
+    seconds: Annotated[
+        float | None, typer.Option(help="Begin no further group of runs after this time.", show_default="no limit")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what is missing and its cost, show the table, train nothing.")
+    ] = False,
+    device: Device = "auto",
+    workers: Workers = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("reproduction"),
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce a table of the paper: do the runs that are missing, and set ours beside the paper's.
+
+    Stopped at any moment, the same command goes on from there.
+    """
+    from cler.experiments import execute as ex
+    from cler.experiments import reproduce as steps
+
+    deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
+    for name, value in (("seeds", seeds), ("seconds", seconds), ("workers", workers)):
+        if value is not None and not value > 0:
+            raise UsageError(f"--{name} must be larger than zero, not {value}")
+    if seeds > MOST_SEEDS:
+        raise UsageError(f"--seeds must be at most {MOST_SEEDS}, not {seeds}")
+    chosen = steps.select(_table(table, pretext), only=only or (), datasets=dataset or (), buffers=buffer or ())
+    target = ex.find_device(device)
+    precision, at_once = ex.default_precision(target), steps.runs_at_once(target, workers)
+    state = steps.look(chosen, out, seeds=seeds, precision=precision)
+    for line in state.complaints:
+        say(line)
+    costs = _tell_costs(state.missing, target, at_once)
+    failures: list[str] = []
+    if state.missing and not dry_run:
+        _prepare(state.missing, at_once, data_dir, out)
+        failures = _train(state.missing, deadline, target, at_once, data_dir, workers)
+        state = steps.look(chosen, out, seeds=seeds, precision=precision)
+    _show(chosen, state, costs, precision, as_json)
+    if failures:
+        raise typer.Exit(1)
+
+
+def _table(name: str, pretext: str | None) -> PaperTable:
+    from cler.experiments.paper import find_table
+
+    if pretext not in (None, "paper", "both"):
+        raise unknown("pretext", pretext, ("paper", "both"))
+    table = find_table(name)
+    return table.with_both_pretexts() if (pretext or table.pretext) == "both" else table
+
+
+def _tell_costs(missing: Sequence[Work], device: torch.device, at_once: int) -> dict[Cell, float]:
+    """Seconds of a run of each cell that lacks some."""
+    from cler.experiments.reproduce import seconds_per_run
+    from cler.report.numbers import duration
+
+    if not missing:
+        return {}
+    say(f"measuring a few steps of what is missing on this {'GPU' if device.type == 'cuda' else 'CPU'} ...")
+    costs = seconds_per_run(missing, device, at_once)
+    for work in missing:
+        cost = duration(costs[work.cell] * len(work.jobs))
+        say(f"missing: {work.cell.where}: {work.cell.label}, {_count(work.jobs)}, about {cost}")
+    total = sum(costs[work.cell] * len(work.jobs) for work in missing)
+    say(f"in all: {_count([job for work in missing for job in work.jobs])}, about {duration(total)}")
+    return costs
+
+
+def _prepare(missing: Sequence[Work], at_once: int, data_dir: Path | None, out: Path) -> None:
+    """See that there is room, and fetch the image sets."""
+    from cler import data
+    from cler.experiments.execute import check_writable
+    from cler.experiments.reproduce import check_disk
+    from cler.report.progress import download_bar
+
+    check_writable(out)
+    check_disk(out, sum(len(work.jobs) for work in missing), at_once)
+    for name in dict.fromkeys(work.cell.dataset for work in missing):
+        with download_bar(errors, name) as advance:
+            data.get(name, data_dir, advance)
+
+
+def _train(
+    missing: Sequence[Work],
+    deadline: float,
+    device: torch.device,
+    at_once: int,
+    data_dir: Path | None,
+    workers: int | None,
+) -> list[str]:
+    """One group of runs after the other; gives back what went wrong."""
+    jobs = [job for work in missing for job in work.jobs]
+    failures: list[str] = []
+    while jobs and time.monotonic() < deadline:
+        failures += train_with_progress(jobs[:at_once], device, data_dir, workers)
+        jobs = jobs[at_once:]
+    if jobs:
+        say(f"out of time with {_count(jobs)} to do: the same command goes on from there")
+    return failures
+
+
+def _show(table: PaperTable, state: State, costs: dict[Cell, float], precision: str, as_json: bool) -> None:
+    from cler.experiments.reproduce import lines, notes
+    from cler.report.tables import paper_table
+
+    told = lines(table, state.groups, precision)
+    if as_json:
+        print(json.dumps(_plain(table, told, state.missing, costs), indent=1))
+        return
+    console.print(paper_table(table, told))
+    for note in notes(table, told):
+        console.print(note, highlight=False, markup=False)
+
+
+def _plain(
+    table: PaperTable, told: Sequence[Line], missing: Sequence[Work], costs: dict[Cell, float]
+) -> dict[str, object]:
+    from cler.experiments.reproduce import notes
+
+    lacking = [
+        work.cell.to_json() | {"seeds": [job.seed for job in work.jobs], "seconds_per_run": costs.get(work.cell)}
+        for work in missing
+    ]
+    return {
+        "table": table.name,
+        "lines": [line.to_json() for line in told],
+        "missing": lacking,
+        "notes": notes(table, told),
+    }
+
+
+def _count(runs: Sequence[object]) -> str:
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"

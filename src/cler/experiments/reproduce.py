@@ -1,0 +1,332 @@
+"""A table of the paper from our runs: what is missing, what it will cost, and every number beside the paper's."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cler import stats
+from cler.data.images import ImageData
+from cler.engine.groups import MOST_AT_ONCE, how_many_fit, release_memory
+from cler.engine.run import Run, matmul_precision
+from cler.errors import UsageError, unknown
+from cler.experiments.bench import random_images, time_steps
+from cler.experiments.compare import Gain, Group, compare
+from cler.experiments.execute import Job, build_run, make_jobs, past_failures, remaining, threads
+from cler.experiments.paper import BesidePaper, Cell, PaperTable, Printed, compared
+from cler.experiments.results import find_results, without_non_finite
+from cler.experiments.settings import Settings
+from cler.methods import METHODS
+
+TRAINING_IMAGES = 50_000
+"""Of both of the paper's image sets."""
+RUNNING_BYTES = 200_000_000
+"""On disk for a run while it is trained: two checkpoints of the full-size network, its heads and its memory."""
+FINISHED_BYTES = 100_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number of a table: ours, the paper's, and what CLER gains in both."""
+
+    cell: Cell
+    setting: str
+    """class_il or task_il."""
+    group: Group | None
+    """Our runs; None where there are none."""
+    paper: Printed | None
+    """None for the pretext task that the paper does not print."""
+    beside: BesidePaper | None
+    """Ours and the paper's, where there are both."""
+    gain: Gain | None
+    """Of our runs over those of the method alone."""
+    paper_gain: Gain | None
+    """The same in the paper; its p-value is NaN where none is printed."""
+    better_of_two: bool | None = None
+    """With runs of both pretext tasks: whether these are the better ones, which the paper's number is set beside."""
+
+    @property
+    def runs(self) -> int:
+        """How many runs of ours there are."""
+        return len(self.group.runs) if self.group else 0
+
+    @property
+    def mean(self) -> float | None:
+        """Our final average accuracy, evaluated as the paper did."""
+        if self.beside:
+            return self.beside.ours
+        return self.group.faa[self.setting].mean if self.group else None
+
+    @property
+    def std(self) -> float | None:
+        """The deviation of our final average accuracy; NaN for one run."""
+        if self.beside:
+            return self.beside.ours_std
+        return self.group.faa[self.setting].std if self.group else None
+
+    @property
+    def forgetting(self) -> float | None:
+        """Our adjusted forgetting; None where everything is learned at once."""
+        return (
+            None
+            if self.group is None or METHODS[self.cell.method].merged
+            else self.group.adjusted_forgetting[self.setting].mean
+        )
+
+    @property
+    def difference(self) -> float | None:
+        """Ours over the paper's, in points."""
+        return self.beside.difference if self.beside else None
+
+    @property
+    def p_value(self) -> float | None:
+        """Of Welch's test of ours against the paper's."""
+        return self.beside.p_value if self.beside else None
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether ours and the paper's are within a point or not told apart; None where one is missing."""
+        return self.beside.agrees if self.beside else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for programs; what is not known is null."""
+        ours = {"mean": self.mean, "std": self.std, "forgetting": self.forgetting, "runs": self.runs}
+        return without_non_finite(
+            {
+                **self.cell.to_json(),
+                "setting": self.setting,
+                "in_this_version": self.cell.available,
+                "ours": ours if self.group else None,
+                "paper": dataclasses.asdict(self.paper) if self.paper else None,
+                "difference": self.difference,
+                "p_value": self.p_value,
+                "agrees": self.agrees,
+                "gain": vars(self.gain) if self.gain else None,
+                "paper_gain": vars(self.paper_gain) if self.paper_gain else None,
+                "better_of_two": self.better_of_two,
+            }
+        )
+
+
+def lines(table: PaperTable, groups: Sequence[Group], precision: str | None = None) -> list[Line]:
+    """Every cell of a table, ours beside the paper's; of groups that differ only in precision, `precision` first."""
+    ours = {cell: find_group(cell, groups, precision) for cell in table.cells}
+    return [
+        _line(cell, setting, table, ours)
+        for cell in table.cells
+        for setting in table.settings
+        if cell.printed(setting) or not (cell.class_il or cell.task_il)
+    ]
+
+
+def find_group(cell: Cell, groups: Sequence[Group], precision: str | None = None) -> Group | None:
+    """The runs that a cell asks for: in this precision if there are any, else in that which has most of them."""
+    made = [group for group in groups if cell.made(group)]
+    return max(made, key=lambda one: (one.settings.get("precision") == precision, len(one.runs)), default=None)
+
+
+def _line(cell: Cell, setting: str, table: PaperTable, ours: dict[Cell, Group | None]) -> Line:
+    paper, better = _paper_of(cell, setting, table, ours)
+    group, alone = ours[cell], table.baseline(cell)
+    return Line(
+        cell=cell,
+        setting=setting,
+        group=group,
+        paper=paper,
+        beside=compared(group, setting, paper) if group and paper else None,
+        gain=_gain(ours[alone], group, setting) if alone else None,
+        paper_gain=_paper_gain(alone.printed(setting), paper) if alone else None,
+        better_of_two=better,
+    )
+
+
+def _paper_of(
+    cell: Cell, setting: str, table: PaperTable, ours: dict[Cell, Group | None]
+) -> tuple[Printed | None, bool | None]:
+    """What the paper prints for a cell: where we have both pretext tasks, its number belongs to our better one."""
+    rivals = [one for one in table.cells if one.place == cell.place and one.equivariant]
+    scores = {one: group.faa["class_il"].mean for one in rivals if (group := ours[one])}
+    if not cell.equivariant or len(scores) < 2:
+        return cell.printed(setting), None
+    better = max(rivals, key=scores.__getitem__) == cell
+    return next(filter(None, (one.printed(setting) for one in rivals))) if better else None, better
+
+
+def _gain(alone: Group | None, group: Group | None, setting: str) -> Gain | None:
+    if not (alone and group) or alone.settings.get("precision") != group.settings.get("precision"):
+        return None
+    before, after = ([run.metrics["faa"][setting] for run in one.runs] for one in (alone, group))
+    points = group.faa[setting].mean - alone.faa[setting].mean
+    return Gain(points, stats.t_test(before, after).p_value)
+
+
+def _paper_gain(alone: Printed | None, paper: Printed | None) -> Gain | None:
+    if not (alone and paper):
+        return None
+    return Gain(paper.mean - alone.mean, float("nan") if paper.p is None else paper.p)
+
+
+def notes(table: PaperTable, told: Sequence[Line]) -> list[str]:
+    """What a reader of the table has to know, a sentence each."""
+    sentences = []
+    if any(line.better_of_two is not None for line in told):
+        sentences.append(
+            "The paper prints the better of the two pretext tasks, picked by the accuracy that it reports. "
+            "Its number stands beside our better one, picked by class-incremental accuracy."
+        )
+    if any(line.paper and line.paper.slip for line in told):
+        sentences.append(
+            "The authors tested Joint's first task on all tasks' images, which lowers its task-incremental accuracy; "
+            "ours is evaluated in the same way here."
+        )
+    return sentences + [one.sentence for one in table.contradictions]
+
+
+def select(
+    table: PaperTable, *, only: Sequence[str] = (), datasets: Sequence[str] = (), buffers: Sequence[int] = ()
+) -> PaperTable:
+    """The cells of a table for these methods (or pairs), image sets and buffers; nothing given is everything."""
+    names = {name: None for cell in table.cells for name in (cell.method, cell.pair)}
+    _check_known(f"method in {table.name}", only, names)
+    _check_known(f"data set in {table.name}", datasets, [cell.dataset for cell in table.cells])
+    _check_known(f"buffer in {table.name}", buffers, [cell.buffer for cell in table.cells])
+    cells = [
+        cell
+        for cell in table.cells
+        if (not only or cell.method in only or cell.pair in only)
+        and (not datasets or cell.dataset in datasets)
+        and (not buffers or cell.buffer in buffers)
+    ]
+    if not cells:
+        raise UsageError(f"{table.name} has no cell for that --only, --dataset and --buffer together: leave one out")
+    if not any(cell.available for cell in cells):
+        lacking = {cell.dataset if cell.method in METHODS else cell.method for cell in cells}
+        raise UsageError(f"this version does not have what that needs: {', '.join(sorted(lacking))}")
+    return dataclasses.replace(table, cells=tuple(cells))
+
+
+def _check_known(kind: str, wanted: Iterable[object], known: Iterable[object]) -> None:
+    allowed = list(dict.fromkeys(map(str, known)))
+    for name in map(str, wanted):
+        if name not in allowed:
+            raise unknown(kind, name, allowed)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The runs of a cell that are not done yet."""
+
+    cell: Cell
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """What a folder holds of a table, what is missing, and a line for each file or run that is of no use."""
+
+    groups: tuple[Group, ...]
+    missing: list[Work]
+    complaints: list[str]
+
+
+def look(table: PaperTable, out: Path, *, seeds: int, precision: str) -> State:
+    """How far the folder is with so many seeds of each cell."""
+    results, skipped = find_results([out]) if out.exists() else ([], [])
+    # Runs that were stopped or have failed are told of, where they matter, as work.
+    comparison = compare(run for run in results if run.complete and run.failure is None)
+    missing, complaints = _missing(table, comparison.groups, seeds=seeds, precision=precision, out=out)
+    complaints = list(dict.fromkeys([*skipped, *comparison.complaints, *complaints]))
+    return State(comparison.groups, missing, complaints)
+
+
+def _missing(
+    table: PaperTable, groups: Sequence[Group], *, seeds: int, precision: str, out: Path
+) -> tuple[list[Work], list[str]]:
+    works, complaints = [], []
+    for cell in (cell for cell in table.cells if cell.available):
+        group = find_group(cell, groups, precision)
+        settings = cell.settings(group.settings["precision"] if group else precision)
+        lacking = [seed for seed in range(seeds) if group is None or seed not in group.seeds]
+        todo = []
+        for job in make_jobs(settings, lacking, out / _subfolder(cell)):
+            try:
+                todo += remaining([job])
+                complaints += past_failures([job]) if job not in todo else []
+            except UsageError as error:
+                complaints.append(f"skipped: {error}")
+        if todo:
+            works.append(Work(cell, tuple(todo)))
+    return works, complaints
+
+
+def _subfolder(cell: Cell) -> str:
+    """Where runs go that the name of a run's folder would not tell from those of the first tables."""
+    changes = [*([("epochs", cell.epochs)] if cell.epochs > 1 else []), *cell.changes]
+    return "_".join(f"{name}-{value:g}" for name, value in changes)
+
+
+def runs_at_once(device: torch.device, workers: int | None = None) -> int:
+    """How many runs a group has: what fills a GPU, or a run for each process."""
+    return MOST_AT_ONCE if device.type == "cuda" else workers or os.cpu_count() or 1
+
+
+def seconds_per_run(missing: Sequence[Work], device: torch.device, at_once: int) -> dict[Cell, float]:
+    """How much time a run of each cell adds, from a few steps of each distinct pair on random images."""
+    data = random_images(device)
+    if device.type == "cpu":  # less for methods to look at between two tasks
+        data = dataclasses.replace(data, train_images=data.train_images[:1000], train_labels=data.train_labels[:1000])
+    at_once = min(at_once, sum(len(work.jobs) for work in missing))
+    measured: dict[tuple[str, ...], float] = {}
+    seconds = {}
+    for work in missing:
+        settings = work.jobs[0].settings
+        key = settings.pair, settings.dataset, settings.precision
+        if key not in measured:
+            measured[key] = _seconds_per_step(settings, data, at_once)
+        seconds[work.cell] = settings.epochs * TRAINING_IMAGES // settings.batch * measured[key]
+    return seconds
+
+
+def _seconds_per_step(settings: Settings, data: ImageData, at_once: int) -> float:
+    """Of one run among so many: measured so on a GPU; on a CPU alone, as if the cores did not disturb each other."""
+
+    def build(seed: int) -> Run:
+        return build_run(settings, seed, data)
+
+    with matmul_precision(settings.precision), threads(settings.threads):
+        if data.train_images.device.type == "cpu":
+            return _time_of_second_step(build(0)) / at_once
+        count = how_many_fit(build, 0, at_once)
+        milliseconds, _ = time_steps([build(seed) for seed in range(count)], steps=20, message=lambda text: None)
+        release_memory()
+        return milliseconds / 1000
+
+
+def _time_of_second_step(run: Run) -> float:
+    """It is in the second task, where every method does all it does, if there is one."""
+    run.begin_task(0)
+    run.step()
+    if len(run.schedule) > 1:
+        run.end_task(0)
+        run.begin_task(1)
+    start = time.perf_counter()
+    run.step()
+    return time.perf_counter() - start
+
+
+def check_disk(out: Path, runs: int, at_once: int) -> None:
+    """Refuse a folder without room for so many runs."""
+    needed = RUNNING_BYTES * min(runs, at_once) + FINISHED_BYTES * runs
+    if (free := shutil.disk_usage(out).free) < needed:
+        raise UsageError(
+            f"{out} has {free / 1e9:.2f} GB of free disk and this may take {needed / 1e9:.2f} GB: "
+            "make room, or choose another --out"
+        )

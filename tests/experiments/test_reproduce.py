@@ -1,0 +1,314 @@
+import json
+import math
+import re
+import shutil
+import tomllib
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+
+from cler.errors import UsageError
+from cler.experiments import paper, reproduce
+from cler.experiments import settings as settings_module
+from cler.experiments.compare import compare
+from cler.experiments.execute import make_jobs
+from cler.experiments.paper import find_table
+from cler.experiments.results import METRICS, Result, make_result, write_json
+from cler.experiments.settings import paper_file
+
+ROOT = Path(__file__).parents[2]
+CPU = torch.device("cpu")
+
+SMALL = """
+[tables.small]
+title = "A small table"
+
+[[tables.small.columns]]
+runs = { dataset = "cifar10-sample", buffer = 20 }
+class_il."er-ace" = { mean = 20.0, std = 1.0, forgetting = 30.0 }
+class_il."er-ace+jigsaw" = { mean = 24.0, std = 1.0, p = 0.001 }
+task_il."er-ace" = { mean = 60.0 }
+task_il."er-ace+jigsaw" = { mean = 64.0 }
+
+[[tables.small.columns]]
+runs = { dataset = "cifar10-sample", buffer = 20, epochs = 3 }
+class_il."er-ace" = { mean = 30.0 }
+
+[[tables.small.columns]]
+runs = { dataset = "mini-imagenet" }
+class_il."joint" = { mean = 10.0 }
+
+[[tables.small.columns]]
+runs = { dataset = "cifar10-sample" }
+class_il."lwf-mc" = { mean = 11.0 }
+"""
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """A table of er-ace with and without CLER, and of what this version does not have."""
+    file = paper_file() | {"tables": tomllib.loads(SMALL)["tables"]}
+    for module in (paper, settings_module):
+        monkeypatch.setattr(module, "paper_file", lambda: file)
+    return find_table("small")
+
+
+def cell_of(table, pair, epochs=1):
+    (cell,) = [cell for cell in table.cells if (cell.pair, cell.epochs) == (pair, epochs)]
+    return cell
+
+
+def results(cell, finals, *, precision="fp32", **changes):
+    """Complete runs of a cell, a final class-incremental accuracy each; the task-incremental ones are 40 higher."""
+    for seed, final in enumerate(finals):
+        rows = [[50.0] * task + [55.0] for task in range(4)] + [[final] * 5]
+        accuracy = {"class_il": rows, "task_il": [[x + 40 for x in row] for row in rows]}
+        yield make_result(cell.settings(precision).to_dict() | changes, seed, accuracy, 1.0, 1.0, {})
+
+
+def groups_of(*made):
+    runs = []
+    for value in (value for values in made for value in values):
+        measured = {metric: value.pop(metric) for metric in METRICS}
+        del value["format"]
+        runs.append(Result(path=Path("run"), metrics=measured, **value))
+    return compare(runs).groups
+
+
+def line_of(lines, pair, setting="class_il"):
+    (line,) = [line for line in lines if (line.cell.pair, line.setting, line.cell.epochs) == (pair, setting, 1)]
+    return line
+
+
+# -- lines -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_has_ours_the_paper_s_and_both_gains(table):
+    groups = groups_of(
+        results(cell_of(table, "er-ace"), [20.0, 21.0]), results(cell_of(table, "er-ace+jigsaw"), [27.0, 27.5, 28.0])
+    )
+    line = line_of(reproduce.lines(table, groups), "er-ace+jigsaw")
+    assert (line.runs, line.mean, line.std, line.difference) == (3, 27.5, 0.5, 3.5)
+    assert line.forgetting == pytest.approx(line.group.adjusted_forgetting["class_il"].mean)
+    assert line.p_value < 0.01
+    assert line.agrees is False
+    assert line.gain.points == pytest.approx(7.0)
+    assert 0 < line.gain.p_value < 0.02
+    assert (line.paper_gain.points, line.paper_gain.p_value) == (4.0, 0.001)
+    other = line_of(reproduce.lines(table, groups), "er-ace+jigsaw", "task_il")
+    assert (other.mean, other.difference, other.p_value) == (67.5, 3.5, None)
+    assert math.isnan(other.paper_gain.p_value)
+    assert line_of(reproduce.lines(table, groups), "er-ace").gain is None
+
+
+def test_what_is_not_there_has_the_paper_s_numbers_only(table):
+    lines = reproduce.lines(table, [])
+    assert len(lines) == 7
+    assert {line.cell.pair for line in lines if not line.cell.available} == {"joint", "lwf-mc"}
+    for line in lines:
+        assert (line.runs, line.mean, line.std, line.forgetting) == (0, None, None, None)
+        assert (line.difference, line.p_value, line.agrees, line.gain) == (None, None, None, None)
+        assert line.paper is not None
+    told = json.dumps([line.to_json() for line in lines], allow_nan=False)
+    assert json.loads(told)[0]["paper"]["mean"] > 0
+
+
+def test_of_two_precisions_the_device_s_comes_first_and_no_gain_mixes_them(table):
+    jigsaw = cell_of(table, "er-ace+jigsaw")
+    groups = groups_of(
+        results(jigsaw, [25.0], precision="bf16"),
+        results(jigsaw, [26.0, 27.0], precision="tf32"),
+        results(cell_of(table, "er-ace"), [20.0, 21.0], precision="bf16"),
+    )
+    for precision, mean in (("bf16", 25.0), ("tf32", 26.5), ("fp32", 26.5)):
+        line = line_of(reproduce.lines(table, groups, precision), "er-ace+jigsaw")
+        assert line.mean == mean
+        assert (line.gain is not None) == (precision == "bf16")
+
+
+@pytest.mark.parametrize(("rotation", "better"), [([29.0, 30.0], "er-ace+rotation"), ([19.0, 20.0], "er-ace+jigsaw")])
+def test_the_paper_s_number_stands_beside_our_better_pretext_task(table, rotation, better):
+    both = table.with_both_pretexts()
+    groups = groups_of(
+        results(cell_of(both, "er-ace+jigsaw"), [27.0, 28.0]), results(cell_of(both, "er-ace+rotation"), rotation)
+    )
+    lines = reproduce.lines(both, groups)
+    for setting, mean in (("class_il", 24.0), ("task_il", 64.0)):
+        pair = [line_of(lines, name, setting) for name in ("er-ace+jigsaw", "er-ace+rotation")]
+        assert [line.cell.pair for line in pair if line.better_of_two] == [better]
+        (line,) = [line for line in pair if line.paper]
+        assert (line.cell.pair, line.paper.mean) == (better, mean)
+    assert any("better of the two pretext tasks" in note for note in reproduce.notes(both, lines))
+
+
+def test_with_one_pretext_task_only_the_paper_s_number_stays_where_it_is(table):
+    both = table.with_both_pretexts()
+    lines = reproduce.lines(both, groups_of(results(cell_of(both, "er-ace+rotation"), [29.0, 30.0])))
+    assert line_of(lines, "er-ace+jigsaw").paper.mean == 24.0
+    assert line_of(lines, "er-ace+rotation").paper is None
+    assert line_of(lines, "er-ace+rotation").better_of_two is None
+    assert not any("better of the two" in note for note in reproduce.notes(both, lines))
+
+
+def test_the_committed_results_are_found():
+    """Whatever their folders are called."""
+    state = reproduce.look(
+        reproduce.select(find_table("table1"), only=["er-ace"], datasets=["cifar100"]),
+        ROOT / "results" / "cifar100",
+        seeds=10,
+        precision="fp32",
+    )
+    assert not state.missing
+    assert not state.complaints
+    lines = reproduce.lines(find_table("table2"), state.groups, "bf16")
+    joint = next(line for line in lines if line.cell.method == "joint" and line.runs)
+    assert joint.paper.slip
+    assert joint.mean == pytest.approx(0.91 * joint.group.faa["task_il"].mean, abs=0.5)
+    assert joint.forgetting is None
+    assert any("Joint" in note for note in reproduce.notes(find_table("table2"), lines))
+
+
+# -- what was asked for ------------------------------------------------------------------------------------------------
+
+
+def test_selecting_cells():
+    table = find_table("table1")
+    cells = reproduce.select(table, only=["er-ace", "xder+jigsaw"], datasets=["cifar100"], buffers=[500]).cells
+    assert [cell.pair for cell in cells] == ["er-ace", "er-ace+jigsaw", "xder+jigsaw"]
+    assert reproduce.select(table) == table
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ({"only": ["er-aec"]}, "unknown method in table1 'er-aec' .*did you mean 'er-ace'"),
+        ({"datasets": ["cifar10"]}, "unknown data set in table1 'cifar10'"),
+        ({"buffers": [501]}, "unknown buffer in table1 '501'"),
+        ({"only": ["finetune"], "buffers": [500]}, "no cell for that --only, --dataset and --buffer together"),
+        ({"datasets": ["mini-imagenet"]}, "does not have what that needs: mini-imagenet"),
+    ],
+)
+def test_cells_that_are_not_there(wanted, says):
+    with pytest.raises(UsageError, match=says):
+        reproduce.select(find_table("table1"), **wanted)
+
+
+def test_a_table_of_methods_that_this_version_lacks():
+    with pytest.raises(UsageError, match="does not have what that needs: lwf-mc, r-dfcil"):
+        reproduce.select(find_table("data-free"))
+
+
+# -- what is missing ---------------------------------------------------------------------------------------------------
+
+
+def look(table, out, seeds=2):
+    return reproduce.look(table, out, seeds=seeds, precision="fp32")
+
+
+def store(folder, values):
+    for value in values:
+        write_json(folder / f"seed-{value['seed']}" / "result.json", value)
+
+
+def test_everything_is_missing_from_a_folder_that_is_not_there(table, tmp_path):
+    state = look(table, tmp_path / "none")
+    assert [(work.cell.pair, work.cell.epochs, len(work.jobs)) for work in state.missing] == [
+        ("er-ace", 1, 2), ("er-ace+jigsaw", 1, 2), ("er-ace", 3, 2)
+    ]  # fmt: skip
+    folders = [job.folder for work in state.missing for job in work.jobs]
+    assert len(set(folders)) == len(folders)
+    assert not (tmp_path / "none").exists()
+
+
+def test_finished_runs_are_found_by_their_settings_and_the_rest_goes_on_in_their_precision(table, tmp_path):
+    jigsaw = cell_of(table, "er-ace+jigsaw")
+    store(tmp_path / "some name", results(jigsaw, [25.0], precision="bf16"))
+    store(tmp_path / "another learning rate", results(cell_of(table, "er-ace"), [25.0, 26.0], lr=0.7))
+    state = look(table, tmp_path)
+    (work,) = [work for work in state.missing if work.cell == jigsaw]
+    ((seed, settings),) = [(job.seed, job.settings) for job in work.jobs]
+    assert (seed, settings.precision) == (1, "bf16")
+    assert [len(work.jobs) for work in state.missing] == [2, 1, 2]
+
+
+def test_files_that_are_no_results_get_a_line_each_and_stay_as_they_are(table, tmp_path):
+    (first, second) = look(table, tmp_path).missing[0].jobs
+    (foreign,) = make_jobs(cell_of(table, "er-ace+jigsaw").settings(), [0], tmp_path)
+    newer = next(results(cell_of(table, "er-ace"), [20.0])) | {"format": 2}
+    write_json(first.folder / "result.json", newer)
+    second.folder.mkdir(parents=True)
+    (second.folder / "result.json").write_text("no JSON")
+    write_json(foreign.folder / "settings.json", {"settings": {"lr": 5.0}, "seed": 0})
+    (tmp_path / "result.json").write_text("[]")
+    state = look(table, tmp_path)
+    assert len(state.complaints) == 4
+    for folder, why in (
+        (first.folder, "format 2 is newer than 1.*update cler"),
+        (second.folder, "is not JSON"),
+        (foreign.folder, "holds a different run"),
+        (tmp_path, "not a JSON object"),
+    ):
+        (line,) = [line for line in state.complaints if f"{folder}/result" in line or f"{folder} " in line]
+        assert line.startswith("skipped: ")
+        assert re.search(why, line)
+    left = [job for work in state.missing for job in work.jobs]
+    assert not {first.folder, second.folder, foreign.folder} & {job.folder for job in left}
+    assert json.loads((first.folder / "result.json").read_text()) == newer
+
+
+def test_runs_in_a_precision_that_does_not_exist_are_not_ours(table, tmp_path):
+    (value,) = results(cell_of(table, "er-ace"), [20.0])
+    for precision, seed in (("fp32", 1), ("fp8", 0)):
+        value["settings"]["precision"] = precision
+        store(tmp_path, [value])
+        assert look(table, tmp_path).missing[0].jobs[0].seed == seed
+
+
+def test_a_run_that_failed_is_told_of_and_not_repeated(table, tmp_path):
+    job = look(table, tmp_path).missing[0].jobs[0]
+    failed = make_result(
+        job.settings.to_dict(), 0, {"class_il": [], "task_il": []}, 1.0, 1.0, {}, complete=False, failure="no"
+    )
+    write_json(job.folder / "result.json", failed)
+    state = look(table, tmp_path)
+    assert state.complaints == [f"er-ace, seed 0 stopped: no (to try again, delete {job.folder})"]
+    assert [job.seed for job in state.missing[0].jobs] == [1]
+
+
+def test_the_same_seed_twice_is_told_of(table, tmp_path):
+    for name, final in (("a", 20.0), ("b", 21.0)):
+        store(tmp_path / name, results(cell_of(table, "er-ace"), [final]))
+    (line,) = look(table, tmp_path).complaints
+    assert line.startswith("seed 0 twice with different accuracies")
+
+
+# -- what it costs -----------------------------------------------------------------------------------------------------
+
+
+def test_costs_are_measured_once_for_each_pair_and_grow_with_the_epochs(table, tmp_path, monkeypatch):
+    measured = []
+
+    def step(run):
+        measured.append(type(run.method).name)
+        return 0.002
+
+    monkeypatch.setattr(reproduce, "_time_of_second_step", step)
+    missing = look(table, tmp_path).missing
+    costs = reproduce.seconds_per_run(missing, CPU, at_once=2)
+    assert measured == ["er-ace"] * 2
+    assert [costs[work.cell] for work in missing] == pytest.approx([5.0, 5.0, 15.0])
+
+
+def test_a_step_is_really_measured(table, tmp_path):
+    (work, *_) = look(table, tmp_path).missing
+    assert reproduce.seconds_per_run([work], CPU, at_once=1)[work.cell] > 1
+
+
+def test_too_little_disk_is_said_before_anything_is_trained(tmp_path, monkeypatch):
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9))
+    reproduce.check_disk(tmp_path, runs=100, at_once=2)
+    with pytest.raises(UsageError, match=r"has 1.00 GB of free disk and this may take 2.01 GB: make room"):
+        reproduce.check_disk(tmp_path, runs=100, at_once=10)
