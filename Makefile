@@ -4,18 +4,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint browser clean
 
 demo: $(READY)
 	$(BIN)/cler demo --out demo
 
-test: lint
+test: lint browser
 	$(BIN)/pytest -n 2
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
+
+# The test of the report's page looks at it in chromium, and is skipped where there is none and none can be installed.
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		echo "installing chromium, for the test of the report's page" && timeout 60 apt-get -qq update && \
+		timeout 90 apt-get -qq -y --no-install-recommends install chromium >/dev/null 2>&1; } || \
+		echo "no chromium: the test of the report's page will be skipped"
 
 clean:
 	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

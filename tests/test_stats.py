@@ -89,6 +89,42 @@ def test_confidence_interval_agrees_with_scipy():
         stats.confidence_interval(FIRST, 95)
 
 
+def test_welch_interval_agrees_with_scipy():
+    expected = scipy.stats.ttest_ind(SECOND, FIRST, equal_var=False).confidence_interval(0.9)
+    assert stats.welch_interval(FIRST, SECOND, 0.9) == pytest.approx(tuple(expected), rel=1e-9)
+
+
+def test_bootstrap_interval_agrees_with_scipy_and_with_itself():
+    def difference(first, second, axis):
+        return np.mean(second, axis) - np.mean(first, axis)
+
+    expected = scipy.stats.bootstrap((FIRST, SECOND), difference, method="percentile", rng=1).confidence_interval
+    found = stats.bootstrap_interval(FIRST, SECOND)
+    assert found == pytest.approx(tuple(expected), abs=0.05 * (expected.high - expected.low))
+    assert stats.bootstrap_interval(FIRST, SECOND) == found
+    assert stats.bootstrap_interval(FIRST, SECOND, 0.5)[0] > found[0]
+
+
+@pytest.mark.parametrize("interval", [stats.welch_interval, stats.bootstrap_interval])
+def test_intervals_of_a_difference_at_the_edges(interval):
+    assert interval([5.0, 5.0], [7.0, 7.0]) == (2.0, 2.0)
+    assert all(map(math.isnan, interval([5.0], [7.0, 8.0])))
+    with pytest.raises(UsageError, match="95"):
+        interval(FIRST, SECOND, 95)
+
+
+def test_holm_by_hand():
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm([0.5, 0.9]) == [1.0, 1.0]
+    assert stats.holm([]) == []
+
+
+def test_holm_does_not_count_what_could_not_be_tested():
+    first, unknown, second = stats.holm([0.01, math.nan, 0.04])
+    assert (first, second) == pytest.approx((0.02, 0.04))
+    assert math.isnan(unknown)
+
+
 @pytest.mark.parametrize("test", [stats.t_test, stats.welch, stats.paired_t_test])
 class TestEdges:
     def test_no_variance(self, test):

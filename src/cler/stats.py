@@ -15,6 +15,9 @@ from cler.errors import UsageError
 
 # scipy is imported where it is used: it would double the time that `import cler` takes.
 
+RESAMPLES = 10_000
+"""How often the bootstrap draws."""
+
 
 class TTest(NamedTuple):
     """A two-sided test: positive statistic when the second sample is larger."""
@@ -53,12 +56,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> TTest:
 
 def welch_from_summary(mean1: float, std1: float, n1: int, mean2: float, std2: float, n2: int) -> TTest:
     """Welch's test from means, sample deviations and counts."""
-    if min(n1, n2) < 2:
-        return TTest(math.nan, math.nan)
-    error1, error2 = std1**2 / n1, std2**2 / n2
-    spread = error1**2 / (n1 - 1) + error2**2 / (n2 - 1)
-    degrees = (error1 + error2) ** 2 / spread if spread else math.nan
-    return _two_sided(mean2 - mean1, math.sqrt(error1 + error2), degrees)
+    return _two_sided(mean2 - mean1, *_welch_error(std1, n1, std2, n2))
 
 
 def paired_t_test(first: Sequence[float], second: Sequence[float]) -> TTest:
@@ -71,15 +69,61 @@ def paired_t_test(first: Sequence[float], second: Sequence[float]) -> TTest:
 
 def confidence_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
     """Student interval for the mean; NaN bounds with fewer than two values."""
+    mean, std = mean_std(values)
+    return _interval(mean, std / math.sqrt(len(values)) if values else math.nan, len(values) - 1, level)
+
+
+def welch_interval(first: Sequence[float], second: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Welch's interval for the difference of the means; NaN bounds with fewer than two values on a side."""
+    (mean1, std1), (mean2, std2) = mean_std(first), mean_std(second)
+    return _interval(mean2 - mean1, *_welch_error(std1, len(first), std2, len(second)), level)
+
+
+def bootstrap_interval(first: Sequence[float], second: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Percentile bootstrap interval for the difference of the means, each side drawn anew; equal for equal values."""
+    import numpy as np
+
+    _check_level(level)
+    if min(len(first), len(second)) < 2:
+        return math.nan, math.nan
+    generator = np.random.default_rng(0)
+    means = [generator.choice(values, (RESAMPLES, len(values))).mean(1) for values in (first, second)]
+    low, high = np.quantile(means[1] - means[0], [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction for as many tests as there are p-values; NaN stays and does not count."""
+    order = sorted((index for index, p in enumerate(p_values) if not math.isnan(p)), key=lambda index: p_values[index])
+    corrected = [math.nan] * len(p_values)
+    largest = 0.0
+    for place, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - place) * p_values[index]))
+        corrected[index] = largest
+    return corrected
+
+
+def _welch_error(std1: float, n1: int, std2: float, n2: int) -> tuple[float, float]:
+    """Standard error of the difference and its degrees of freedom."""
+    if min(n1, n2) < 2:
+        return math.nan, math.nan
+    error1, error2 = std1**2 / n1, std2**2 / n2
+    spread = error1**2 / (n1 - 1) + error2**2 / (n2 - 1)
+    return math.sqrt(error1 + error2), (error1 + error2) ** 2 / spread if spread else math.nan
+
+
+def _interval(middle: float, error: float, degrees: float, level: float) -> tuple[float, float]:
     from scipy.special import stdtrit
 
+    _check_level(level)
+    # Without any spread there are no degrees of freedom either: the interval is a point.
+    half = float(stdtrit(degrees, (1 + level) / 2)) * error if error else 0.0
+    return middle - half, middle + half
+
+
+def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise UsageError(f"a confidence level lies between 0 and 1, not {level}")
-    mean, std = mean_std(values)
-    if math.isnan(std):
-        return math.nan, math.nan
-    half = float(stdtrit(len(values) - 1, (1 + level) / 2)) * std / math.sqrt(len(values))
-    return mean - half, mean + half
 
 
 def _two_sided(difference: float, error: float, degrees: float) -> TTest:

@@ -6,7 +6,8 @@ from rich.console import Console
 
 from cler.experiments.compare import compare
 from cler.experiments.results import METRICS, Result, make_result
-from cler.report.tables import comparison_table, format_p, markdown_table, one_sentence
+from cler.report.numbers import format_p
+from cler.report.tables import comparison_table, markdown_table, one_sentence
 
 ER_ACE = {
     "method": "er-ace",

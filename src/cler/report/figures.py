@@ -54,6 +54,12 @@ def accuracy_after_each_task(groups: Sequence[Group], path: str | Path, *, title
     canvas.print_png(str(path))
 
 
+def mean_curve(group: Group, name: str) -> list[tuple[float, float]]:
+    """Mean and deviation over the seeds of the accuracy on the tasks seen so far, after each task."""
+    curves = zip(*(averages(run.accuracy[name]) for run in group.runs), strict=False)
+    return [stats.mean_std(values) for values in curves]
+
+
 def _styles(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """Grey for the plain references, a colour and a marker each for the others; labels that tell all apart."""
     palette = zip(cycle(COLORS), cycle(MARKERS), strict=False)
@@ -67,8 +73,7 @@ def _styles(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def _draw_group(panel: Any, group: Group, name: str, tasks: int, style: dict[str, Any]) -> None:
-    curves = zip(*(averages(run.accuracy[name]) for run in group.runs), strict=False)
-    means, deviations = zip(*(stats.mean_std(values) for values in curves), strict=True)
+    means, deviations = zip(*mean_curve(group, name), strict=True)
     places = list(range(1, len(means) + 1))
     if len(means) < tasks and len(means) == 1:  # Joint has no tasks: a level to compare with
         places, means, deviations = [1, tasks], means * 2, deviations * 2

@@ -11,15 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 from cler.experiments.compare import Estimate, Gain, Group, distinguishing_settings
-from cler.experiments.paper import beside_paper
+from cler.experiments.paper import BesidePaper, PaperTable
+from cler.experiments.reproduce import Line
 from cler.experiments.results import SETTINGS
+from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
 
 SCORES = ("class-IL FAA", "F*", "gain", "task-IL FAA", "F*", "gain")
 FOOTNOTE = (
     "FAA: final average accuracy in %, mean ± std over runs. F*: adjusted forgetting in %. "
     "gain: FAA over the same method without regulariser, in points, with the p-value of a two-sided t-test."
 )
-SIGNIFICANT = 0.05
+PAPER_FOOTNOTE = (
+    "Mean ± std of the final average accuracy in %, adjusted forgetting (F*) in brackets. p: of a difference, Welch's "
+    "test; of a gain over the method alone, Student's. !: more than a point apart, where chance is unlikely (p < 0.01) "
+    "or the paper prints no deviation."
+)
 REFERENCES = ("finetune", "joint")
 
 
@@ -76,15 +82,6 @@ def one_sentence(groups: Sequence[Group]) -> str:
     return start + (", ".join(clauses[:-1]) + ", and " if len(clauses) > 1 else "") + clauses[-1] + "."
 
 
-def format_p(p_value: float) -> str:
-    """'p < 0.001', 'p = 0.027', 'p = 0.41'; empty for NaN."""
-    if math.isnan(p_value):
-        return ""
-    if p_value < 0.001:
-        return "p < 0.001"
-    return f"p = {p_value:.3f}" if p_value < 0.1 else f"p = {p_value:.2f}"
-
-
 def _stacked_name(group: Group, groups: Sequence[Group]) -> Text:
     name = Text(group.label.replace(" + ", "\n+ "))
     note = _note(group, groups)
@@ -99,21 +96,13 @@ def _numbers(group: Group, separator: str) -> list[str]:
     """Number of runs, then `SCORES`; gain and p-value in one cell, with the separator between."""
     cells = [str(len(group.runs))]
     for name in SETTINGS:
-        cells += [_plus_minus(group.faa[name]), f"{group.adjusted_forgetting[name].mean:.1f}"]
+        cells += [plus_minus(group.faa[name]), f"{group.adjusted_forgetting[name].mean:.1f}"]
         cells.append(_gain(group.gain[name], separator) if group.gain else "")
     return cells
 
 
-def _plus_minus(estimate: Estimate) -> str:
-    return f"{estimate.mean:.2f}" + ("" if math.isnan(estimate.std) else f"±{estimate.std:.2f}")
-
-
 def _gain(gain: Gain, separator: str) -> str:
-    return separator.join(filter(None, [_signed(gain.points, 2), format_p(gain.p_value)]))
-
-
-def _signed(number: float, digits: int) -> str:
-    return f"{round(number, digits) + 0.0:+.{digits}f}"  # + 0.0: minus zero is not shown as a loss
+    return separator.join(filter(None, [signed(gain.points, 2), format_p(gain.p_value)]))
 
 
 def _benchmark(group: Group) -> tuple[Any, ...]:
@@ -145,10 +134,10 @@ def _gain_clause(group: Group, groups: Sequence[Group]) -> str:
         name += f" on {group.twin.label}"
     seeds = _seeds(len(group.runs), len(group.twin.runs))
     if math.isnan(gain.p_value):
-        return f"{name} makes a difference of {_signed(gain.points, 1)} points ({seeds}: too few to test)"
+        return f"{name} makes a difference of {signed(gain.points, 1)} points ({seeds}: too few to test)"
     evidence = f"({format_p(gain.p_value)}; {seeds})"
     if gain.p_value >= SIGNIFICANT:
-        return f"{name} makes a difference of {_signed(gain.points, 1)} points that may be chance {evidence}"
+        return f"{name} makes a difference of {signed(gain.points, 1)} points that may be chance {evidence}"
     return f"{name} {'adds' if gain.points > 0 else 'costs'} {abs(gain.points):.1f} points {evidence}"
 
 
@@ -163,24 +152,42 @@ def _seeds(count: int, twin_count: int) -> str:
     return "one seed" if count == 1 else f"{count} seeds"
 
 
-def paper_table(groups: Sequence[Group]) -> Table:
-    """Final average accuracies beside the paper's, for the groups that the paper has; a mark where they disagree."""
-    headings = ("method", "buffer", "setting", "ours", "paper", "difference", "p", "")
-    table = Table(title="beside the paper", box=SIMPLE_HEAD)
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("method", "setting", "") else "right")
-    for group in groups:
-        note = distinguishing_settings(group, groups, shown=("dataset", "buffer"))
-        for name, pair in beside_paper(group).items():
-            paper = f"{pair.paper:.2f}" + ("" if pair.paper_std is None else f"±{pair.paper_std:.2f}")
-            table.add_row(
-                f"{group.label}, {note}" if note else group.label,
-                str(group.settings["buffer"]),
-                name.replace("_il", "-IL"),
-                f"{pair.ours:.2f}±{pair.ours_std:.2f}",
-                paper,
-                f"{pair.difference:+.2f}",
-                "" if pair.p_value is None else format_p(pair.p_value),
-                "" if pair.agrees else "!",
-            )
-    return table
+def paper_table(table: PaperTable, lines: Sequence[Line]) -> Table:
+    """A table of the paper for the terminal, ours beside the paper's; a mark where they disagree."""
+    shown = Table(title=table.title, caption=PAPER_FOOTNOTE, caption_justify="left", box=SIMPLE_HEAD, padding=0)
+    shown.add_column("method")
+    for heading in ("runs", "ours\n(F*)", "paper\n(F*)", "differ-\nence", "our\ngain", "paper's\ngain", ""):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    section = ""
+    for line in sorted(lines, key=lambda one: SETTINGS.index(one.setting)):
+        setting = f"{line.setting.replace('_il', '-IL')}, " if len(table.settings) > 1 else ""
+        if section != f"{setting}{line.cell.where}":
+            section = f"{setting}{line.cell.where}"
+            shown.add_section()
+            shown.add_row(Text(section, style="bold"))
+        shown.add_row(
+            line.cell.label.replace(" + ", "\n+ "),
+            str(line.runs or ""),
+            _ours(line),
+            _stacked(line.paper.mean, line.paper.std, line.paper.forgetting) if line.paper else "",
+            _difference(line.beside) if line.beside else "",
+            _gain(line.gain, "\n") if line.gain else "",
+            _gain(line.paper_gain, "\n") if line.paper_gain else "",
+            "!" if line.agrees is False else "",
+        )
+    return shown
+
+
+def _difference(beside: BesidePaper) -> str:
+    return _gain(Gain(beside.difference, math.nan if beside.p_value is None else beside.p_value), "\n")
+
+
+def _ours(line: Line) -> str:
+    if not line.cell.available:
+        return "not in this\nversion"
+    return "–" if line.mean is None else _stacked(line.mean, line.std, line.forgetting)
+
+
+def _stacked(mean: float, std: float | None, forgetting: float | None) -> str:
+    number = plus_minus(Estimate(mean, math.nan if std is None else std))
+    return number if forgetting is None else f"{number}\n({forgetting:.1f})"

@@ -1,0 +1,49 @@
+"""`cler report`: finished runs as documents and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from cler.cli.app import app, console, say
+from cler.errors import UsageError
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder that the report goes to.")] = Path("report"),
+    preface: Annotated[
+        Path | None, typer.Option(help="Text file whose paragraphs come first: what was done, what differs and why.")
+    ] = None,
+) -> None:
+    """Report on finished runs: a page to look at, Markdown, LaTeX and CSV, with the paper's numbers beside ours.
+
+    The page, index.html, is one file that needs no network.
+    """
+    from cler.experiments.compare import compare
+    from cler.experiments.results import find_results
+    from cler.report.content import make_report
+    from cler.report.write import write_report
+
+    text = _read(preface) if preface else ""
+    results, complaints = find_results(folders)
+    comparison = compare(results)
+    for line in [*complaints, *comparison.complaints]:
+        say(line)
+    if not comparison.groups:
+        raise UsageError("there is no complete run in " + ", ".join(map(str, folders)))
+    for path in write_report(make_report(comparison, complaints, preface=text), out):
+        console.print(escape(str(path)), highlight=False, soft_wrap=True)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a text in UTF-8") from error

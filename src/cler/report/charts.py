@@ -1,0 +1,142 @@
+"""Charts as inline SVG, coloured by the style sheet of the page: curves after each task, and accuracy matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from statistics import fmean
+
+from cler.experiments.compare import Group
+from cler.report.figures import mean_curve
+
+WIDTH, HEIGHT = 300, 210
+LEFT, RIGHT, TOP, BOTTOM = 30, 6, 10, 38
+COLORS = 6
+CELL, LARGEST_CELL = 20, 26
+MOST_TASKS_WITH_NUMBERS = 10
+STRONG = 0.65
+"""Share of the scale above which the numbers change colour to stay readable, on a light and on a dark page."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a chart: where it is, and its class in the style sheet."""
+
+    label: str
+    style: str
+    group: Group
+
+
+def curves(groups: Sequence[Group], labels: Sequence[str], references: Sequence[Group]) -> list[Curve]:
+    """A colour each for the groups, grey for the references."""
+    coloured = [
+        Curve(label, f"c{index % COLORS}", group)
+        for index, (label, group) in enumerate(zip(labels, groups, strict=True))
+    ]
+    return [*(Curve(group.label, f"reference {group.settings['method']}", group) for group in references), *coloured]
+
+
+def top_of_scale(groups: Sequence[Group], name: str) -> int:
+    """The next number of the axis above everything that a chart of these groups shows."""
+    highest = max(mean + (0 if math.isnan(std) else std) for group in groups for mean, std in mean_curve(group, name))
+    step = _step(highest)
+    return min(100, step * math.ceil(max(highest, 1) / step))
+
+
+def curve_chart(lines: Sequence[Curve], name: str, *, top: int, title: str) -> str:
+    """Accuracy after each task with a band of one deviation over the seeds, as SVG."""
+    tasks = max(len(line.group.runs[0].accuracy[name]) for line in lines)
+    parts = [*_axes(tasks, top)]
+    for line in lines:
+        parts += _curve(line, mean_curve(line.group, name), tasks, top)
+    return (
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def heat_map(group: Group, name: str, *, top: float, title: str) -> str:
+    """The accuracy matrix, mean over the seeds, as SVG: a row after each task, a column for each task."""
+    rows = _mean_matrix(group, name)
+    size = len(rows[-1])
+    numbers = size <= MOST_TASKS_WITH_NUMBERS
+    cells = []
+    for after, row in enumerate(rows):
+        for task, accuracy in enumerate(row):
+            cells.append(_heat_cell(task, after, accuracy, accuracy / top, numbers))
+    return (
+        f'<svg class="heat" viewBox="0 0 {size * CELL} {len(rows) * CELL}" style="max-width:{size * LARGEST_CELL}px" '
+        f'role="img" aria-label="{escape(title)}">'
+        f"{''.join(cells)}</svg>"
+    )
+
+
+def highest_accuracy(groups: Sequence[Group], name: str) -> float:
+    """What the darkest cell of the heat maps of these groups stands for."""
+    return max(1.0, *(accuracy for group in groups for row in _mean_matrix(group, name) for accuracy in row))
+
+
+def _mean_matrix(group: Group, name: str) -> list[list[float]]:
+    rows_of_runs = zip(*(run.accuracy[name] for run in group.runs), strict=False)
+    return [[fmean(values) for values in zip(*rows, strict=False)] for rows in rows_of_runs]
+
+
+def _heat_cell(task: int, after: int, accuracy: float, share: float, number: bool) -> str:
+    place = f'x="{task * CELL}" y="{after * CELL}"'
+    opacity = f'fill-opacity="{share:.2f}"'
+    if not number:
+        return f"<rect {place} {opacity}><title>task {task + 1} after {after + 1}: {accuracy:.1f} %</title></rect>"
+    strength = ' class="strong"' if share > STRONG else ""
+    text = f'<text x="{task * CELL + CELL // 2}" y="{after * CELL + 13}"{strength}>{accuracy:.0f}</text>'
+    return f"<rect {place} {opacity}/>{text}"
+
+
+def _axes(tasks: int, top: int) -> Iterator[str]:
+    for level in range(0, top + 1, _step(top)):
+        y = _y(level, top)
+        yield f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
+        yield f'<text class="tick end" x="{LEFT - 5}" y="{y + 4:.1f}">{level}</text>'
+    stride = math.ceil(tasks / 10)
+    for task in range(stride, tasks + 1, stride):
+        yield f'<text class="tick middle" x="{_x(task, tasks):.1f}" y="{HEIGHT - BOTTOM + 16}">{task}</text>'
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    yield f'<text class="tick middle" x="{middle:.0f}" y="{HEIGHT - 4}">tasks learned</text>'
+
+
+def _curve(line: Curve, values: Sequence[tuple[float, float]], tasks: int, top: int) -> Iterator[str]:
+    level = len(values) == 1 < tasks  # Joint has no tasks: a level to compare with
+    places = [1, tasks] if level else range(1, len(values) + 1)
+    values = [*values, *values] if level else values
+    points = [(_x(task, tasks), mean, std) for task, (mean, std) in zip(places, values, strict=True)]
+    if not any(math.isnan(std) for _, _, std in points):
+        edge = [(x, mean + std) for x, mean, std in points] + [(x, mean - std) for x, mean, std in reversed(points)]
+        yield f'<path class="band {line.style}" d="{_path([(x, _y(value, top)) for x, value in edge])}Z"/>'
+    yield f'<path class="line {line.style}" d="{_path([(x, _y(mean, top)) for x, mean, _ in points])}"/>'
+    if level:
+        return
+    for task, (x, mean, std) in enumerate(points, 1):
+        deviation = "" if math.isnan(std) else f" ± {std:.1f}"
+        yield (
+            f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{_y(mean, top):.1f}" r="2.6">'
+            f"<title>{escape(line.label)}, after task {task}: {mean:.1f}{deviation} %</title></circle>"
+        )
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def _x(task: int, tasks: int) -> float:
+    if tasks == 1:
+        return (LEFT + WIDTH - RIGHT) / 2
+    return LEFT + 8 + (task - 1) / (tasks - 1) * (WIDTH - RIGHT - LEFT - 16)
+
+
+def _y(value: float, top: int) -> float:
+    return TOP + (1 - min(max(value, 0), top) / top) * (HEIGHT - TOP - BOTTOM)
+
+
+def _step(top: float) -> int:
+    return 10 if top <= 50 else 20

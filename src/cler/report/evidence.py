@@ -1,0 +1,56 @@
+"""What the runs say about a gain, beyond the paper's test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cler import stats
+from cler.experiments.compare import Group
+from cler.experiments.results import SETTINGS
+
+Bounds = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A gain in final average accuracy, its 95 % intervals and its p-values; NaN where there are too few runs."""
+
+    group: Group
+    setting: str
+    points: float
+    welch_interval: Bounds
+    bootstrap_interval: Bounds
+    student: float
+    """The paper's test: Student's, with pooled variance."""
+    welch: float
+    paired: float
+    """Student's test on the differences between runs of the same seed."""
+    pairs: int
+    holm: float = math.nan
+    """Student's p-value after Holm's correction for all the gains of the table."""
+
+
+def evidence(groups: Sequence[Group]) -> list[Evidence]:
+    """All there is to say about every gain in a table of groups."""
+    found = [_evidence(group, group.twin, name) for group in groups if group.twin for name in SETTINGS]
+    corrected = stats.holm([one.student for one in found])
+    return [replace(one, holm=p_value) for one, p_value in zip(found, corrected, strict=True)]
+
+
+def _evidence(group: Group, twin: Group, name: str) -> Evidence:
+    by_seed = [{run.seed: run.metrics["faa"][name] for run in one.runs} for one in (twin, group)]
+    before, after = (list(one.values()) for one in by_seed)
+    shared = sorted(by_seed[0].keys() & by_seed[1].keys())
+    return Evidence(
+        group=group,
+        setting=name,
+        points=group.gain[name].points,
+        welch_interval=stats.welch_interval(before, after),
+        bootstrap_interval=stats.bootstrap_interval(before, after),
+        student=group.gain[name].p_value,
+        welch=stats.welch(before, after).p_value,
+        paired=stats.paired_t_test(*([one[seed] for seed in shared] for one in by_seed)).p_value,
+        pairs=len(shared),
+    )

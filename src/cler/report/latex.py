@@ -1,0 +1,98 @@
+"""A report as a LaTeX document with booktabs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from cler.report.content import Cell, Column, Report, Sheet
+
+PREAMBLE = r"""\documentclass{article}
+\usepackage[a4paper,landscape,margin=15mm]{geometry}
+\usepackage{array,booktabs,longtable}
+\setlength{\parindent}{0pt}
+\setlength{\tabcolsep}{4pt}
+\begin{document}
+\footnotesize"""
+NAME_COLUMN = r">{\raggedright\arraybackslash}p{58mm}"
+SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$", '"': "''",
+    "±": r"$\pm$", "−": "$-$", "–": "--", "×": r"$\times$", "≠": r"$\neq$", "λ": r"$\lambda$", "’": "'",
+}  # fmt: skip
+LACKING = "«»ÐÞðþ"
+"""Characters of Latin-1 that the standard fonts do not have."""
+
+
+def latex(report: Report) -> str:
+    """The whole report, a document that pdflatex compiles."""
+    return "\n\n".join(filter(None, _parts(report))) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX prints as it is, in one paragraph; a question mark for what its fonts do not have."""
+    return "".join(map(_character, " ".join(text.split())))
+
+
+def _character(character: str) -> str:
+    known = character <= "\xff" and character.isprintable() and character not in LACKING
+    return SPECIAL.get(character, character if known else "?")
+
+
+def _parts(report: Report) -> Iterator[str]:
+    yield PREAMBLE
+    yield rf"\section*{{{escape(report.title)}}}"
+    yield from map(escape, report.preface)
+    yield "\n".join(rf"\textbf{{{escape(name)}:}} {escape(value)}\\" for name, value in report.facts)
+    if report.paper:
+        yield r"\section*{Beside the paper}"
+        yield escape(report.beside)
+    for sheet in report.paper:
+        yield from _sheet(sheet)
+    for section in report.sections:
+        yield rf"\section*{{{escape(section.title)}}}"
+        yield escape(section.summary)
+        for sheet in section.sheets:
+            yield from _sheet(sheet)
+    if report.complaints:
+        yield r"\section*{Left out}"
+        yield "\n".join(rf"{escape(line)}\\" for line in report.complaints)
+    yield r"\end{document}"
+
+
+def _sheet(sheet: Sheet) -> Iterator[str]:
+    yield rf"\subsection*{{{escape(sheet.title)}}}"
+    yield _table(sheet)
+    yield escape(sheet.note)
+
+
+def _table(sheet: Sheet) -> str:
+    kinds = "".join("r" if column.numeric else "l" for column in sheet.columns[1:])
+    headings = [r"\toprule", *_above(sheet.columns), _line(escape(column.heading) for column in sheet.columns)]
+    rows = [_line(map(_cell, row.cells)) for row in sheet.rows]
+    lines = [*headings, r"\midrule", r"\endhead", *rows, r"\bottomrule"]
+    begin = rf"\begin{{longtable}}{{@{{}}{NAME_COLUMN}{kinds}@{{}}}}"
+    return "\n".join([begin, *lines, r"\end{longtable}"])
+
+
+def _above(columns: Sequence[Column]) -> Iterator[str]:
+    """The line of shared headings, where there are any, with a rule under each."""
+    if not any(column.above for column in columns):
+        return
+    cells, rules, place = [], [], 1
+    for above, shared in groupby(columns, key=lambda column: column.above):
+        width = len(list(shared))
+        cells.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(above)}}}")
+        rules += [rf"\cmidrule(lr){{{place}-{place + width - 1}}}"] if above else []
+        place += width
+    yield _line(cells)
+    yield "".join(rules)
+
+
+def _line(cells: Iterator[str] | Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _cell(cell: Cell) -> str:
+    text = rf"\textbf{{{escape(cell.text)}}}" if cell.strong else escape(cell.text)
+    return rf"{text} {{\scriptsize {escape(cell.note)}}}" if cell.note else text

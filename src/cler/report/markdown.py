@@ -1,0 +1,62 @@
+"""A report as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from cler.report.content import Cell, Column, Report, Sheet
+
+
+def markdown(report: Report) -> str:
+    """The whole report."""
+    return "\n\n".join(filter(None, _parts(report))) + "\n"
+
+
+def _parts(report: Report) -> Iterator[str]:
+    yield f"# {report.title}"
+    yield from report.preface
+    yield "\n".join(f"- {name}: {_plain(value)}" for name, value in report.facts)
+    if report.paper:
+        yield "## Beside the paper"
+        yield report.beside
+    for sheet in report.paper:
+        yield from _sheet(sheet)
+    for section in report.sections:
+        yield f"## {_plain(section.title)}"
+        yield section.summary
+        for sheet in section.sheets:
+            yield from _sheet(sheet)
+    if report.complaints:
+        yield "## Left out"
+        yield "\n".join(f"- {_plain(line)}" for line in report.complaints)
+
+
+def _sheet(sheet: Sheet) -> Iterator[str]:
+    yield f"### {sheet.title}"
+    yield _table(sheet)
+    yield sheet.note
+
+
+def _table(sheet: Sheet) -> str:
+    lines = [[_heading(column) for column in sheet.columns]]
+    lines.append(["---:" if column.numeric else "---" for column in sheet.columns])
+    lines += [[_cell(cell) for cell in row.cells] for row in sheet.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _heading(column: Column) -> str:
+    return f"{column.above}: {column.heading}" if column.above else column.heading
+
+
+def _cell(cell: Cell) -> str:
+    text = _plain(cell.text)
+    bold = f"**{text}**" if cell.strong else text
+    if not cell.note:
+        return bold
+    return f"{bold}{' ' if cell.note.startswith('(') else ', '}{_plain(cell.note)}"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is: no bar ends a cell, no tag begins."""
+    return re.sub(r"<(?=[\w/!])", "&lt;", text.replace("|", "\\|").replace("\n", " "))

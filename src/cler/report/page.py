@@ -1,0 +1,207 @@
+"""A report as one page of HTML that needs nothing else: no network, no script."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import groupby
+
+from cler.errors import UsageError
+from cler.experiments.compare import Group
+from cler.experiments.reproduce import Line
+from cler.experiments.results import SETTINGS
+from cler.report import charts
+from cler.report.charts import Curve
+from cler.report.content import NAMES, Report, Section, Sheet, memory, note
+from cler.report.evidence import Evidence
+from cler.report.numbers import SIGNIFICANT, duration, minus, signed
+from cler.report.tables import REFERENCES
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves of a method with and without regularisers, both settings beside each other."""
+
+    title: str
+    charts: tuple[str, ...]
+    legend: tuple[Curve, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A gain in a forest plot: places in percent of its width, None where there is nothing to draw."""
+
+    label: str
+    text: str
+    sure: bool
+    point: float
+    span: tuple[float, float] | None
+    paper: float | None
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The gains of one setting with their intervals, and the places of the axis' numbers."""
+
+    title: str
+    bars: tuple[Bar, ...]
+    ticks: tuple[tuple[str, float], ...]
+    zero: float
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether the paper prints any of the gains."""
+        return any(bar.paper is not None for bar in self.bars)
+
+
+@dataclass(frozen=True)
+class HeatMaps:
+    """The accuracy matrices of one group."""
+
+    label: str
+    note: str
+    maps: tuple[str, ...]
+
+
+def page(report: Report) -> str:
+    """The whole report."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError:
+        raise UsageError("the report needs jinja2: pip install 'cler[report]'") from None
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.globals |= {"names": list(NAMES.values()), "headings": _headings, "settings": _settings, "zip": zip}
+    template = environment.from_string(files("cler.report").joinpath("page.html.jinja").read_text("utf-8"))
+    drawn = [
+        (section, _forests(section, report.lines), _panels(section), *_heat_maps(section))
+        for section in report.sections
+    ]
+    return template.render(report=report, drawn=drawn)
+
+
+def _headings(sheet: Sheet) -> list[tuple[str, int]]:
+    """The headings that columns share, and how many share each; empty without any."""
+    if not any(column.above for column in sheet.columns):
+        return []
+    return [(above, len(list(shared))) for above, shared in groupby(sheet.columns, key=lambda column: column.above)]
+
+
+def _settings(group: Group) -> list[tuple[str, str]]:
+    """The settings of a row, its seeds, and what it took."""
+    shown = {name.replace("_", " "): value for name, value in group.settings.items() if value is not None}
+    seeds = ", ".join(map(str, group.seeds))
+    seconds = sum(run.seconds for run in group.runs) / len(group.runs)
+    accuracies = {
+        f"{NAMES[name]} by seed": ", ".join(f"{run.metrics['faa'][name]:.2f}" for run in group.runs)
+        for name in SETTINGS
+    }
+    rows = shown | {"seeds": seeds} | accuracies | {"time of a run": duration(seconds)}
+    return [(name, str(value)) for name, value in rows.items()]
+
+
+def _panels(section: Section) -> list[Panel]:
+    tops = {name: charts.top_of_scale(section.groups, name) for name in SETTINGS}
+    panels = []
+    for family in _families(section.groups):
+        references = _references(family[0], section.groups)
+        labels = [_label(group, family) for group in family]
+        lines = charts.curves(family, labels, [one for one in references if one not in family])
+        title = _joined(*_title(family[0], section.groups))
+        drawn = [
+            charts.curve_chart(lines, name, top=tops[name], title=f"{title}: {NAMES[name]} accuracy after each task")
+            for name in SETTINGS
+        ]
+        panels.append(Panel(title, tuple(drawn), tuple(lines)))
+    return panels
+
+
+def _families(groups: Sequence[Group]) -> list[list[Group]]:
+    """Groups to draw together: a method and its regularised twins. The references alone are none, but in all."""
+    families: dict[int, list[Group]] = {}
+    for group in groups:
+        families.setdefault(id(group.twin or group), []).append(group)
+    found = list(families.values())
+    return [one for one in found if len(one) > 1 or not _is_reference(one[0])] or found
+
+
+def _is_reference(group: Group) -> bool:
+    return group.settings["method"] in REFERENCES and not group.regularized
+
+
+def _references(group: Group, groups: Sequence[Group]) -> list[Group]:
+    """One of each method that others are measured by, with as many tasks and passes."""
+    alike = [
+        one
+        for one in groups
+        if _is_reference(one) and all(one.settings[key] == group.settings[key] for key in ("tasks", "epochs"))
+    ]
+    return list({one.settings["method"]: one for one in reversed(alike)}.values())[::-1]
+
+
+def _title(group: Group, groups: Sequence[Group]) -> tuple[str, str]:
+    """The method, and what tells the group from others."""
+    size = f"memory {memory(group)}" if group.settings["buffer"] else ""
+    return group.label, ", ".join(filter(None, [size, note(group, groups)]))
+
+
+def _label(group: Group, family: Sequence[Group]) -> str:
+    name = f"+ {group.regularizer_label}" if group.twin else group.label
+    return _joined(name, note(group, family))
+
+
+def _joined(name: str, detail: str) -> str:
+    return f"{name}, {detail}" if detail else name
+
+
+def _forests(section: Section, lines: Mapping[tuple[int, str], Line]) -> list[Forest]:
+    forests = []
+    for name in SETTINGS:
+        found = [one for one in section.evidence if one.setting == name]
+        told = [lines.get((id(one.group), name)) for one in found]
+        paper = [line.paper_gain.points if line and line.paper_gain else None for line in told]
+        forests += [_forest(NAMES[name], found, paper, section.groups)] if found else []
+    return forests
+
+
+def _forest(title: str, found: Sequence[Evidence], paper: Sequence[float | None], groups: Sequence[Group]) -> Forest:
+    bounds = [bound for one in found for bound in (one.points, *one.welch_interval)]
+    ticks = _ticks([0.0, *(number for number in (*bounds, *paper) if number is not None and not math.isnan(number))])
+
+    def place(number: float) -> float:
+        return round(100 * (number - ticks[0]) / (ticks[-1] - ticks[0]), 2)
+
+    bars = [
+        Bar(
+            label=_joined(*_title(one.group, groups)),
+            text=minus(signed(one.points, 2)),
+            sure=one.holm < SIGNIFICANT,
+            point=place(one.points),
+            span=None if math.isnan(one.welch) else (place(one.welch_interval[0]), place(one.welch_interval[1])),
+            paper=None if printed is None else place(printed),
+        )
+        for one, printed in zip(found, paper, strict=True)
+    ]
+    return Forest(title, tuple(bars), tuple((minus(f"{tick:g}"), place(tick)) for tick in ticks), place(0))
+
+
+def _ticks(shown: Sequence[float]) -> list[float]:
+    """Round numbers, at most eight, from below all that is shown to above it."""
+    low, high = min(shown), max(shown)
+    step = next((step for step in (0.5, 1, 2, 5, 10, 20) if high - low <= 6 * step), 50)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [step * index for index in range(first, max(last, first + 1) + 1)]
+
+
+def _heat_maps(section: Section) -> tuple[list[HeatMaps], list[float]]:
+    tops = {name: charts.highest_accuracy(section.groups, name) for name in SETTINGS}
+    found = []
+    for group in section.groups:
+        maps = [
+            charts.heat_map(group, name, top=tops[name], title=f"{group.label}: {NAMES[name]} accuracy matrix")
+            for name in SETTINGS
+        ]
+        found.append(HeatMaps(*_title(group, section.groups), tuple(maps)))
+    return found, list(tops.values())

@@ -1,0 +1,97 @@
+"""A report as numbers for programs: comma-separated values, nothing rounded, empty where nothing is known."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from cler import stats
+from cler.experiments.compare import Group
+from cler.experiments.reproduce import Line
+from cler.experiments.results import METRICS, SETTINGS, Result
+from cler.report.content import Report
+from cler.report.evidence import Evidence
+
+
+def results_csv(report: Report) -> str:
+    """A line for each row of the report and each setting."""
+    found = {(id(one.group), one.setting): one for section in report.sections for one in section.evidence}
+    lines = []
+    for group in (group for section in report.sections for group in section.groups):
+        for name in SETTINGS:
+            line = {"label": group.label, **group.settings, "setting": name, "runs": len(group.runs)}
+            key = id(group), name
+            lines.append(line | _scores(group, name) | _gain(found.get(key)) | _paper(report.lines.get(key)))
+    return _csv(lines)
+
+
+def runs_csv(report: Report) -> str:
+    """A line for each run."""
+    return _csv(_run(run) for section in report.sections for group in section.groups for run in group.runs)
+
+
+def _scores(group: Group, name: str) -> dict[str, Any]:
+    faa, forgetting = group.faa[name], group.adjusted_forgetting[name]
+    low, high = stats.confidence_interval([run.metrics["faa"][name] for run in group.runs])
+    return {
+        "faa": faa.mean,
+        "faa_std": faa.std,
+        "faa_low": low,
+        "faa_high": high,
+        "adjusted_forgetting": forgetting.mean,
+        "adjusted_forgetting_std": forgetting.std,
+    }
+
+
+def _gain(one: Evidence | None) -> dict[str, Any]:
+    if one is None:
+        return {}
+    return {
+        "gain": one.points,
+        **dict(zip(("gain_welch_low", "gain_welch_high"), one.welch_interval, strict=True)),
+        **dict(zip(("gain_bootstrap_low", "gain_bootstrap_high"), one.bootstrap_interval, strict=True)),
+        "p_student": one.student,
+        "p_welch": one.welch,
+        "p_paired": one.paired,
+        "pairs": one.pairs,
+        "p_holm": one.holm,
+    }
+
+
+def _paper(line: Line | None) -> dict[str, Any]:
+    if line is None or line.paper is None:
+        return {}
+    return {
+        "paper_faa": line.paper.mean,
+        "paper_faa_std": line.paper.std,
+        "paper_adjusted_forgetting": line.paper.forgetting,
+        "paper_gain": line.paper_gain.points if line.paper_gain else None,
+        "difference_from_paper": line.difference,
+        "p_against_paper": line.p_value,
+    }
+
+
+def _run(run: Result) -> dict[str, Any]:
+    measured = {f"{metric}_{name}": run.metrics[metric][name] for metric in METRICS for name in SETTINGS}
+    times = {"seconds": run.seconds, "steps_per_second": run.steps_per_second}
+    return {**run.settings, "seed": run.seed, **measured, **times, **run.environment, "path": run.path.as_posix()}
+
+
+def _csv(lines: Iterable[dict[str, Any]]) -> str:
+    lines = list(lines)
+    columns = list(dict.fromkeys(name for line in lines for name in line))
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _value(value) for name, value in line.items()} for line in lines)
+    return stream.getvalue()
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return json.dumps(value) if isinstance(value, dict | list) else value

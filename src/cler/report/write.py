@@ -1,0 +1,35 @@
+"""A report on disk, in every format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cler.errors import UsageError
+from cler.experiments.results import write_text
+from cler.report.content import Report
+from cler.report.latex import latex
+from cler.report.markdown import markdown
+from cler.report.page import page
+from cler.report.spreadsheets import results_csv, runs_csv
+
+FORMATS = {
+    "index.html": page,
+    "report.md": markdown,
+    "report.tex": latex,
+    "results.csv": results_csv,
+    "runs.csv": runs_csv,
+}
+
+
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write every format into a folder, which is made; gives back the files."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: give another folder for the report")
+    texts = {folder / name: render(report) for name, render in FORMATS.items()}
+    for path, text in texts.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(path, text)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    return list(texts)

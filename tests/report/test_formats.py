@@ -1,0 +1,112 @@
+import csv
+import io
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from cler.report.latex import escape, latex
+from cler.report.markdown import markdown
+from cler.report.spreadsheets import results_csv, runs_csv
+
+AWKWARD = "a|b_<i>&%$#{}~^\\ λ±– 名\n\n\x01é«Þ"
+
+
+def lines_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def rows_of(text):
+    """The tables of a Markdown document, as lists of rows of cells."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in lines]
+
+
+def test_markdown_has_every_row_with_its_numbers(runs):
+    text = markdown(runs.usual())
+    assert text.startswith("# Results of 12 runs\n\n- Runs: 12 in 4 rows")
+    header, alignment, *rows = rows_of(text)
+    assert header[:4] == ["method", "memory", "runs", "class-incremental: accuracy"]
+    assert alignment[:2] == ["---", "---:"]
+    assert rows[3][:6] == ["ER-ACE + CLER (jigsaw)", "50", "3", "33.00 ± 1.50", "45.0", "**+3.00**"]
+    assert "| 0.009 (3) |" in text
+
+
+def test_markdown_shows_awkward_names_as_they_are(runs):
+    text = markdown(runs.report((runs.plain, [30.0]), (runs.plain | {"variant": AWKWARD}, [31.0])))
+    header, *rows = rows_of(text)
+    assert {len(row) for row in rows} == {len(header)}
+    assert r"variant a\|b_&lt;i>" in text
+
+
+def test_the_sections_come_in_order(runs):
+    paper = {"dataset": "cifar100", "tasks": 10, "buffer": 500}
+    report = runs.report((runs.plain | paper, [30.0]), preface="First of all.")
+    for text in (markdown(report), latex(report)):
+        places = [
+            text.index(part) for part in ("Results of", "First of all.", "Beside the paper", "Table 1", "cifar100")
+        ]
+        assert places == sorted(places)
+        assert "Left out" not in text
+
+
+def test_latex_escapes():
+    assert escape("50 % of a_b") == r"50 \% of a\_b"
+    assert escape("−1.5 ± 2 < 3 ≠") == r"$-$1.5 $\pm$ 2 $<$ 3 $\neq$"
+    assert escape(r"\{$}") == r"\textbackslash{}\{\$\}"
+    assert escape("é名Þ\x01") == "é???"
+    assert escape("two\n\nparagraphs") == "two paragraphs"
+
+
+def test_latex_is_booktabs_with_shared_headings(runs):
+    text = latex(runs.usual())
+    for line in (r"\usepackage{array,booktabs,longtable}", r"\toprule", r"\midrule", r"\bottomrule", r"\end{document}"):
+        assert line in text
+    assert r"\multicolumn{3}{c}{class-incremental} & \multicolumn{3}{c}{task-incremental} \\" in text
+    assert r"\cmidrule(lr){4-6}\cmidrule(lr){7-9}" in text
+    assert r"ER-ACE + CLER (jigsaw) & 50 & 3 & 33.00 $\pm$ 1.50 & 45.0 & \textbf{+3.00} &" in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
+def test_latex_compiles_whatever_the_names(runs, tmp_path):
+    paper = {"dataset": "cifar100", "tasks": 10, "buffer": 500}
+    odd = runs.plain | {"dataset": AWKWARD}
+    pairs = [(runs.plain | paper, [19.0, 20.0]), (odd, [30.0]), (odd | {"variant": AWKWARD}, [31.0])]
+    report = runs.report(*pairs, preface=AWKWARD)
+    (tmp_path / "report.tex").write_text(latex(report), "utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=100)
+    assert done.returncode == 0, done.stdout.decode("latin-1")[-2000:]
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_results_as_numbers(runs):
+    lines = lines_of(results_csv(runs.usual()))
+    assert len(lines) == 8
+    cler = lines[-2]
+    assert (cler["label"], cler["setting"], cler["runs"]) == ("ER-ACE + CLER (jigsaw)", "class_il", "3")
+    assert (float(cler["faa"]), float(cler["faa_std"]), float(cler["gain"])) == pytest.approx((33, 1.5, 3))
+    assert float(cler["gain_welch_low"]) < 3 < float(cler["gain_bootstrap_high"])
+    assert float(cler["p_holm"]) == pytest.approx(2 * float(cler["p_student"]))
+    assert (cler["weight"], cler["pairs"]) == ("1.5", "3")
+    assert lines[0]["gain"] == lines[0]["weight"] == ""
+
+
+def test_the_papers_numbers_are_beside_ours(runs):
+    paper = {"dataset": "cifar100", "tasks": 10, "buffer": 500}
+    class_il, task_il = lines_of(results_csv(runs.report((runs.plain | paper, [20.0]))))
+    assert (class_il["paper_faa"], class_il["paper_faa_std"]) == ("20.17", "1.31")
+    assert float(class_il["difference_from_paper"]) == pytest.approx(-0.17)
+    assert class_il["p_against_paper"] == class_il["faa_std"] == ""  # one run
+    assert (task_il["paper_faa"], task_il["paper_faa_std"]) == ("56.06", "")
+
+
+def test_a_line_for_each_run(runs):
+    awkward = runs.plain | {"dataset": 'a,"b"\n', "class_order": [1, 0]}
+    lines = lines_of(runs_csv(runs.report((awkward, [30.0, 31.0]), (runs.plain, [20.0]))))
+    assert [(line["seed"], line["faa_class_il"]) for line in lines] == [("0", "30.0"), ("1", "31.0"), ("0", "20.0")]
+    assert lines[0]["dataset"] == 'a,"b"\n'
+    assert lines[0]["class_order"] == "[1, 0]"
+    assert lines[0]["hardware"] == "Abacus 9"
+    assert lines[0]["path"] == "er-ace-none/0/result.json"
