@@ -31,6 +31,8 @@ TRAINING_IMAGES = 50_000
 RUNNING_BYTES = 200_000_000
 """On disk for a run while it is trained: two checkpoints of the full-size network, its heads and its memory."""
 FINISHED_BYTES = 100_000
+MEASURED_AT_ONCE = 4
+"""Runs side by side whose steps are timed on a GPU: more of them would cost more to begin than they tell."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +306,7 @@ def _seconds_per_step(settings: Settings, data: ImageData, at_once: int) -> floa
     with matmul_precision(settings.precision), threads(settings.threads):
         if data.train_images.device.type == "cpu":
             return _time_of_second_step(build(0)) / at_once
-        count = how_many_fit(build, 0, at_once)
+        count = how_many_fit(build, 0, min(at_once, MEASURED_AT_ONCE))
         milliseconds, _ = time_steps([build(seed) for seed in range(count)], steps=20, message=lambda text: None)
         release_memory()
         return milliseconds / 1000
