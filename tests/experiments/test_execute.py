@@ -399,3 +399,10 @@ def test_two_processes_do_not_work_on_one_run(tmp_path):
     with ex.locked(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_was_given_back_while_it_was_asked_for_is_none(tmp_path, monkeypatch):
+    """Its file has been deleted, and a third process could lock a new one."""
+    monkeypatch.setattr(ex.fcntl, "flock", lambda file, how: (tmp_path / ".lock").unlink())
+    with pytest.raises(UsageError, match="another cler is working"), ex.locked(tmp_path):
+        pass

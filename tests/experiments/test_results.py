@@ -100,6 +100,21 @@ def test_log_lines_are_appended_and_a_diverged_loss_is_null(tmp_path):
     assert lines == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": None, "parts": [None, 1]}]
 
 
+def test_a_log_is_cut_back_to_the_tasks_that_stay(tmp_path):
+    results.trim_log(tmp_path, 0)  # there is none yet
+    assert not list(tmp_path.iterdir())
+    for task in range(3):
+        results.log_line(tmp_path, {"event": "evaluated", "task": task, "name": "é\u2028"})
+    results.log_line(tmp_path, {"event": "failed"})
+    log = tmp_path / "log.jsonl"
+    lines = log.read_text("utf-8").split("\n")
+    log.write_bytes(log.read_bytes() + b'{"event": "evaluated", "task": 0, \xff')
+    results.trim_log(tmp_path, 2)
+    assert log.read_text("utf-8").split("\n") == [*lines[:2], ""]
+    results.trim_log(tmp_path, 0)
+    assert log.read_text() == ""
+
+
 def drop(key):
     return lambda value: value.pop(key)
 

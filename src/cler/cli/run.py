@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -67,12 +68,19 @@ def run(
     at_once: Annotated[int | None, typer.Option(help="Runs side by side on a GPU (default: as many as fit).")] = None,
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="Folder that the results go to.")] = Path("runs"),
+    resume: Annotated[
+        bool, typer.Option("--resume/--restart", help="Go on with runs that were stopped, or begin them anew.")
+    ] = True,
+    checkpoint_every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time between checkpoints; 0: only after each task.")
+    ] = 60.0,
     as_json: AsJson = False,
 ) -> None:
     """Train a method, with or without a regulariser, on one or more seeds.
 
     Options that are not given are the paper's for that method and image set. A run that is already in the output
-    folder is not done again.
+    folder is not done again; one that was stopped, in whatever way, goes on from its last checkpoint and ends as if it
+    had never been.
     """
     given = {k: v for k, v in locals().items() if k in _SETTING_NAMES and v is not None}
     from cler import data
@@ -85,17 +93,21 @@ def run(
     for name, value in (("workers", workers), ("at-once", at_once)):
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be larger than zero, not {value}")
+    if not (math.isfinite(checkpoint_every) and checkpoint_every >= 0):
+        raise UsageError(f"--checkpoint-every must be a number from 0, not {checkpoint_every}")
     target = ex.find_device(device)
     chosen.setdefault("precision", ex.default_precision(target))
     settings = make_settings(**chosen)
     ex.check_fit(settings, data.load(settings.dataset, data_dir))
-    jobs = ex.make_jobs(settings, wanted, out)
+    jobs = ex.make_jobs(settings, wanted, out, checkpoint_every=checkpoint_every)
     todo = ex.remaining(jobs)
     failures = ex.past_failures([job for job in jobs if job not in todo])
     if len(todo) < len(jobs):
         say(f"{len(jobs) - len(todo)} of {len(jobs)} runs are already in {out}")
     for line in failures:
         say(line)
+    if not resume:
+        ex.restart(todo)
     failures += train_with_progress(todo, target, data_dir, workers, at_once)
     if len(failures) < len(jobs):
         show_comparison([job.folder for job in jobs], as_json)

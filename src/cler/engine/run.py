@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,9 +12,13 @@ from torch import Tensor
 from cler.data.augment import Views
 from cler.data.stream import Batch, Stream
 from cler.engine.evaluate import evaluate
+from cler.engine.state import State, collect, restore
 from cler.methods.base import Method
 
 PRECISIONS = ("fp32", "tf32", "bf16")
+T = TypeVar("T")
+_TENSORS = ("order", "position", "bad_step")
+_NUMBERS = ("task", "taken", "seconds", "steps_done")
 
 
 class Run:
@@ -39,6 +44,8 @@ class Run:
         self.accuracy: dict[str, list[list[float]]] = {"class_il": [], "task_il": []}
         self.seconds = 0.0
         self.steps_done = 0
+        self.task, self.taken = 0, 0
+        """Where it stands: the task, and how many of its steps have been taken; without any it has not begun."""
         self.failure: str | None = None
         self._order = torch.empty(0, dtype=torch.int64, device=self.device)
         self._position = torch.zeros(1, dtype=torch.int64, device=self.device)
@@ -111,11 +118,34 @@ class Run:
             class_il, task_il = evaluate(self.method, self.stream, self.views, seen)
         self.accuracy["class_il"].append(class_il)
         self.accuracy["task_il"].append(task_il)
+        self.task, self.taken = task + 1, 0
+
+    def state(self) -> State:
+        """All that going on from here takes; the tensors are its own, not copies."""
+        state = collect(self.method)
+        own = {f"run.{name}": getattr(self, f"_{name}") for name in _TENSORS}
+        counted = {f"run.{name}": getattr(self, name) for name in _NUMBERS}
+        generator = {"run.generator": self.generator.get_state()}
+        return State(state.tensors | own | generator, state.numbers | counted)
+
+    def restore(self, state: State, accuracy: dict[str, list[list[float]]]) -> None:
+        """Stand where another run like this one stood."""
+        restore(self.method, State(_of_the_method(state.tensors), _of_the_method(state.numbers)))
+        for name in _TENSORS:
+            setattr(self, f"_{name}", state.tensors[f"run.{name}"].to(self.device, copy=True))
+        for name in _NUMBERS:
+            setattr(self, name, state.numbers[f"run.{name}"])
+        self.generator.set_state(state.tensors["run.generator"])
+        self.accuracy = accuracy
 
     def _autocast(self) -> torch.autocast:
         # without its cache, which would not notice a step of the optimiser inside
         bfloat16 = self.precision == "bf16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16, cache_enabled=False)
+
+
+def _of_the_method(named: dict[str, T]) -> dict[str, T]:
+    return {name: value for name, value in named.items() if not name.startswith("run.")}
 
 
 @contextmanager

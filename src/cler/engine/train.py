@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,11 +36,17 @@ class Progress:
 class Listener:
     """Is told what happens; this one does nothing with it."""
 
+    checkpoint_every: float = math.inf
+    """Seconds between two checkpoints within a task."""
+
     def progress(self, progress: Progress) -> None:
         """A few times a second."""
 
     def evaluated(self, run: Run, task: int) -> None:
         """After a task of a run has been evaluated."""
+
+    def checkpoint(self, run: Run) -> None:
+        """A run stands between two steps or tasks, to be kept as it is now."""
 
     def failed(self, run: Run) -> None:
         """When a run stops because its loss is no longer finite."""
@@ -49,18 +56,18 @@ class Listener:
 
 
 def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
-    """Train runs that share a device, a precision and a schedule; results are in each run's `accuracy`.
+    """Train runs that share a device, a precision, a schedule and where they stand in it, from there to the end.
 
-    A run whose loss stops being finite is left out from then on, with its `failure` set; the others go on.
+    Results are in each run's `accuracy`. A run whose loss stops being finite is left out from then on, with its
+    `failure` set; the others go on.
     """
     listener = listener or Listener()
     alive = list(runs)
-    schedule, precision, device = runs[0].schedule, runs[0].precision, runs[0].device
-    if any((run.schedule, run.precision, run.device) != (schedule, precision, device) for run in runs):
-        raise ValueError("runs trained side by side have to share schedule, precision and device")
-    with matmul_precision(precision):
+    if len({(run.schedule, run.precision, run.device, run.task, run.taken) for run in runs}) > 1:
+        raise ValueError("runs trained side by side have to share schedule, precision and device, and where they stand")
+    with matmul_precision(runs[0].precision):
         stepper = make_stepper(alive, listener.message)
-        for task in range(len(schedule)):
+        for task in range(runs[0].task, len(runs[0].schedule)):
             _train_task(alive, task, stepper, listener)
             for run in alive:
                 run.check(task)
@@ -77,18 +84,22 @@ def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
                 run.evaluate(task)
                 run.seconds += time.perf_counter() - start
                 listener.evaluated(run, task)
+            for run in alive:
+                if not run.complete:
+                    listener.checkpoint(run)
 
 
 def _train_task(runs: Sequence[Run], task: int, stepper: Stepper, listener: Listener) -> None:
-    """All steps of one task, for all runs; ends early when every run has failed."""
-    for run in runs:
-        run.begin_task(task)
+    """What is left of one task, for all runs; ends early when every run has failed."""
+    begun = done = runs[0].taken
+    if not begun:
+        for run in runs:
+            run.begin_task(task)
     stepper.begin_task()
     schedule = runs[0].schedule
     before, steps = sum(schedule[:task]), schedule[task]
-    start = reported = time.perf_counter()
-    done = 0
-    for done in range(1, steps + 1):
+    start = reported = kept = counted = time.perf_counter()
+    for done in range(begun + 1, steps + 1):
         stepper.step()
         now = time.perf_counter()
         if now - reported >= REPORT_SECONDS or done == steps:
@@ -102,7 +113,7 @@ def _train_task(runs: Sequence[Run], task: int, stepper: Stepper, listener: List
                     step=done,
                     steps=steps,
                     done=(before + done) / sum(schedule),
-                    steps_per_second=len(runs) * done / (now - start),
+                    steps_per_second=len(runs) * (done - begun) / (now - start),
                     accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
                 )
             )
@@ -110,9 +121,20 @@ def _train_task(runs: Sequence[Run], task: int, stepper: Stepper, listener: List
                 run.check(task)
             if all(run.failure for run in runs):
                 break
+        if now - kept >= listener.checkpoint_every:
+            _count(runs, done, now - counted)
+            counted = now
+            for run in runs:
+                listener.checkpoint(run)
+            kept = time.perf_counter()
     if runs[0].device.type == "cuda":
         torch.cuda.synchronize(runs[0].device)
-    seconds = time.perf_counter() - start
+    _count(runs, done, time.perf_counter() - counted)
+
+
+def _count(runs: Sequence[Run], taken: int, seconds: float) -> None:
+    """Note how far runs have come in their task, and the seconds since this was noted last."""
     for run in runs:
+        run.steps_done += taken - run.taken
+        run.taken = taken
         run.seconds += seconds
-        run.steps_done += done

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import platform
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,10 +22,10 @@ from cler import data as datasets
 from cler.data.augment import Views
 from cler.data.images import ImageData
 from cler.data.stream import Stream
-from cler.engine import Listener, Progress, Run, train
+from cler.engine import Listener, Progress, Run, checkpoint, train
 from cler.engine.groups import train_in_groups
 from cler.errors import UsageError
-from cler.experiments.results import log_line, make_result, read_json, read_result, write_json
+from cler.experiments.results import log_line, make_result, read_json, read_result, trim_log, write_json
 from cler.experiments.settings import Settings
 from cler.methods import Setup, find_method
 from cler.regularizers import REGULARIZERS, build_regularizer
@@ -36,6 +38,8 @@ class Job:
     settings: Settings
     seed: int
     folder: Path
+    checkpoint_every: float = 60.0
+    """Seconds between checkpoints within a task; 0 for none but that at its end."""
 
     @property
     def label(self) -> str:
@@ -43,11 +47,11 @@ class Job:
         return f"{self.settings.pair}, seed {self.seed}"
 
 
-def make_jobs(settings: Settings, seeds: Sequence[int], out: Path) -> list[Job]:
+def make_jobs(settings: Settings, seeds: Sequence[int], out: Path, *, checkpoint_every: float = 60.0) -> list[Job]:
     """A job per seed, in `out/PAIR_DATASET_BUFFER/seed-N`."""
     size = f"_m{settings.buffer}" if settings.buffer else ""
     folder = out / f"{settings.pair}_{settings.dataset}{size}"
-    return [Job(settings, seed, folder / f"seed-{seed}") for seed in seeds]
+    return [Job(settings, seed, folder / f"seed-{seed}", checkpoint_every) for seed in seeds]
 
 
 def remaining(jobs: Sequence[Job]) -> list[Job]:
@@ -56,7 +60,7 @@ def remaining(jobs: Sequence[Job]) -> list[Job]:
 
 
 def _finished(job: Job) -> bool:
-    """Whether the folder holds this run, ended: one that was stopped is begun again, one that failed would again."""
+    """Whether the folder holds this run, ended: one that was stopped goes on, one that failed would fail again."""
     wanted: dict[str, Any] = {"settings": job.settings.to_dict(), "seed": job.seed}
     for name in ("settings.json", "result.json"):
         if not (job.folder / name).exists():
@@ -71,7 +75,10 @@ def _finished(job: Job) -> bool:
     if not (job.folder / "result.json").exists():
         return False
     result = read_result(job.folder)
-    return result["complete"] or "failure" in result
+    ended = result["complete"] or "failure" in result
+    if ended:
+        checkpoint.delete(job.folder)  # left over where the run was killed just after its end
+    return ended
 
 
 def past_failures(jobs: Sequence[Job]) -> list[str]:
@@ -80,14 +87,29 @@ def past_failures(jobs: Sequence[Job]) -> list[str]:
     return [f"{job.label} stopped: {why} (to try again, delete {job.folder})" for job, why in failures if why]
 
 
+def restart(jobs: Sequence[Job]) -> None:
+    """Delete what jobs that were stopped could go on from."""
+    for job in jobs:
+        if job.folder.is_dir():
+            with writing(job.folder), locked(job.folder):
+                checkpoint.delete(job.folder)
+
+
 def check_writable(folder: Path) -> None:
     """Make the folder, or say why it cannot be written to."""
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Inside, what cannot be written is an error of one line."""
+    try:
+        yield
     except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}") from None
+        raise UsageError(f"cannot write to {path}: {error.strerror}") from None
 
 
 def check_fit(settings: Settings, data: ImageData) -> None:
@@ -154,11 +176,15 @@ class Watcher:
 
 
 class Recorder(Listener):
-    """Writes each run's result as it comes, and tells a watcher."""
+    """Writes each run's result and checkpoints as they come, and tells a watcher."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
         self.jobs: WeakKeyDictionary[Run, Job] = WeakKeyDictionary()  # finished runs must leave the device's memory
+        self.about: WeakKeyDictionary[Run, dict[str, Any]] = WeakKeyDictionary()
+        self._said: set[str] = set()
+        self._writers = ThreadPoolExecutor(4)
+        self._being_written: dict[Path, Future[None]] = {}
 
     def progress(self, progress: Progress) -> None:
         """Pass it on."""
@@ -168,19 +194,60 @@ class Recorder(Listener):
         """Pass it on."""
         self.watcher.message(text)
 
+    def message_once(self, text: str) -> None:
+        """Pass it on, unless it has been said."""
+        if text not in self._said:
+            self._said.add(text)
+            self.message(text)
+
     def evaluated(self, run: Run, task: int) -> None:
         """A task is done: keep what it gave."""
-        self._write(
-            run, {"event": "evaluated", "task": task, **{name: rows[-1] for name, rows in run.accuracy.items()}}
-        )
+        event = {"event": "evaluated", "task": task, **{name: rows[-1] for name, rows in run.accuracy.items()}}
         if run.complete:
+            self._end(run, event)
             self.watcher.finished(run.label, run.running_accuracy, None)
+        else:
+            with self._going_on_without("results so far"):
+                self._write(run, event)
 
     def failed(self, run: Run) -> None:
         """A run has failed: keep what it had."""
-        self._write(run, {"event": "failed", "why": run.failure})
+        self._end(run, {"event": "failed", "why": run.failure})
         settings = ", ".join(f"{name} {value}" for name, value in self.jobs[run].settings.to_dict().items())
         self.watcher.finished(run.label, None, f"{run.failure} ({settings})")
+
+    def checkpoint(self, run: Run) -> None:
+        """Keep the run as it is now; a GPU goes on while it is written."""
+        folder = self.jobs[run].folder
+        taken = checkpoint.take(run, self.about[run])
+        self.settle(folder)
+        self._being_written[folder] = self._writers.submit(checkpoint.write, folder, taken)
+        if run.device.type != "cuda":
+            self.settle(folder)
+
+    def settle(self, folder: Path) -> None:
+        """Wait for the checkpoint that is being written in a folder."""
+        with self._going_on_without("checkpoints"):
+            if written := self._being_written.pop(folder, None):
+                written.result()
+
+    def close(self) -> None:
+        """Wait for all checkpoints that are being written."""
+        self._writers.shutdown()
+
+    @contextmanager
+    def _going_on_without(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.message_once(f"cannot write {what} ({error.strerror}); going on without")
+
+    def _end(self, run: Run, event: dict[str, Any]) -> None:
+        folder = self.jobs[run].folder
+        self.settle(folder)
+        with writing(folder):
+            self._write(run, event)
+            checkpoint.delete(folder)
 
     def _write(self, run: Run, event: dict[str, Any]) -> None:
         job = self.jobs[run]
@@ -257,8 +324,10 @@ def execute(
         for job in jobs:
             locks.enter_context(locked(job.folder))
         for job in jobs:
-            (job.folder / "log.jsonl").unlink(missing_ok=True)
-            write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
+            with writing(job.folder):
+                for leftover in job.folder.glob(".*.tmp"):  # of a process that was killed while it wrote
+                    leftover.unlink()
+                write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
         _train(jobs, device, data_dir, workers, at_once, watcher or Watcher())
 
 
@@ -268,8 +337,11 @@ def locked(folder: Path) -> Iterator[None]:
     with (folder / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = os.path.samestat(os.fstat(file.fileno()), (folder / ".lock").stat())  # not one just given back
         except OSError:
-            raise UsageError(f"another cler is working in {folder}: wait for it, or choose another --out") from None
+            held = False
+        if not held:
+            raise UsageError(f"another cler is working in {folder}: wait for it, or choose another --out")
         yield
         (folder / ".lock").unlink(missing_ok=True)
 
@@ -300,15 +372,43 @@ class Builder:
     def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder) -> None:
         self.device, self.data_dir, self.recorder = device, data_dir, recorder
         self.loaded: dict[str, ImageData] = {}
+        self.fingerprints: dict[str, str] = {}
 
     def __call__(self, job: Job) -> Run:
-        """The run of a job, ready to be trained."""
+        """The run of a job, ready to be trained from its checkpoint on, if it has one."""
         name = job.settings.dataset
         if name not in self.loaded:
-            self.loaded[name] = datasets.load(name, self.data_dir).to(self.device)
+            data = datasets.load(name, self.data_dir)
+            self.loaded[name], self.fingerprints[name] = data.to(self.device), data.fingerprint()
         run = build_run(job.settings, job.seed, self.loaded[name], job.label)
         self.recorder.jobs[run] = job
+        self.recorder.about[run] = {
+            "settings": job.settings.to_dict(),
+            "seed": job.seed,
+            "images": self.fingerprints[name],
+            "device": self.device.type,
+        }
+        self.recorder.checkpoint_every = job.checkpoint_every or math.inf
+        with writing(job.folder):
+            self._go_on(run, job)
+            trim_log(job.folder, run.task)
         return run
+
+    def _go_on(self, run: Run, job: Job) -> None:
+        """Bring a new run to where its checkpoint was taken."""
+        self.recorder.settle(job.folder)
+        found = checkpoint.find(job.folder, self.recorder.message)
+        if found is None:
+            return
+        about = self.recorder.about[run]
+        differing = [name for name, value in about.items() if found.about[name] != value]
+        if differing:
+            raise UsageError(
+                f"{job.folder} was begun with different {', '.join(differing)}: go back to those, or give --restart "
+                "to begin anew"
+            )
+        run.restore(found.state, found.accuracy)
+        self.recorder.message_once(f"{run.label}: going on from task {run.task + 1}, step {run.taken + 1}")
 
 
 def train_in_turn(jobs: Iterable[Job], data_dir: Path | None, watcher: Watcher) -> None:
@@ -323,15 +423,20 @@ def train_in_turn(jobs: Iterable[Job], data_dir: Path | None, watcher: Watcher) 
 def train_on_gpu(
     jobs: Sequence[Job], device: torch.device, data_dir: Path | None, at_once: int | None, watcher: Watcher
 ) -> None:
-    """Train jobs side by side on the GPU, those together that have the same number of steps."""
+    """Train jobs side by side on the GPU, those together that have the same number of steps to go."""
 
     def alike(job: Job) -> tuple[Any, ...]:
         same = ("dataset", "tasks", "epochs", "batch", "precision")
-        return (find_method(job.settings.method).merged, *(getattr(job.settings, name) for name in same))
+        found = checkpoint.find(job.folder, recorder.message)
+        position = found.position if found else (0, 0)
+        return (position, find_method(job.settings.method).merged, *(getattr(job.settings, name) for name in same))
 
     recorder = Recorder(watcher)
     build = Builder(device, data_dir, recorder)
-    train_in_groups(jobs, build, key=alike, at_once=at_once, listener=recorder)
+    try:
+        train_in_groups(jobs, build, key=alike, at_once=at_once, listener=recorder)
+    finally:
+        recorder.close()
 
 
 @contextmanager

@@ -78,8 +78,12 @@ def make_result(
 def write_json(path: str | Path, value: object) -> None:
     """Write so that a reader, or a crash, meets the old file or the whole new one."""
     path = Path(path)
-    text = _layout(value) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, _layout(value) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write so that a reader, or a crash, meets the old file or the whole new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
@@ -96,6 +100,22 @@ def log_line(folder: str | Path, event: dict[str, Any]) -> None:
     line = json.dumps(without_non_finite(event), ensure_ascii=False, allow_nan=False)
     with (Path(folder) / "log.jsonl").open("a", encoding="utf-8") as file:
         file.write(line + "\n")
+
+
+def trim_log(folder: str | Path, task: int) -> None:
+    """Keep of the run's `log.jsonl` what is about earlier tasks than this one, where the run now goes on."""
+    path = Path(folder) / "log.jsonl"
+    if path.exists():
+        lines = path.read_text("utf-8", errors="replace").split("\n")
+        write_text(path, "".join(f"{line}\n" for line in lines if _task_of(line) < task))
+
+
+def _task_of(line: str) -> float:
+    """The task that a line of the log is about; none is as early as that of a line that is broken off."""
+    try:
+        return float(json.loads(line)["task"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 def without_non_finite(value: Any) -> Any:

@@ -66,6 +66,10 @@ class Method:
     """Whether it has a memory."""
     smallest_batch: ClassVar[int] = 1
     """Images that a batch of the stream has to have."""
+    task_free: ClassVar[bool] = False
+    """Whether it can learn a stream that does not say where tasks begin and end."""
+    temperature: float = 1.0
+    """What its logits are divided by to become logarithms of probabilities."""
     Options: ClassVar[type] = NoOptions
     """A frozen dataclass of the settings that only this method has, each with a default and a docstring."""
 
@@ -75,7 +79,6 @@ class Method:
         self.network = setup.network
         self.views = setup.views
         self.regularizers = list(setup.regularizers)
-        self.n_classes = setup.tasks * setup.classes_per_task
         self.task = 0
         modules = [self.network, *self.regularizers]
         parameters = [parameter for module in modules for parameter in module.parameters()]
@@ -83,6 +86,11 @@ class Method:
         self.working_copies = WorkingCopies(modules) if setup.bfloat16 else None
         if self.replays:
             self.memory = self.make_memory()
+
+    @property
+    def n_classes(self) -> int:
+        """All classes there will be."""
+        return self.setup.tasks * self.setup.classes_per_task
 
     @property
     def recording_key(self) -> Hashable:

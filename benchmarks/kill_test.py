@@ -1,0 +1,172 @@
+"""Kill `cler run` with SIGKILL at random moments, give the same command again, and compare with runs left in peace.
+
+python benchmarks/kill_test.py --kills 200 --log benchmarks/kill_test.log
+
+Each run is one method × regulariser, drawn at random, on a small set of random images. Its end has to be the same to
+the last bit: all weights, memories, optimiser states and generators, the result and the log. Each command is a process
+of its own, forked from this one to save the time of importing torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo
+
+import cler.cli
+import cler.experiments.compare
+import cler.report.progress
+import cler.report.tables  # this and those above: what every command needs is imported once, before forking
+from cler.data import images
+from cler.engine import Run
+from cler.experiments.execute import Recorder
+from cler.methods import METHODS
+from cler.regularizers import REGULARIZERS
+
+COMMON = "--dataset noise --tasks 2 --width 2 --batch 4 --replay-batch 4 --device cpu --workers 1".split()  # noqa: SIM905
+MOST_KILLS = 12
+"""After so many a run is left in peace."""
+
+
+class Noise:
+    """A registered data set that is made, not read."""
+
+    name, description = "noise", "random images of four classes"
+
+    def load(self, folder: Path) -> images.ImageData:
+        pixels = torch.randint(256, (240, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+        labels = torch.arange(4).repeat(60)
+        few = slice(40)
+        return images.ImageData(
+            self.name, pixels, labels, pixels[few], labels[few], tuple("abcd"), (0.5,) * 3, (0.3,) * 3
+        )
+
+    def check(self, folder: Path) -> images.Status:
+        return images.Status("present", "made, not read", folder)
+
+    def get(self, folder: Path, progress: Any) -> images.Status:
+        return self.check(folder)
+
+
+class DigestRecorder(Recorder):
+    """Also leaves a digest of all that a run was at its end."""
+
+    def evaluated(self, run: Run, task: int) -> None:
+        if run.complete:
+            digest = hashlib.sha256()
+            for name, tensor in sorted(run.state().tensors.items()):
+                digest.update(name.encode())
+                digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
+            (self.jobs[run].folder / "digest").write_text(digest.hexdigest())
+        super().evaluated(run, task)
+
+
+def start(arguments: list[str], folder: Path) -> int:
+    """Begin a command in a process of its own, its output in a file."""
+    if process := os.fork():
+        return process
+    os.setsid()
+    opened = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(opened, number)
+    sys.argv = ["cler", *arguments]
+    code = 1
+    try:
+        cler.cli.main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def was_killed(process: int, seconds: float) -> bool:
+    """Kill a process after some time, unless it has ended by then, which it has to do well."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            assert os.waitstatus_to_exitcode(status) == 0, "the command failed"
+            return False
+        time.sleep(0.002)
+    os.kill(process, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert code in (0, -signal.SIGKILL), "the command failed"
+    return code != 0
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """What a run has left, but for times."""
+    (run,) = folder.glob("runs/*/seed-*")
+    result = json.loads((run / "result.json").read_text())
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert result["complete"]
+    return {
+        "digest": (run / "digest").read_text(),
+        "result": {name: value for name, value in result.items() if name not in ("seconds", "steps_per_second")},
+        "log": [{name: value for name, value in line.items() if name != "time"} for line in log],
+        "files": sorted(path.name for path in run.iterdir()),
+    }
+
+
+def kill_one_run(draw: random.Random) -> tuple[str, int, bool]:
+    """One run, in peace and with kills: a line about it, the number of kills, and whether both ended alike."""
+    method, regularizer = draw.choice(list(METHODS)), draw.choice(["none", *REGULARIZERS])
+    optimizer, every = draw.choice(["sgd", "sgd", "adamw"]), draw.choice(["0", "0.02", "0.1", "0.3"])
+    command = f"run {method} --regularizer {regularizer} --optimizer {optimizer} --seeds {draw.randrange(1000)}".split()
+    command += COMMON + (["--buffer", "20"] if METHODS[method].replays else [])
+    with tempfile.TemporaryDirectory() as name:
+        peace, war = Path(name, "peace"), Path(name, "war")
+        peace.mkdir()
+        war.mkdir()
+        began = time.monotonic()
+        assert not was_killed(start([*command, "--out", str(peace / "runs")], peace), 600)
+        seconds = time.monotonic() - began
+        command += ["--out", str(war / "runs"), "--checkpoint-every", every]
+        kills = 0
+        while was_killed(start(command, war), 600 if kills == MOST_KILLS else draw.uniform(0, seconds)):
+            kills += 1
+        went_on = re.findall(r"going on from task (\d+), step (\d+)", (war / "output").read_text())
+        alike = outcome(peace) == outcome(war)
+    positions = " ".join(f"{task}:{step}" for task, step in went_on) or "the beginning"
+    line = f"{method}+{regularizer}, {optimizer}, every {every} s: {kills} kills, went on from {positions}: "
+    return line + ("same" if alike else "DIFFERENT"), kills, alike
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=200, help="kills in all, at least")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
+    parser.add_argument("--log", type=Path, help="file that the lines go to, too")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    images.register(Noise())
+    cler.experiments.execute.Recorder = DigestRecorder  # type: ignore[misc]
+    draw, lines, kills, different = random.Random(options.seed), [], 0, 0
+    while kills < options.kills:
+        line, more, alike = kill_one_run(draw)
+        kills, different = kills + more, different + (not alike)
+        lines.append(line)
+        print(line, flush=True)
+        if options.log:
+            summary = f"{kills} kills in {len(lines)} runs, {different} of which ended differently"
+            options.log.write_text("\n".join([*lines, summary]) + "\n")
+    print(f"{kills} kills in {len(lines)} runs, {different} of which ended differently")
+    sys.exit(1 if different else 0)
+
+
+if __name__ == "__main__":
+    main()

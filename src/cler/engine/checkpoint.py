@@ -1,0 +1,130 @@
+"""A run on disk while it is trained: one file to go on from and, until the next is complete, the one before it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from cler.engine.run import Run
+from cler.engine.state import State
+from cler.errors import UsageError
+
+FORMAT = 1
+NAME = "checkpoint.safetensors"
+PREVIOUS = "checkpoint.previous.safetensors"
+_TEMPORARY = ".checkpoint.tmp"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run was at some moment."""
+
+    about: dict[str, Any]
+    """Whose it is, in plain values."""
+    state: State
+    accuracy: dict[str, list[list[float]]]
+
+    @property
+    def position(self) -> tuple[Any, Any]:
+        """The task, and how many of its steps had been taken."""
+        return self.state.numbers["run.task"], self.state.numbers["run.taken"]
+
+
+def take(run: Run, about: dict[str, Any]) -> Checkpoint:
+    """The run as it is now, copied to the host."""
+    state = run.state()
+    tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.tensors.items()}
+    return Checkpoint(about, State(tensors, state.numbers), {name: list(rows) for name, rows in run.accuracy.items()})
+
+
+def write(folder: Path, checkpoint: Checkpoint) -> None:
+    """Put it in place of the one in the folder, which becomes the previous one."""
+    tensors = checkpoint.state.tensors
+    header = json.dumps(
+        {
+            "format": FORMAT,
+            "about": checkpoint.about,
+            "numbers": checkpoint.state.numbers,
+            "accuracy": checkpoint.accuracy,
+        }
+    )
+    content = save(tensors, {"header": header, "checksum": _checksum(header, tensors)})
+    temporary, current = folder / _TEMPORARY, folder / NAME
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if current.exists():
+            os.replace(current, folder / PREVIOUS)
+        os.replace(temporary, current)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def find(folder: Path, message: Callable[[str], None]) -> Checkpoint | None:
+    """The newest whole checkpoint in a folder; those that are not whole are deleted, which is said."""
+    damaged = []
+    for name in (NAME, PREVIOUS):
+        try:
+            found = _read(folder / name)
+        except FileNotFoundError:
+            continue
+        except _DamagedError as error:
+            damaged.append(f"{folder / name} is damaged ({error})")
+            (folder / name).unlink()
+            continue
+        if damaged:
+            message(f"{damaged[0]}; going on from the checkpoint before it")
+        return found
+    if damaged:
+        message(f"{damaged[0]} and there is no other; beginning anew")
+    return None
+
+
+def delete(folder: Path) -> None:
+    """Leave no checkpoint in a folder."""
+    for name in (NAME, PREVIOUS, _TEMPORARY):
+        (folder / name).unlink(missing_ok=True)
+
+
+class _DamagedError(Exception):
+    pass
+
+
+def _read(path: Path) -> Checkpoint:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+    except FileNotFoundError:
+        raise
+    except (SafetensorError, OSError) as error:
+        raise _DamagedError(str(error).splitlines()[0]) from None
+    header = metadata.get("header", "")
+    if metadata.get("checksum") != _checksum(header, tensors):
+        raise _DamagedError("its checksum is wrong")
+    value = json.loads(header)
+    if value["format"] > FORMAT:
+        raise UsageError(f"{path} was written by a newer cler: update cler, or give --restart to begin anew")
+    return Checkpoint(value["about"], State(tensors, value["numbers"]), value["accuracy"])
+
+
+def _checksum(header: str, tensors: dict[str, Tensor]) -> str:
+    """Over everything: the header, and name, type, shape and bytes of each tensor."""
+    digest = hashlib.sha256(header.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

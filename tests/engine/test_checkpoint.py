@@ -1,0 +1,334 @@
+import json
+import os
+import struct
+
+import pytest
+import torch
+
+from cler.data.images import ImageData
+from cler.engine import Listener, checkpoint, train
+from cler.errors import UsageError
+from cler.experiments.execute import build_run
+from cler.experiments.settings import make_settings
+from cler.methods import METHODS
+from cler.regularizers import REGULARIZERS
+
+PAIRS = [(method, regularizer) for method in METHODS for regularizer in ("none", *REGULARIZERS)]
+
+
+def noise_data():
+    pixels = torch.randint(256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    labels = torch.arange(4).repeat(10)
+    return ImageData("noise", pixels, labels, pixels[:20], labels[:20], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
+
+
+DATA = noise_data()
+FEWER_STEPS = {"cope": {"inner": 2}, "dualnet": {"slow_steps": 2, "fast_steps": 2}}
+
+
+def make_run(method="er-ace", regularizer="none", seed=0, **changes):
+    options = {"tasks": 2, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8, "lr": 0.01}
+    options |= FEWER_STEPS.get(method, {}) | changes
+    return build_run(make_settings(method=method, regularizer=regularizer, **options), seed, DATA, label=f"seed {seed}")
+
+
+class Stopped(Exception):  # noqa: N818 - stands for kill -9
+    pass
+
+
+class StopAt(Listener):
+    """Writes the checkpoint of one moment, and stops there."""
+
+    checkpoint_every = 0.0
+
+    def __init__(self, folder, position):
+        self.folder, self.position = folder, position
+
+    def checkpoint(self, run):
+        if (run.task, run.taken) == self.position:
+            checkpoint.write(self.folder, checkpoint.take(run, {}))
+            raise Stopped
+
+
+def go_on(folder, *run, message=pytest.fail, **changes):
+    """A new run, where the checkpoint was taken."""
+    run = make_run(*run, **changes)
+    found = checkpoint.find(folder, message)
+    assert found is not None
+    run.restore(found.state, found.accuracy)
+    assert (run.task, run.taken) == found.position
+    return run
+
+
+def train_with_stops(folder, stops, *pair, **changes):
+    run = make_run(*pair, **changes)
+    for position in stops:
+        with pytest.raises(Stopped):
+            train([run], StopAt(folder, position))
+        run = go_on(folder, *pair, **changes)
+        assert (run.task, run.taken) == position
+    train([run])
+    return run
+
+
+def assert_same(run, other):
+    """The same to the last bit, in all that the runs hold, but for the time it took."""
+    assert run.accuracy == other.accuracy
+    assert run.steps_done == other.steps_done
+    one, two = run.state(), other.state()
+    assert one.tensors.keys() == two.tensors.keys()
+    assert [name for name in one.tensors if not torch.equal(one.tensors[name], two.tensors[name])] == []
+    assert one.numbers | {"run.seconds": 0} == two.numbers | {"run.seconds": 0}
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".join(pair) for pair in PAIRS])
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, method, regularizer):
+    whole = make_run(method, regularizer)
+    train([whole])
+    stops = [(0, 3), (0, 9)] if METHODS[method].merged else [(0, 1), (0, 4), (1, 0), (1, 3)]
+    assert_same(train_with_stops(tmp_path, stops, method, regularizer), whole)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [("er", {"optimizer": "adamw"}), ("er-ace", {"precision": "bf16"}), ("xder", {"epochs": 2})],
+)
+def test_with_other_settings_too(tmp_path, method, changes):
+    whole = make_run(method, "jigsaw", **changes)
+    train([whole])
+    assert_same(train_with_stops(tmp_path, [(0, 2), (1, 1)], method, "jigsaw", **changes), whole)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("method", ["er-ace", "dualnet", "xder", "cope"])
+def test_on_a_gpu_up_to_what_it_rounds(tmp_path, method):
+    """Stopped before a step is recorded, in the middle of recorded ones, and between tasks."""
+
+    def build():
+        settings = make_settings(method=method, regularizer="jigsaw", tasks=2, width=8, batch=4, buffer=20, epochs=4)
+        return build_run(settings, 0, DATA.to("cuda"))
+
+    def weights(run):
+        return torch.cat([tensor.flatten().float() for tensor in run.method.network.state_dict().values()])
+
+    whole, run = build(), build()
+    first = weights(whole)
+    train([whole])
+    for position in [(0, 2), (0, 11), (1, 0), (1, 9)]:
+        with pytest.raises(Stopped):
+            train([run], StopAt(tmp_path, position))
+        run, found = build(), checkpoint.find(tmp_path, pytest.fail)
+        run.restore(found.state, found.accuracy)
+    train([run])
+    moved, apart = (weights(whole) - first).norm(), (weights(whole) - weights(run)).norm()
+    assert apart < 0.02 * moved
+
+
+def test_time_and_steps_go_on_too(tmp_path):
+    with pytest.raises(Stopped):
+        train([run := make_run()], StopAt(tmp_path, (1, 3)))
+    later = go_on(tmp_path)
+    assert later.seconds == run.seconds > 0
+    assert later.steps_done == 5 + 3
+    assert later.running_accuracy == run.running_accuracy is not None
+
+
+def test_progress_goes_on_from_there(tmp_path):
+    seen = []
+
+    class Look(Listener):
+        def progress(self, progress):
+            seen.append((progress.task, progress.step, progress.done))
+
+    with pytest.raises(Stopped):
+        train([make_run()], StopAt(tmp_path, (1, 3)))
+    train([go_on(tmp_path)], Look())
+    assert seen[-1] == (1, 5, 1.0)
+    assert all(task == 1 and step > 3 for task, step, _ in seen)
+
+
+def test_a_loss_that_was_not_finite_is_still_known(tmp_path):
+    run = make_run()
+    learn = run.method.observe
+    run.method.observe = lambda batch: learn(batch) * (float("nan") if int(run._position) == 2 else 1.0)
+    with pytest.raises(Stopped):
+        train([run], StopAt(tmp_path, (0, 4)))
+    later = go_on(tmp_path)
+    train([later])
+    assert later.failure == "the loss was not finite at task 1, step 3; try a lower --lr or --weight"
+
+
+def test_runs_that_stand_elsewhere_are_not_trained_together(tmp_path):
+    with pytest.raises(Stopped):
+        train([make_run()], StopAt(tmp_path, (0, 4)))
+    with pytest.raises(ValueError, match="where they stand"):
+        train([go_on(tmp_path), make_run(seed=1)])
+
+
+def test_side_by_side_each_is_kept_at_the_same_step(tmp_path):
+    positions = {}
+
+    class Look(Listener):
+        checkpoint_every = 0.0
+
+        def checkpoint(self, run):
+            positions.setdefault(run.label, []).append((run.task, run.taken))
+
+    train([make_run(seed=0), make_run(seed=1)], Look())
+    within = [(task, step) for task in range(2) for step in range(1, 6)]
+    assert positions["seed 0"] == positions["seed 1"] == [*within[:5], (1, 0), *within[5:]]
+
+
+@pytest.mark.parametrize(("every", "times"), [(3.0, 3), (100.0, 0), (float("inf"), 0)])
+def test_the_time_between_checkpoints(monkeypatch, every, times):
+    """A clock that moves by a second with every look, of which there is one in a step and one in a checkpoint."""
+    clock = iter(range(1000))
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))
+    kept = []
+
+    class Look(Listener):
+        checkpoint_every = every
+
+        def checkpoint(self, run):
+            kept.append((run.task, run.taken))
+
+    run = make_run(tasks=1, epochs=1)
+    assert run.schedule == (10,)
+    train([run], Look())
+    assert len(kept) == times
+
+
+# -- on disk -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(tmp_path):
+    """A folder with a checkpoint, taken at step 4, and the one before it, at step 2."""
+    run = make_run()
+    run.begin_task(0)
+    for taken in (2, 4):
+        run.step()
+        run.step()
+        run.taken = taken
+        checkpoint.write(tmp_path, checkpoint.take(run, {"whose": taken}))
+    return tmp_path
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def found_in(folder):
+    said = []
+    found = checkpoint.find(folder, said.append)
+    return (found and found.position[1]), said
+
+
+def test_the_one_before_is_kept(two):
+    assert names(two) == [checkpoint.PREVIOUS, checkpoint.NAME]
+    assert found_in(two) == (4, [])
+    assert checkpoint.find(two, pytest.fail).about == {"whose": 4}
+    os.replace(two / checkpoint.PREVIOUS, two / checkpoint.NAME)
+    assert found_in(two) == (2, [])
+    checkpoint.delete(two)
+    assert names(two) == []
+    assert found_in(two) == (None, [])
+
+
+def test_it_is_a_plain_safetensors_file(two):
+    content = (two / checkpoint.NAME).read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    assert json.loads(header["__metadata__"]["header"])["format"] == checkpoint.FORMAT
+    assert header["network.classifier.weight"]["shape"] == [4, 16]
+
+
+def cut(content):
+    return content[: len(content) // 2]
+
+
+def cut_in_the_header(content):
+    return content[:100]
+
+
+def flip_a_bit(content):
+    return content[:-1000] + bytes([content[-1000] ^ 1]) + content[-999:]
+
+
+def change_a_number(content):
+    return content.replace(b'\\"run.taken\\": ', b'\\"run.taken\\":1')
+
+
+def empty(content):
+    return b""
+
+
+def zeros(content):
+    return bytes(len(content))
+
+
+DAMAGE = [cut, cut_in_the_header, flip_a_bit, change_a_number, empty, zeros]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_one_is_replaced_by_the_one_before_and_said_so(two, damage):
+    file = two / checkpoint.NAME
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    assert file.read_bytes() != whole
+    position, (line,) = found_in(two)
+    assert position == 2
+    assert line.startswith(f"{file} is damaged (")
+    assert line.endswith("); going on from the checkpoint before it")
+    assert "\n" not in line
+    assert names(two) == [checkpoint.PREVIOUS]  # or the next one would push out the whole one
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_where_none_is_whole_the_run_begins_anew_and_says_so(two, damage):
+    for name in names(two):
+        (two / name).write_bytes(damage((two / name).read_bytes()))
+    position, (line,) = found_in(two)
+    assert position is None
+    assert line.endswith(") and there is no other; beginning anew")
+    assert names(two) == []
+
+
+def test_one_of_a_newer_version_is_left_alone(two, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FORMAT", checkpoint.FORMAT - 1)
+    with pytest.raises(UsageError, match=r"was written by a newer cler: update cler, or .*--restart"):
+        checkpoint.find(two, pytest.fail)
+    assert len(names(two)) == 2
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_one_that_cannot_be_written_leaves_those_that_are_there(two, monkeypatch, failing):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, failing, full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.write(two, checkpoint.take(make_run(), {}))
+    monkeypatch.undo()
+    assert names(two) == [checkpoint.PREVIOUS, checkpoint.NAME]
+    assert found_in(two) == (4, [])
+
+
+def test_killed_between_the_two_renames(two, monkeypatch):
+    """Only the older one has its name then."""
+    renamed = []
+
+    def killed(source, target):
+        if renamed:
+            raise Stopped
+        renamed.append(os.rename(source, target))
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(Stopped):
+        checkpoint.write(two, checkpoint.take(make_run(), {}))
+    assert names(two) == [checkpoint.PREVIOUS]
+    assert found_in(two) == (4, [])

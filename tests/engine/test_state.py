@@ -1,0 +1,136 @@
+import pytest
+import torch
+from torch import nn
+
+from cler.data.images import ImageData
+from cler.engine.state import State, collect, restore
+from cler.errors import UsageError
+from cler.experiments.execute import build_run
+from cler.experiments.settings import make_settings
+
+
+def noise_data(n_classes=6):
+    pixels = torch.randint(256, (8 * n_classes, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    labels, names = torch.arange(n_classes).repeat(8), tuple(map(str, range(n_classes)))
+    return ImageData("noise", pixels, labels, pixels, labels, names, (0.5,) * 3, (0.3,) * 3)
+
+
+def make_run(method="er-ace", n_classes=6, seed=0, **changes):
+    options = {"tasks": 2, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8} | changes
+    return build_run(make_settings(method=method, **options), seed, noise_data(n_classes))
+
+
+def after_steps(run, count=2):
+    run.begin_task(0)
+    for _ in range(count):
+        run.step()
+    return run.method
+
+
+def test_everything_that_a_method_has_learned_has_a_name():
+    state = collect(after_steps(make_run("dualnet", regularizer="jigsaw")))
+    for name in (
+        "network.slow.layer1.0.conv1.weight",
+        "network.slow.stem.bn.running_mean",
+        "regularizers.0.stage.conv.weight",
+        "memory.pixels",
+        "memory.extra.logits",
+        "memory.offered",
+    ):
+        assert name in state.tensors
+    assert (state.numbers["task"], state.numbers["memory.filled"]) == (0, 8)
+    assert state.numbers["slow_optimizer.param_groups.0.lr"] == 0.005
+
+
+def test_what_is_in_one_place_is_stored_once():
+    method = after_steps(make_run("dualnet", regularizer="jigsaw", precision="bf16"))
+    state = collect(method)
+    places = [(tensor.data_ptr(), tensor.shape) for tensor in state.tensors.values()]
+    assert len(set(places)) == len(places)
+    assert not any("look_ahead.state" in name for name in state.tensors)  # views of the network's own
+    assert not any(tensor.dtype == torch.bfloat16 for tensor in state.tensors.values())  # made from the weights
+
+
+def test_what_settings_give_is_not_stored():
+    assert not any("corners" in name for name in collect(make_run("xder").method).tensors)
+    jigsaw = collect(after_steps(make_run(regularizer="jigsaw")))
+    assert not any("_tables" in name for name in jigsaw.tensors)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_it_is_put_back_in_place(optimizer):
+    old = after_steps(make_run(optimizer=optimizer))
+    new = make_run(optimizer=optimizer, seed=1).method
+    places = {name: tensor.data_ptr() for name, tensor in collect(new).tensors.items()}
+    restore(new, collect(old))
+    stored, restored = collect(old).tensors, collect(new).tensors
+    assert stored.keys() == restored.keys()
+    assert all(torch.equal(stored[name], restored[name]) for name in stored)
+    assert all(stored[name].stride() == restored[name].stride() for name in stored)
+    assert all(restored[name].data_ptr() == place for name, place in places.items())
+    assert collect(old).numbers == collect(new).numbers
+    assert any(".state." in name for name in stored) == (optimizer == "adamw")
+
+
+def test_working_copies_follow():
+    old, new = after_steps(make_run(precision="bf16")), make_run(precision="bf16", seed=1).method
+    restore(new, collect(old))
+    for layer, other in zip(old.network.modules(), new.network.modules(), strict=True):
+        assert getattr(layer, "working", None) is None or torch.equal(layer.working, other.working)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"width": 4},
+            r"network\.stem\.conv\.weight is float32 \[2, 3, 3, 3\], not float32 \[4, 3, 3, 3\]",
+        ),
+        ({"buffer": 9}, r"does not fit: memory\.pixels is uint8 \[9, 3, 8, 8\], not uint8 \[10, 3, 8, 8\]"),
+        ({"n_classes": 8}, r"does not fit: network\.classifier\.weight"),
+        ({"method": "er"}, "is of something else: it differs in seen"),
+        ({"regularizer": "rotation"}, r"is of something else: it differs in regularizers\.0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_changes_nothing(changes, says):
+    state, new = collect(after_steps(make_run())), make_run(**changes).method
+    before = {name: tensor.detach().clone() for name, tensor in collect(new).tensors.items()}
+    with pytest.raises(UsageError, match=says):
+        restore(new, state)
+    assert all(torch.equal(before[name], tensor) for name, tensor in collect(new).tensors.items())
+
+
+def test_numbers_of_another_type_are_refused():
+    state = collect(make_run().method)
+    wrong = State(state.tensors | {"seen": state.tensors["seen"].float()}, state.numbers)
+    with pytest.raises(UsageError, match=r"seen is float32 \[6\], not bool \[6\]"):
+        restore(make_run().method, wrong)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_more_classes_keep_what_is_known_of_the_others(optimizer):
+    old = after_steps(make_run("cope", optimizer=optimizer))
+    new = make_run("cope", n_classes=8, optimizer=optimizer, seed=1).method
+    untouched = new.prototypes[6:].clone()
+    restore(new, collect(old), grow=True)
+    assert new.n_classes == 8
+    assert torch.equal(new.prototypes[:6], old.prototypes)
+    assert torch.equal(new.prototypes[6:], untouched)
+    assert new.seen.tolist() == [*old.seen.tolist(), False, False]
+    assert torch.equal(new.memory.pixels, old.memory.pixels)
+    assert new.memory.filled == old.memory.filled
+    with pytest.raises(UsageError, match="does not fit"):
+        restore(make_run("cope").method, collect(new), grow=True)  # nothing becomes smaller
+
+
+def test_an_optimiser_that_has_not_stepped_grows_too():
+    old, new = make_run(optimizer="adamw").method, make_run(n_classes=8, optimizer="adamw").method
+    restore(new, collect(old), grow=True)
+    assert not new.optimizer.state
+    old = after_steps(make_run(optimizer="adamw"))
+    restore(new, collect(old), grow=True)
+    moments = [run.optimizer.state[run.network.classifier.weight]["exp_avg"] for run in (old, new)]
+    assert torch.equal(moments[0], moments[1][:6])
+    assert not moments[1][6:].any()
+    nn.functional.cross_entropy(new.network(torch.rand(4, 3, 8, 8)), torch.tensor([0, 1, 6, 7])).backward()
+    new.optimizer.step()
