@@ -145,6 +145,7 @@ class CoPE(Method):
     title = "CoPE"
     summary = "replay with slowly evolving class prototypes"
     replays = True
+    task_free = True
     Options = CopeOptions
 
     def __init__(self, setup: Setup) -> None:
@@ -164,6 +165,11 @@ class CoPE(Method):
         return BalancedReservoir(
             setup.buffer, setup.image_shape, self.n_classes, generator=setup.generator, device=setup.device
         )
+
+    @property
+    def temperature(self) -> float:  # type: ignore[override]
+        """τ: an image's class is as probable as exp(cosine / τ) says."""
+        return self.options.temperature
 
     @property
     def recording_key(self) -> Hashable:

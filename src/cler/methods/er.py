@@ -20,6 +20,7 @@ class ExperienceReplay(Method):
     title = "ER"
     summary = "plain experience replay from a reservoir"
     replays = True
+    task_free = True
 
     @property
     def recording_key(self) -> Hashable:

@@ -41,6 +41,7 @@ class ErAce(Method):
     title = "ER-ACE"
     summary = "replay with an asymmetric cross-entropy on the stream"
     replays = True
+    task_free = True
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

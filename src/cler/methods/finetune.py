@@ -18,6 +18,7 @@ class Finetune(Method):
     name = "finetune"
     title = "Finetune"
     summary = "each batch once, no protection from forgetting"
+    task_free = True
 
     @property
     def recording_key(self) -> Hashable:

@@ -14,3 +14,4 @@ class Joint(Finetune):
     title = "Joint"
     summary = "all tasks at once: online with one epoch, offline with many"
     merged = True
+    task_free = False

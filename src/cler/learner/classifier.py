@@ -1,0 +1,45 @@
+"""What a learner knows at one moment: from pixels to probabilities."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from cler.methods import Method
+
+
+class Classifier(nn.Module):
+    """Probabilities (N, n_classes) of the first classes of a method, from uint8 images (N, C, H, W)."""
+
+    def __init__(self, method: Method, n_classes: int) -> None:
+        super().__init__()
+        self.network = method.network
+        self._method = (method,)
+        self.n_classes = n_classes
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Normalise, score, and share out the probability among the classes."""
+        (method,) = self._method
+        logits = method.logits(method.views.plain(pixels))[:, : self.n_classes]
+        return (logits / method.temperature).softmax(1)
+
+    def apart(self) -> Classifier:
+        """The same with a network of its own, in evaluation and laid out as other programs expect it."""
+        method = copy.copy(self._method[0])
+        method.network = copy.deepcopy(self.network).eval().requires_grad_(False)
+        method.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        return Classifier(method, self.n_classes)
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Inside, the network is in evaluation."""
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train()

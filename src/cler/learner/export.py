@@ -1,0 +1,76 @@
+"""A classifier as a file that runs without cler: a torch.export program, or ONNX."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.export.passes import move_to_device_pass
+
+from cler.errors import UsageError
+from cler.learner.classifier import Classifier
+from cler.learner.files import write
+from cler.learner.inputs import Label
+
+LABELS = "classes.json"
+"""Where a program keeps the labels, in the order of its outputs."""
+TOLERANCE = 1e-4
+"""How far the probabilities of a file may be from our own: other kernels, the same function."""
+
+
+@torch.no_grad()
+def export(classifier: Classifier, path: Path, shape: Sequence[int], labels: list[Label]) -> None:
+    """Write the classifier of images of this shape; the file is tried out before it gets its name."""
+    if path.suffix not in WRITERS:
+        raise UsageError(f"{path} must end in {' or '.join(WRITERS)}")
+    if path.suffix == ".onnx":
+        _check_packages()
+    classifier = classifier.apart()
+    device = next(classifier.parameters()).device
+    examples = torch.randint(256, (3, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)).to(device)
+    program = torch.export.export(classifier, (examples,), dynamic_shapes=({0: torch.export.Dim("images")},))
+    program = move_to_device_pass(program, "cpu")  # where everybody can run it
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / path.name
+        outputs = WRITERS[path.suffix](program, temporary, json.dumps(labels))
+        for count in (1, len(examples)):
+            difference = np.abs(outputs(examples[:count].cpu()) - classifier(examples[:count]).cpu().numpy()).max()
+            if not difference < TOLERANCE:
+                raise RuntimeError(f"the exported classifier is off by {difference:.1e}; nothing was written")
+        write(path, temporary.read_bytes())
+
+
+def _write_program(program: torch.export.ExportedProgram, path: Path, labels: str) -> Callable[[Tensor], np.ndarray]:
+    """Write it; gives back what the file computes."""
+    torch.export.save(program, path, extra_files={LABELS: labels})
+    module = torch.export.load(path).module()
+    return lambda images: module(images).numpy()
+
+
+def _write_onnx(program: torch.export.ExportedProgram, path: Path, labels: str) -> Callable[[Tensor], np.ndarray]:
+    """Write it; gives back what the file computes."""
+    import onnxruntime
+
+    converted = torch.onnx.export(program, input_names=["images"], output_names=["probabilities"], verbose=False)
+    assert converted is not None
+    converted.model.metadata_props[LABELS] = labels
+    converted.save(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda images: session.run(None, {"images": images.numpy()})[0]
+
+
+def _check_packages() -> None:
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            import_module(name)
+        except ImportError:
+            raise UsageError(f"{name}, which ONNX needs, is not installed: pip install 'cler[onnx]'") from None
+
+
+WRITERS = {".pt2": _write_program, ".onnx": _write_onnx}

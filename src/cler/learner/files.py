@@ -1,0 +1,84 @@
+"""A learner in one file: safetensors with JSON, nothing that could run code, checked before any of it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from cler.errors import UsageError
+
+FORMAT = "cler-learner"
+VERSION = 1
+_KINDS = {torch.float32, torch.int64, torch.uint8, torch.bool}
+
+
+def encode(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
+    """The content of the file."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(about, allow_nan=False)
+    metadata = {"format": FORMAT, "version": str(VERSION), "learner": text, "checksum": _checksum(tensors, text)}
+    return safetensors.torch.save(tensors, metadata)
+
+
+def write(path: str | Path, content: bytes) -> None:
+    """Write so that a reader, or a crash, meets the old file or the whole new one."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `encode` was given; refuses files that are damaged, of a newer version, or something else."""
+    try:
+        with Path(path).open("rb"), safetensors.safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            _check_version(path, metadata)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except safetensors.SafetensorError as error:
+        raise UsageError(f"{path} is not a saved learner, or is damaged: {error}") from None
+    text = metadata.get("learner", "")
+    if any(tensor.dtype not in _KINDS for tensor in tensors.values()):
+        raise UsageError(f"{path} is damaged: it holds numbers of a kind that no learner has")
+    if metadata.get("checksum") != _checksum(tensors, text):
+        raise UsageError(f"{path} is damaged: its checksum is wrong")
+    if bad := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
+        raise UsageError(f"{path} is damaged: not all numbers in {bad[0]} are finite")
+    try:
+        return tensors, json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path} is damaged: its description cannot be read") from None
+
+
+def _check_version(path: str | Path, metadata: dict[str, str]) -> None:
+    version = metadata.get("version", "")
+    if metadata.get("format") != FORMAT or not version.isdecimal() or len(version) > 9:
+        raise UsageError(f"{path} is not a saved learner")
+    if int(version) > VERSION:
+        raise UsageError(f"{path} is from a newer cler (format {version}, this one knows {VERSION}): upgrade cler")
+
+
+def _checksum(tensors: dict[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,95 @@
+"""Images and labels as users have them, made into what a method learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from cler.errors import UsageError
+
+Label: TypeAlias = str | int
+PICTURE_MODES = {1: "L", 3: "RGB"}
+
+
+def to_pixels(images: Any, *, channels: int, size: int) -> Tensor:
+    """Images as uint8 (N, channels, size, size); see `Learner` for what they may be."""
+    if isinstance(images, list | tuple):
+        each = [_batch_to_pixels(_batch_of_one(image, channels), channels, size) for image in images]
+        return torch.cat(each) if each else torch.empty(0, channels, size, size, dtype=torch.uint8)
+    if isinstance(images, Image.Image):
+        raise UsageError("images must come in a list or in an array with an axis for them, not a single one")
+    return _batch_to_pixels(_tensor(images), channels, size)
+
+
+def _batch_to_pixels(images: Tensor, channels: int, size: int) -> Tensor:
+    return _resized(_to_bytes(_channels_first(images, channels)), size)
+
+
+def _batch_of_one(image: Any, channels: int) -> Tensor:
+    if isinstance(image, Image.Image):
+        if channels not in PICTURE_MODES:
+            raise UsageError(f"PIL images have 1 or 3 channels here, not {channels}: give arrays")
+        return _tensor(np.atleast_3d(np.asarray(image.convert(PICTURE_MODES[channels])))).unsqueeze(0)
+    return _tensor(image).unsqueeze(0)
+
+
+def _tensor(images: Any) -> Tensor:
+    if isinstance(images, Tensor):
+        return images.detach()
+    try:
+        return torch.tensor(np.ascontiguousarray(images))
+    except (TypeError, ValueError):
+        kind = getattr(images, "dtype", type(images).__name__)
+        raise UsageError(f"images must be numpy arrays, torch tensors or PIL images, not {kind}") from None
+
+
+def _channels_first(images: Tensor, channels: int) -> Tensor:
+    given = "×".join(map(str, images.shape))
+    if images.dim() == 3 and channels == 1:
+        images = images.unsqueeze(1)
+    if images.dim() == 4 and images.shape[1] != channels:
+        images = images.permute(0, 3, 1, 2)
+    if images.dim() != 4 or images.shape[1] != channels or 0 in images.shape[1:]:
+        shapes = f"N×{channels}×H×W or N×H×W×{channels}" + (" or N×H×W" if channels == 1 else "")
+        raise UsageError(f"images must have the shape {shapes}, not {given}")
+    return images
+
+
+def _to_bytes(images: Tensor) -> Tensor:
+    if images.dtype == torch.uint8:
+        return images
+    if not images.is_floating_point():
+        kind = str(images.dtype).removeprefix("torch.")
+        raise UsageError(f"images must be uint8 from 0 to 255, or floats from 0 to 1, not {kind}")
+    if images.numel() and not (images.min() >= 0 and images.max() <= 1):  # so that NaN does not pass either
+        raise UsageError(
+            f"float images must lie from 0 to 1, these go from {images.min():.3g} to {images.max():.3g}; "
+            "give them before they are normalised, or as uint8 from 0 to 255"
+        )
+    return (255 * images.float()).round().to(torch.uint8)
+
+
+def _resized(pixels: Tensor, size: int) -> Tensor:
+    if pixels.shape[2:] == (size, size):
+        return pixels
+    scaled = F.interpolate(pixels.float(), (size, size), mode="bilinear", antialias=True)
+    return scaled.round().clamp(0, 255).to(torch.uint8)
+
+
+def to_labels(labels: Any) -> list[Label]:
+    """Labels as a list of texts and whole numbers."""
+    if isinstance(labels, str) or not isinstance(labels, Iterable) or getattr(labels, "ndim", 1) == 0:
+        raise UsageError(f"labels must be a list with one label for each image, not {labels!r}")
+    plain: list[Any] = [
+        each.item() if isinstance(each, np.generic | Tensor) and each.ndim == 0 else each for each in labels
+    ]
+    for label in plain:
+        if isinstance(label, bool) or not isinstance(label, str | int):
+            raise UsageError(f"a label must be a text or a whole number, not {label!r}")
+    return plain

@@ -1,0 +1,104 @@
+"""What a learner can be made with, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cler.errors import UsageError
+from cler.experiments.settings import LARGEST_SEED, Settings, option_kinds
+from cler.learner.inputs import to_labels
+from cler.methods import METHODS, find_method
+from cler.regularizers import REGULARIZERS
+
+KINDS = {
+    **dict.fromkeys(("method", "regularizer", "optimizer", "device"), "str"),
+    **dict.fromkeys(("image_size", "channels", "buffer", "batch", "replay_batch", "width", "seed"), "int"),
+    **dict.fromkeys(("lr", "weight"), "float"),
+}
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "a text"),
+    "int": ((int,), "a whole number"),
+    "float": ((float, int), "a number"),
+}
+LARGEST_IMAGE = 1024
+MOST_CHANNELS = 64
+HALVED = 8
+"""Images up to this size end as a single pixel, which batch norm cannot normalise alone."""
+
+
+def check_parameters(given: Mapping[str, Any]) -> Settings:
+    """The settings for these parameters of a learner."""
+    for name, kind in KINDS.items():
+        if name != "weight" or given[name] is not None:
+            _check_kind(name, given[name], kind)
+    method, regularizer, size = (given[name] for name in ("method", "regularizer", "image_size"))
+    if not find_method(method).task_free:
+        known = ", ".join(name for name, each in METHODS.items() if each.task_free)
+        raise UsageError(f"{method} has to know where tasks begin and end; a stream without tasks can have {known}")
+    settings = Settings(
+        buffer=given["buffer"] if find_method(method).replays else 0,
+        weight=_weight(regularizer, given["weight"]),
+        options=_options(method, given["options"]),
+        **{
+            name: given[name] for name in ("method", "regularizer", "batch", "replay_batch", "lr", "optimizer", "width")
+        },
+    )
+    _within("image_size", size, 1, LARGEST_IMAGE)
+    _within("channels", given["channels"], 1, MOST_CHANNELS)
+    _within("seed", given["seed"], 0, LARGEST_SEED)
+    if size <= HALVED and min(settings.batch, settings.replay_batch) < 2:
+        raise UsageError(f"batch and replay_batch must be at least 2 for images of {size}×{size}")
+    if regularizer != "none":
+        REGULARIZERS[regularizer].check(size, size)
+    check_classes(given["classes"])
+    for name in ("mean", "std"):
+        _check_statistics(name, given[name], given["channels"])
+    return settings
+
+
+def check_classes(classes: Any) -> None:
+    """Refuse what is neither 'grow' nor a list of different labels."""
+    if isinstance(classes, str) and classes == "grow":
+        return
+    if isinstance(classes, str) or not isinstance(classes, Sequence) or not classes:
+        raise UsageError(f"classes must be a list of the labels that can occur, or 'grow', not {classes!r}")
+    if len(set(to_labels(classes))) < len(classes):
+        raise UsageError("classes must be different from each other")
+
+
+def _weight(regularizer: str, weight: float | None) -> float:
+    if regularizer == "none" and weight:
+        raise UsageError(f"weight {weight} has no effect without a regulariser")
+    default = REGULARIZERS[regularizer].weight if regularizer in REGULARIZERS else 0.0
+    return default if weight is None else weight
+
+
+def _options(method: str, options: Any) -> dict[str, Any]:
+    if not isinstance(options, dict | None):
+        raise UsageError(f"options must be a dictionary of settings of {method}, not {options!r}")
+    kinds = option_kinds(method)
+    for name, value in (options or {}).items():
+        if name in kinds:  # Settings refuses the others
+            _check_kind(name, value, kinds[name])
+    return options or {}
+
+
+def _check_kind(name: str, value: Any, kind: str) -> None:
+    types, words = _TYPES[kind]
+    if isinstance(value, bool) or not isinstance(value, types):
+        raise UsageError(f"{name} must be {words}, not {value!r}")
+
+
+def _within(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise UsageError(f"{name} must lie from {least} to {most}, not {value}")
+
+
+def _check_statistics(name: str, given: Any, channels: int) -> None:
+    values = given if isinstance(given, list | tuple) else [given] * channels
+    numbers = all(isinstance(each, float | int) and math.isfinite(each) for each in values)
+    if not numbers or len(values) != channels or (name == "std" and min(values) <= 0):
+        positive = " above zero" if name == "std" else ""
+        raise UsageError(f"{name} must be a number{positive}, or one for each of {channels} channels, not {given!r}")

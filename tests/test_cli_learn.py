@@ -1,0 +1,296 @@
+"""`cler learn`, as a user types it: in this process, but for what is about processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cler.cli import main
+from cler.learner import Learner
+from cler.learner import folder as watching
+
+TINY = ("--width", "4", "--image-size", "8", "--buffer", "20", "--device", "cpu")
+
+
+def put(folder, count, first=0, labels=("red", "green")):
+    """So many images of each label, of an odd size, in files that are numbered and as old as their numbers say."""
+    for channel, label in enumerate(labels):
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        for number in range(first, first + count):
+            pixels = np.random.default_rng([number, channel]).integers(0, 60, (9, 13, 3))
+            pixels[..., channel] += 150
+            path = folder / label / f"{number}.png"
+            Image.fromarray(pixels.astype(np.uint8)).save(path)
+            os.utime(path, (number, number))
+
+
+@pytest.fixture
+def learn(tmp_path, monkeypatch, capsys):
+    """Run the command; gives back exit code, output and errors."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["cler", "learn", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        return end.value.code or 0, printed.out, printed.err
+
+    return call
+
+
+def summary(answer):
+    code, out, err = answer
+    assert code == 0, err
+    return json.loads(out)
+
+
+def journal(folder):
+    return [json.loads(line)[0] for line in (folder / ".cler" / watching.JOURNAL).read_text().splitlines()]
+
+
+def names(folder):
+    return {f"{path.parent.name}/{path.name}" for path in folder.glob("[!.]*/*.png")}
+
+
+# -- what it does ------------------------------------------------------------------------------------------------------
+
+
+def test_learns_what_is_there_and_tests_on_the_rest(learn, tmp_path):
+    put(tmp_path, 40)
+    found = summary(learn(tmp_path, "--once", "--json", "--held-out", 0.3, "--lr", 0.03, *TINY))
+    assert found["images"] + found["held_out"] == 80
+    assert 10 < found["held_out"] < 40
+    assert sorted(found["classes"]) == ["green", "red"]
+    assert found["accuracy"] is not None
+    assert len(journal(tmp_path)) == found["images"]
+    learner = Learner.load(found["learner"])
+    assert learner.n_seen_ == found["images"]
+    assert set(learner.predict([Image.new("RGB", (5, 7), "red")])) <= {"red", "green"}
+
+
+def test_going_on_learns_only_what_is_new(learn, tmp_path):
+    put(tmp_path, 12)
+    first = summary(learn(tmp_path, "--once", "--json", *TINY))
+    again = summary(learn(tmp_path, "--once", "--json"))
+    assert again == first
+    put(tmp_path, 12, first=12, labels=("red", "green", "blue"))
+    more = summary(learn(tmp_path, "--once", "--json"))
+    assert more["images"] + more["held_out"] == 60
+    assert len(set(journal(tmp_path))) == more["images"]
+    assert "blue" in more["classes"]
+
+
+def test_held_out_images_stay_held_out(learn, tmp_path):
+    put(tmp_path, 30)
+    summary(learn(tmp_path, "--once", "--json", "--held-out", 0.3, *TINY))
+    learned = set(journal(tmp_path))
+    more = summary(learn(tmp_path, "--once", "--json", "--held-out", 0.9))
+    assert more["images"] == len(learned)  # what has been learned does not become a test
+    assert more["held_out"] == 60 - len(learned)
+
+
+def test_an_image_that_is_written_anew_is_learned_again(learn, tmp_path):
+    put(tmp_path, 12)
+    summary(learn(tmp_path, "--once", "--json", "--held-out", 0, *TINY))
+    Image.new("RGB", (30, 30)).save(tmp_path / "red" / "3.png")
+    assert summary(learn(tmp_path, "--once", "--json", "--held-out", 0))["images"] == 25
+
+
+def test_other_files_are_left_alone(learn, tmp_path):
+    put(tmp_path, 10)
+    put(tmp_path, 1, first=50, labels=(".hidden",))
+    (tmp_path / "red" / "notes.txt").write_text("not an image")
+    (tmp_path / "red" / ".5.png").write_text("a temporary file of a copy")
+    (tmp_path / "at-the-top.png").write_bytes((tmp_path / "red" / "0.png").read_bytes())
+    assert summary(learn(tmp_path, "--once", "--json", "--held-out", 0, *TINY))["images"] == 20
+
+
+def test_broken_images_are_left_out_with_a_line(learn, tmp_path):
+    put(tmp_path, 10)
+    (tmp_path / "red" / "broken.png").write_text("nothing that could be read")
+    whole = (tmp_path / "red" / "0.png").read_bytes()
+    (tmp_path / "green" / "half.png").write_bytes(whole[: len(whole) // 2])
+    code, out, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
+    assert code == 0
+    assert "20 images of 2 classes learned" in out
+    assert [line.split(" is left out")[0].split("/")[-1] for line in err.splitlines()] == ["broken.png", "half.png"]
+
+
+def test_a_half_written_image_is_tried_again(tmp_path):
+    put(tmp_path, 10)
+    state = tmp_path / ".cler"
+    state.mkdir()
+    whole = (tmp_path / "red" / "0.png").read_bytes()
+    late, never = tmp_path / "red" / "late.png", tmp_path / "red" / "never.png"
+    for path in (late, never):
+        path.write_bytes(whole[:100])
+    said = []
+    learner = Learner(image_size=8, width=4, buffer=20, device="cpu")
+    watched = watching.FolderLearner(tmp_path, state, learner, held_out=0, message=said.append)
+    for _ in watched.learn():
+        pass
+    assert learner.n_seen_ == 20
+    assert said == []
+    late.write_bytes(whole)
+    for _ in range(watching.TRIES + 2):
+        for _ in watched.learn():
+            pass
+    assert learner.n_seen_ == 21
+    assert len(said) == 1
+    assert "never.png is left out" in said[0]
+
+
+def test_only_so_many_held_out_images_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(watching, "MOST_HELD_OUT", 5)
+    put(tmp_path, 20)
+    (tmp_path / ".cler").mkdir()
+    learner = Learner(image_size=8, width=4, buffer=20, device="cpu")
+    watched = watching.FolderLearner(tmp_path, tmp_path / ".cler", learner, held_out=0.5)
+    for _ in watched.learn():
+        pass
+    assert watched.accuracy()[1] == 5
+    assert learner.n_seen_ < 30  # the others are not learned for it
+
+
+# -- being stopped -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start the command in a process of its own."""
+    processes = []
+
+    def call(*arguments):
+        command = [sys.executable, "-m", "cler", "learn", str(tmp_path), *map(str, arguments)]
+        own = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "TERM": "dumb"}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen(command, env=os.environ | own, **pipes))
+        return processes[-1]
+
+    yield call
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.05)
+
+
+def test_watches_stops_and_goes_on(start, learn, tmp_path):
+    put(tmp_path, 10)
+    process = start("--every", 0.1, "--save-every", 0.01, *TINY)
+    file = tmp_path / ".cler" / watching.LEARNER
+    wait_until(file.exists)
+    code, _, err = learn(tmp_path, "--once")
+    assert code == 2
+    assert err == f"cler: another cler is learning in {tmp_path / '.cler'}: wait for it, or choose another --state\n"
+    saved = file.stat().st_mtime_ns
+    put(tmp_path, 5, first=10, labels=("red", "green", "blue"))
+    wait_until(lambda: file.stat().st_mtime_ns > saved)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "images of" in out
+    found = summary(learn(tmp_path, "--once", "--json"))
+    assert found["images"] + found["held_out"] == 35
+    assert set(journal(tmp_path)) < names(tmp_path)
+    assert len(journal(tmp_path)) == len(set(journal(tmp_path))) == found["images"]
+
+
+def test_killed_between_journal_and_learner_nothing_is_lost_or_learned_twice(learn, tmp_path, monkeypatch):
+    put(tmp_path, 10)
+    summary(learn(tmp_path, "--once", "--json", "--held-out", 0, *TINY))
+    put(tmp_path, 10, first=10)
+
+    def killed(self, path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "save", killed)
+        assert learn(tmp_path, "--once", "--held-out", 0)[0] == 130
+    assert len(journal(tmp_path)) == 40
+    with (tmp_path / ".cler" / watching.JOURNAL).open("a") as file:
+        file.write('["half a li')
+    assert summary(learn(tmp_path, "--once", "--json", "--held-out", 0))["images"] == 40
+    assert sorted(journal(tmp_path)) == sorted(names(tmp_path))
+
+
+def test_stopping_and_going_on_gives_the_same_learner(learn, tmp_path):
+    learners = []
+    for name, stops in (("one", (24,)), ("two", (7, 13, 4))):
+        for number, count in enumerate(stops):
+            put(tmp_path / name, count, first=sum(stops[:number]))
+            found = summary(learn(tmp_path / name, "--once", "--json", *TINY))
+        learners.append(Learner.load(found["learner"]))
+    images = torch.randint(256, (20, 3, 8, 8), dtype=torch.uint8)
+    assert learners[0].n_seen_ == learners[1].n_seen_
+    assert np.array_equal(*(each.predict_proba(images) for each in learners))
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+def mistake(answer):
+    code, out, err = answer
+    assert code == 2
+    assert out == ""
+    assert err.startswith("cler: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--held-out", "1"), "--held-out must be a share"),
+        (("--held-out", "nan"), "--held-out must be a share"),
+        (("--every", "0"), "larger than zero"),
+        (("--save-every", "-1"), "larger than zero"),
+        (("--method", "xder"), "xder has to know where tasks begin and end"),
+        (("--method", "er-ac"), "did you mean 'er-ace'?"),
+        (("--image-size", "9"), "jigsaw needs images of even size"),
+        (("--channels", "2"), "PIL images have 1 or 3 channels"),
+        (("--buffer", "5"), "smaller than --replay-batch"),
+        (("--device", "tpu"), "unknown device 'tpu'"),
+    ],
+)
+def test_options_that_cannot_be_meant(arguments, message, learn, tmp_path):
+    put(tmp_path, 1)
+    assert message in mistake(learn(tmp_path, "--once", "--held-out", "0", *arguments))
+
+
+def test_folders_that_cannot_be_meant(learn, tmp_path):
+    assert "is not a folder" in mistake(learn(tmp_path / "missing"))
+    assert "there are no images to learn" in mistake(learn(tmp_path, "--once", *TINY))
+    (tmp_path / "file").write_text("")
+    assert "cannot write" in mistake(learn(tmp_path, "--state", tmp_path / "file" / "state"))
+
+
+def test_options_that_the_learner_does_not_have(learn, tmp_path):
+    put(tmp_path, 6)
+    summary(learn(tmp_path, "--once", "--json", *TINY))
+    assert "has --width 4: leave --width out" in mistake(learn(tmp_path, "--once", "--width", "8"))
+
+
+def test_a_damaged_state(learn, tmp_path):
+    put(tmp_path, 6)
+    summary(learn(tmp_path, "--once", "--json", *TINY))
+    state = tmp_path / ".cler"
+    lines = (state / watching.JOURNAL).read_text()
+    (state / watching.JOURNAL).write_text(lines.partition("\n")[0])
+    assert "does not belong to the learner" in mistake(learn(tmp_path, "--once"))
+    (state / watching.JOURNAL).write_text(lines)
+    (state / watching.LEARNER).write_bytes(b"rubbish")
+    assert "is not a saved learner, or is damaged" in mistake(learn(tmp_path, "--once"))

@@ -1,0 +1,730 @@
+import doctest
+import gc
+import json
+import pickle
+import struct
+import sys
+import threading
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from PIL import Image
+
+import cler
+from cler.errors import UsageError
+from cler.learner import Learner, NotFittedError, files
+from cler.methods import METHODS
+
+SIZE = 8
+TASK_FREE = [name for name, method in METHODS.items() if method.task_free]
+
+
+def colours(count, n_classes=3, seed=0, size=SIZE):
+    """Images (N, 3, size, size) of brightly coloured noise, with the number of the colour as label."""
+    generator = np.random.default_rng(seed)
+    palette = np.random.default_rng(99).integers(0, 200, (n_classes, 3, 1, 1))
+    labels = generator.permutation(np.arange(count) % n_classes)
+    return (palette[labels] + generator.integers(0, 40, (count, 3, size, size))).astype(np.uint8), labels
+
+
+def small(method="er-ace", regularizer="jigsaw", **changes):
+    options = {"image_size": SIZE, "width": 4, "buffer": 20, "device": "cpu"}
+    return Learner(method, regularizer, **options | changes)
+
+
+def quick(method):
+    """Options with which it takes less time."""
+    return {"inner": 1} if method == "cope" else None
+
+
+IMAGES, LABELS = colours(60)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """One that has learned; tests that go on with it take a copy."""
+    return small().partial_fit(IMAGES[:44], LABELS[:44])
+
+
+@pytest.fixture
+def saved(fitted, tmp_path):
+    fitted.save(tmp_path / "learner.safetensors")
+    return tmp_path / "learner.safetensors"
+
+
+def same(one, other, images=IMAGES):
+    return np.array_equal(one.predict_proba(images), other.predict_proba(images))
+
+
+# -- learning ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", TASK_FREE)
+def test_learns_colours(method):
+    learner = small(method, lr=0.03).partial_fit(*colours(600))
+    assert learner.score(*colours(60, seed=1)) > 0.8  # chance: 0.33
+
+
+def test_remembers_a_class_that_comes_no_more():
+    images, labels = colours(450)
+    first = labels == 0
+    scores = {}
+    for method in ("er-ace", "finetune"):
+        learner = small(method, "none", lr=0.03)
+        learner.partial_fit(images[first], labels[first]).partial_fit(images[~first], labels[~first])
+        scores[method] = learner.score(images[first], labels[first])
+    assert scores["er-ace"] > 0.7
+    assert scores["finetune"] < 0.3
+
+
+@pytest.mark.parametrize(
+    ("method", "regularizer"), [("er-ace", "jigsaw"), ("cope", "none"), ("finetune", "barlow-twins")]
+)
+def test_how_the_stream_is_cut_makes_no_difference(method, regularizer):
+    at_once = small(method, regularizer, options=quick(method)).partial_fit(IMAGES, LABELS)
+    for size in (1, 23):
+        cut = small(method, regularizer, options=quick(method))
+        for start in range(0, len(LABELS), size):
+            cut.partial_fit(IMAGES[start : start + size], LABELS[start : start + size])
+        assert same(at_once, cut)
+        assert cut.n_seen_ == 60
+
+
+def test_what_waits_is_a_copy():
+    """Callers may fill the same array again and again."""
+    reused = torch.from_numpy(IMAGES[:5].copy())
+    learner = small().partial_fit(reused, LABELS[:5])
+    reused.copy_(torch.from_numpy(IMAGES[5:10]))
+    learner.partial_fit(reused, LABELS[5:10])
+    assert same(learner, small().partial_fit(IMAGES[:10], LABELS[:10]))
+    learner.partial_fit(IMAGES[:55], LABELS[:55])
+    assert learner._waiting[0].untyped_storage().nbytes() == IMAGES[:5].nbytes  # and not all that came with them
+
+
+def test_no_images_change_nothing(fitted):
+    seen, before = fitted.n_seen_, fitted.predict_proba(IMAGES)
+    fitted.partial_fit(IMAGES[:0], [])
+    fitted.partial_fit([], [])
+    assert fitted.n_seen_ == seen
+    assert np.array_equal(fitted.predict_proba(IMAGES), before)
+    assert fitted.predict([]).shape == (0,)
+    assert fitted.predict_proba(IMAGES[:0]).shape == (0, 3)
+
+
+def test_fit_begins_anew(fitted):
+    learner = small().partial_fit(IMAGES, LABELS)
+    assert same(learner.fit(IMAGES[:44], LABELS[:44]), fitted)
+    assert learner.n_seen_ == 44
+
+
+def test_replay_begins_when_the_memory_holds_a_replay_batch():
+    learner = small(replay_batch=15)
+    tasks = []
+    for start in range(0, 40, 10):
+        learner.partial_fit(IMAGES[start : start + 10], LABELS[start : start + 10])
+        tasks.append(learner._method.task)
+    assert tasks == [0, 0, 1, 1]
+
+
+def test_a_loss_that_is_not_finite_is_said():
+    with pytest.raises(UsageError, match=r"not finite after .* lower lr"):
+        small(lr=1e20).partial_fit(IMAGES, LABELS)
+
+
+# -- classes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "optimizer"), [("er-ace", "adamw"), ("cope", "sgd")])
+def test_growing_keeps_what_it_knows(method, optimizer):
+    n_classes = 16
+    learner = small(method, optimizer=optimizer, options=quick(method)).partial_fit(*colours(80, n_classes))
+    before, room = learner.predict_proba(IMAGES), learner._method.n_classes
+    memory = learner._method.memory.labels.clone()
+    assert room == n_classes
+    assert learner._make_room(n_classes + 1).n_classes == 2 * room
+    assert np.array_equal(learner.predict_proba(IMAGES), before)
+    assert torch.equal(learner._method.memory.labels, memory)
+    learner.partial_fit(*colours(80, 40))
+    assert len(learner.classes_) == 40
+    assert learner.predict_proba(IMAGES).shape == (60, 40)
+
+
+def test_probabilities_are_of_the_classes_seen():
+    learner = small(classes=["a", "b", "c", "d", "e"])
+    learner.partial_fit(IMAGES[:20], [["c", "a"][i % 2] for i in range(20)])
+    assert learner.classes_.tolist() == ["c", "a"]
+    probabilities = learner.predict_proba(IMAGES)
+    assert probabilities.shape == (60, 2)
+    assert np.allclose(probabilities.sum(1), 1)
+    assert set(learner.predict(IMAGES)) <= {"c", "a"}
+
+
+def test_a_class_counts_when_it_is_learned_not_when_it_waits():
+    learner = small().partial_fit(IMAGES[:10], ["a"] * 10).partial_fit(IMAGES[10:15], ["b"] * 5)
+    assert learner.classes_.tolist() == ["a"]
+    assert learner.n_seen_ == 15
+    assert learner.partial_fit(IMAGES[15:20], ["b"] * 5).classes_.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[3, 7] * 10, np.array([3, 7] * 10, dtype=np.uint8), torch.tensor([3, 7] * 10), [np.int64(3), np.int64(7)] * 10],
+)
+def test_labels_may_be_any_whole_numbers(labels):
+    learner = small().partial_fit(IMAGES[:20], labels)
+    assert learner.classes_.tolist() == [3, 7]
+    assert learner.predict(IMAGES).dtype.kind == "i"
+
+
+def test_labels_of_two_kinds_stay_apart():
+    learner = small().partial_fit(IMAGES[:20], ["1", 1] * 10)
+    assert learner.classes_.tolist() == ["1", 1]
+    assert {type(label) for label in learner.predict(IMAGES).tolist()} <= {str, int}
+
+
+def test_an_image_is_judged_by_itself(fitted):
+    """In evaluation: neither the other images of the batch nor how often it is asked make a difference."""
+    at_once = fitted.predict_proba(IMAGES)
+    assert np.allclose(np.concatenate([fitted.predict_proba(each[None]) for each in IMAGES]), at_once, atol=1e-5)
+    assert np.array_equal(fitted.predict_proba(IMAGES), at_once)
+
+
+def test_score_counts_strange_labels_as_mistakes(fitted):
+    assert fitted.score(IMAGES, ["never seen"] * 60) == 0
+    assert fitted.score(IMAGES, fitted.predict(IMAGES)) == 1
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+HEIGHT_WIDTH_CHANNELS = IMAGES.transpose(0, 2, 3, 1)
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        torch.from_numpy(IMAGES),
+        HEIGHT_WIDTH_CHANNELS,
+        IMAGES / 255,
+        torch.from_numpy(IMAGES / 255).half().double().clamp(0, 1),
+        IMAGES[:, :, ::-1][:, :, ::-1],
+        list(IMAGES),
+        [Image.fromarray(each) for each in HEIGHT_WIDTH_CHANNELS],
+        [Image.fromarray(each).convert("RGBA") for each in HEIGHT_WIDTH_CHANNELS],
+        tuple(torch.from_numpy(each / 255) for each in HEIGHT_WIDTH_CHANNELS),
+    ],
+    ids=["tensor", "NHWC", "float", "half", "negative strides", "list", "PIL", "RGBA", "float tensors"],
+)
+def test_images_may_come_in_many_forms(images, fitted):
+    assert np.array_equal(fitted.predict_proba(images), fitted.predict_proba(IMAGES))
+
+
+def test_images_of_other_sizes_are_scaled(fitted):
+    large = IMAGES.repeat(3, axis=2).repeat(3, axis=3)
+    apart = np.concatenate([fitted.predict_proba(IMAGES[:30]), fitted.predict_proba(large[30:])])
+    assert np.allclose(fitted.predict_proba([*IMAGES[:30], *large[30:]]), apart, atol=1e-6)
+    assert np.mean(fitted.predict(large) == fitted.predict(IMAGES)) > 0.9
+    flat = np.full((1, 3, 50, 20), 77, dtype=np.uint8)
+    assert np.array_equal(fitted.predict_proba(flat), fitted.predict_proba(flat[:, :, :SIZE, :SIZE]))
+
+
+def test_grey_images():
+    grey = IMAGES[:, :1]
+    learner = small(channels=1, mean=0.4).partial_fit(grey, LABELS)
+    expected = learner.predict_proba(grey)
+    pictures = [Image.fromarray(each[0]) for each in grey]
+    for other in (grey[:, 0], grey.transpose(0, 2, 3, 1), pictures):
+        assert np.array_equal(learner.predict_proba(other), expected)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (IMAGES.astype(np.int64), "uint8 from 0 to 255, or floats from 0 to 1, not int64"),
+        (IMAGES.astype(float), "float images must lie from 0 to 1, these go from"),
+        (np.full((2, 3, 8, 8), np.nan), "must lie from 0 to 1"),
+        (IMAGES[0], "N×3×H×W or N×H×W×3, not 3×8×8"),
+        (IMAGES[:, :2], "not 60×2×8×8"),
+        (IMAGES[:, :, :0], "not 60×3×0×8"),
+        (Image.new("RGB", (8, 8)), "in a list"),
+        ("cat.png", "not str"),
+        ([["a", "b"]], "not list"),
+        (np.array([None]), "not object"),
+    ],
+)
+def test_images_that_cannot_be_meant(images, message, fitted):
+    with pytest.raises(UsageError, match=message):
+        fitted.predict(images)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1, 2], "a label for each image, not 2 for 3"),
+        ("cat", "a list with one label for each image"),
+        (7, "a list with one label for each image"),
+        (np.array(7), "a list with one label for each image"),
+        ([0.5] * 3, "text or a whole number, not 0.5"),
+        ([True] * 3, "text or a whole number, not True"),
+        ([[1], [2], [3]], r"text or a whole number, not \[1\]"),
+        (np.zeros((3, 2)), "text or a whole number"),
+    ],
+)
+def test_labels_that_cannot_be_meant(labels, message):
+    learner = small()
+    with pytest.raises(UsageError, match=message):
+        learner.partial_fit(IMAGES[:3], labels)
+    assert learner.n_seen_ == 0
+
+
+def test_a_label_outside_the_classes_is_refused_and_nothing_is_learned():
+    learner = small(classes=[0, 1])
+    with pytest.raises(UsageError, match="label 2 is not among the classes"):
+        learner.partial_fit(IMAGES, LABELS)
+    assert learner.n_seen_ == 0
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "xder"}, "xder has to know where tasks begin and end; .* can have finetune, er, er-ace, cope"),
+        ({"method": "dualnet"}, "without tasks"),
+        ({"method": "joint"}, "without tasks"),
+        ({"method": "er-ac"}, "did you mean 'er-ace'"),
+        ({"regularizer": "jigsw"}, "did you mean 'jigsaw'"),
+        ({"regularizer": "none", "weight": 1.0}, "no effect"),
+        ({"image_size": 9}, "even size"),
+        ({"image_size": 0}, "image_size must lie from 1"),
+        ({"image_size": 8.0}, "image_size must be a whole number, not 8.0"),
+        ({"batch": True}, "batch must be a whole number"),
+        ({"batch": 0}, "larger than zero"),
+        ({"batch": 1}, "at least 2 for images of 8×8"),
+        ({"buffer": 5}, "smaller than --replay-batch"),
+        ({"lr": float("nan")}, "larger than zero"),
+        ({"lr": "fast"}, "lr must be a number"),
+        ({"classes": 10}, "list of the labels"),
+        ({"classes": "shrink"}, "list of the labels"),
+        ({"classes": []}, "list of the labels"),
+        ({"classes": [1, 1]}, "different from each other"),
+        ({"classes": [1.5, 2]}, "text or a whole number"),
+        ({"mean": (0.5, 0.5)}, "one for each of 3 channels"),
+        ({"std": 0}, "std must be a number above zero"),
+        ({"options": {"temperature": 1}}, "unknown option of er-ace"),
+        ({"method": "cope", "options": {"temperature": "hot"}}, "temperature must be a number"),
+        ({"options": [1]}, "must be a dictionary"),
+        ({"seed": -1}, "seed must lie from 0"),
+        ({"device": "tpu"}, "unknown device"),
+    ],
+)
+def test_parameters_that_cannot_be_meant(changes, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        small(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_are_kept_as_scikit_learn_expects():
+    learner = small("cope", "none", options={"temperature": 0.1}, classes=("a", "b"))
+    parameters = learner.get_params()
+    assert parameters["method"] == "cope"
+    assert Learner(**parameters).get_params() == parameters
+    assert eval(repr(learner), {"Learner": Learner}).get_params() == parameters
+    assert learner.set_params(regularizer="rotation") is learner
+    assert learner.get_params() == parameters | {"regularizer": "rotation"}
+    with pytest.raises(UsageError, match="did you mean 'buffer'"):
+        learner.set_params(bufer=3)
+    with pytest.raises(UsageError, match="even size"):
+        small().set_params(image_size=7)
+
+
+def test_parameters_cannot_change_once_it_learns():
+    with pytest.raises(UsageError, match="make a new one"):
+        small().partial_fit(IMAGES[:3], LABELS[:3]).set_params(lr=0.1)
+
+
+def test_scikit_learn_agrees():
+    base = pytest.importorskip("sklearn.base")
+    from sklearn.exceptions import NotFittedError as TheirError
+    from sklearn.utils.validation import check_is_fitted
+
+    learner = small(classes=[0, 1, 2])
+    with pytest.raises(TheirError):
+        check_is_fitted(learner)
+    learner.partial_fit(IMAGES, LABELS)
+    check_is_fitted(learner)
+    copy = base.clone(learner)
+    assert copy.get_params() == learner.get_params()
+    with pytest.raises(TheirError):
+        check_is_fitted(copy)
+    assert base.is_classifier(learner)
+
+
+def test_asked_too_early():
+    learner = small().partial_fit(IMAGES[:4], LABELS[:4])
+    for ask in (learner.predict, learner.predict_proba, lambda images: learner.score(images, LABELS)):
+        with pytest.raises(NotFittedError, match="give partial_fit 6 more images"):
+            ask(IMAGES)
+    assert issubclass(NotFittedError, UsageError)
+    assert issubclass(NotFittedError, ValueError)
+    assert issubclass(NotFittedError, AttributeError)
+    assert not hasattr(learner, "classes_")
+    assert hasattr(learner.partial_fit(IMAGES[:6], LABELS[:6]), "classes_")
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "regularizer", "optimizer"),
+    [
+        ("er-ace", "jigsaw", "sgd"),
+        ("cope", "rotation", "sgd"),
+        ("finetune", "barlow-twins", "sgd"),
+        ("er", "none", "adamw"),
+    ],
+)
+def test_learning_goes_on_after_loading_as_if_it_had_not_stopped(method, regularizer, optimizer, tmp_path):
+    learner = small(method, regularizer, optimizer=optimizer, mean=(0.4, 0.5, 0.6), options=quick(method)).partial_fit(
+        IMAGES[:37], LABELS[:37]
+    )
+    learner.save(tmp_path / "learner.safetensors")
+    loaded = Learner.load(tmp_path / "learner.safetensors")
+    assert loaded.n_seen_ == 37
+    assert loaded.classes_.tolist() == learner.classes_.tolist()
+    assert same(loaded, learner)
+    for each in (learner, loaded):
+        each.partial_fit(IMAGES[37:], LABELS[37:]).partial_fit(*colours(60, 20))  # with room for more classes
+    assert same(loaded, learner)
+
+
+def test_a_learner_that_has_not_begun_can_be_saved(tmp_path):
+    small(classes=["a", 2]).partial_fit(IMAGES[:3], ["a", 2, "a"]).save(tmp_path / "new.safetensors")
+    loaded = Learner.load(tmp_path / "new.safetensors", device="cpu")
+    assert loaded.n_seen_ == 3
+    assert not hasattr(loaded, "classes_")
+    loaded.partial_fit(IMAGES[:7], [2] * 7)
+    assert loaded.classes_.tolist() == ["a", 2]
+
+
+def test_a_file_that_is_cut_or_altered_anywhere_is_refused(saved):
+    whole = saved.read_bytes()
+    header = struct.unpack("<Q", whole[:8])[0]
+    places = [0, 3, 7, 8, 20, header // 2, header + 7, header + 8, (header + len(whole)) // 2, len(whole) - 1]
+    for place in places:
+        for damaged in (whole[:place], whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :]):
+            saved.write_bytes(damaged)
+            with pytest.raises(UsageError, match=r"learner\.safetensors") as caught:
+                Learner.load(saved)
+            assert "\n" not in str(caught.value)
+    saved.write_bytes(whole)
+    Learner.load(saved)
+
+
+def test_files_of_other_kinds_are_refused(tmp_path):
+    contents = {
+        "pickle": pickle.dumps({"format": "cler-learner"}),
+        "tensors": safetensors.torch.save({"a": torch.zeros(3)}),
+        "other": safetensors.torch.save({"a": torch.zeros(3)}, {"format": "pt", "version": "1"}),
+        "empty": b"",
+        "huge header": struct.pack("<Q", 2**62) + b"{}",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UsageError, match="not a saved learner"):
+            Learner.load(tmp_path / name)
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(UsageError, match="cannot read"):
+            Learner.load(path)
+
+
+def test_a_newer_version_is_refused(saved):
+    with safetensors.safe_open(saved, "pt") as file:
+        metadata = file.metadata() | {"version": "2"}
+    saved.write_bytes(safetensors.torch.save({"a": torch.zeros(3)}, metadata))
+    with pytest.raises(UsageError, match=r"newer cler .* upgrade"):
+        Learner.load(saved)
+
+
+def crafted(change):
+    """A change of a file's content by somebody who also gets the checksum right."""
+    return pytest.param(change, id=change.__name__)
+
+
+def negative_steps(tensors, about):
+    about["steps"] = -1
+
+
+def steps_as_text(tensors, about):
+    about["steps"] = "4"
+
+
+def more_steps(tensors, about):
+    about["steps"] += 1
+
+
+def repeated_label(tensors, about):
+    about["labels"][0] = about["labels"][1]
+
+
+def label_of_a_strange_kind(tensors, about):
+    about["labels"][0] = {"a": 1}
+
+
+def no_labels(tensors, about):
+    about["labels"] = []
+
+
+def too_many_waiting(tensors, about):
+    about["waiting"] = about["waiting"] * 3
+    tensors["waiting"] = tensors["waiting"].repeat(3, 1, 1, 1)
+
+
+def waiting_of_another_size(tensors, about):
+    tensors["waiting"] = torch.zeros(4, 3, 9, 9, dtype=torch.uint8)
+
+
+def strange_class_in_memory(tensors, about):
+    tensors["method.memory.labels"][2] = 1_000_000
+
+
+def negative_class_in_memory(tensors, about):
+    tensors["method.memory.labels"][2] = -5
+
+
+def larger_memory(tensors, about):
+    about["numbers"]["memory.capacity"] = 10**9
+
+
+def overfull_memory(tensors, about):
+    about["numbers"]["memory.filled"] = 21
+
+
+def another_task(tensors, about):
+    about["numbers"]["task"] = 5
+
+
+def number_of_another_kind(tensors, about):
+    about["numbers"]["task"] = None
+
+
+def wide_network(tensors, about):
+    about["parameters"]["width"] = 1024
+
+
+def huge_buffer(tensors, about):
+    about["parameters"]["buffer"] = 10_000_000
+
+
+def strange_parameter(tensors, about):
+    about["parameters"]["__class__"] = "Learner"
+
+
+def missing_parameter(tensors, about):
+    del about["parameters"]["lr"]
+
+
+def parameter_of_another_kind(tensors, about):
+    about["parameters"]["batch"] = "10"
+
+
+def another_method(tensors, about):
+    about["parameters"]["method"] = "cope"
+
+
+def missing_tensor(tensors, about):
+    del tensors["method.memory.pixels"]
+
+
+def altered_table(tensors, about):
+    tensors["method.memory._numbers"][0] = 10**12
+
+
+def extra_tensor(tensors, about):
+    tensors["method.more"] = torch.zeros(3)
+
+
+def moments_for_plain_sgd(tensors, about):
+    tensors["method.optimizer.state.0.exp_avg"] = torch.zeros(3)
+
+
+def moments_without_a_number(tensors, about):
+    tensors["method.optimizer.state.x"] = torch.zeros(3)
+
+
+def infinite_weight(tensors, about):
+    tensors["method.network.classifier.bias"][0] = torch.inf
+
+
+def weights_in_double_precision(tensors, about):
+    tensors["method.network.classifier.bias"] = tensors["method.network.classifier.bias"].double()
+
+
+def broken_generator(tensors, about):
+    tensors["generator"] = tensors["generator"].flip(0)
+
+
+def nothing_but_a_list(tensors, about):
+    about["parameters"] = [1, 2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        crafted(change)
+        for change in (
+            negative_steps, steps_as_text, more_steps, repeated_label, label_of_a_strange_kind, no_labels,
+            too_many_waiting, waiting_of_another_size, strange_class_in_memory, negative_class_in_memory, larger_memory,
+            overfull_memory, another_task, number_of_another_kind, wide_network, huge_buffer, strange_parameter,
+            missing_parameter, parameter_of_another_kind, another_method, missing_tensor, altered_table, extra_tensor,
+            moments_for_plain_sgd, moments_without_a_number, infinite_weight, weights_in_double_precision,
+            broken_generator, nothing_but_a_list,
+        )
+    ],
+)  # fmt: skip
+def test_a_file_made_to_do_harm_is_refused(change, saved):
+    tensors, about = files.read(saved)
+    change(tensors, about)
+    saved.write_bytes(files.encode(tensors, about))
+    with pytest.raises(UsageError, match=r"learner\.safetensors") as caught:
+        Learner.load(saved)
+    assert "\n" not in str(caught.value)
+
+
+def test_saving_replaces_the_file_at_once_or_not_at_all(fitted, saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(UsageError, match=r"cannot write .*No space left"):
+        small().save(saved)
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_saving_where_nothing_can_be_written(fitted, tmp_path):
+    with pytest.raises(UsageError, match="cannot write"):
+        fitted.save(tmp_path / "missing" / "learner.safetensors")
+
+
+# -- many threads, endless streams -------------------------------------------------------------------------------------
+
+
+def test_predictions_beside_learning_see_a_state_between_two_steps():
+    images, labels = colours(200, seed=5)
+    alone, states = small().partial_fit(images[:10], labels[:10]), set()
+    for start in range(10, 200, 10):
+        states.add(alone.predict_proba(IMAGES).tobytes())
+        alone.partial_fit(images[start : start + 10], labels[start : start + 10])
+    states.add(alone.predict_proba(IMAGES).tobytes())
+
+    learner, answers, finished = small().partial_fit(images[:10], labels[:10]), [], threading.Event()
+
+    def ask():
+        torch.set_num_threads(1)
+        while not finished.is_set():
+            answers.append(learner.predict_proba(IMAGES).tobytes())
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    learner.partial_fit(images[10:], labels[10:])
+    finished.set()
+    for thread in threads:
+        thread.join()
+    assert set(answers) <= states
+    assert len(set(answers)) > 5  # nobody had to wait for the whole call
+    assert same(learner, alone)
+
+
+def test_two_threads_may_learn():
+    learner = small()
+    threads = [threading.Thread(target=learner.partial_fit, args=colours(35, seed=seed)) for seed in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert learner.n_seen_ == 70
+
+
+def tensor_bytes():
+    gc.collect()
+    tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    return sum({each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}.values())
+
+
+@pytest.mark.parametrize("method", TASK_FREE)
+def test_memory_does_not_grow_with_the_stream(method, tmp_path):
+    learner, sizes, files_written = small(method, options=quick(method)), set(), set()
+    for number in range(6):
+        learner.partial_fit(*colours(23, seed=number)).partial_fit(*colours(7, seed=number))
+        learner.predict(IMAGES)
+        if number > 2:
+            sizes.add(tensor_bytes())
+            learner.save(tmp_path / "learner.safetensors")
+            files_written.add((tmp_path / "learner.safetensors").stat().st_size // 100)
+    assert len(sizes) == 1
+    assert len(files_written) == 1
+
+
+# -- export ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["er-ace", "cope"])
+def test_an_exported_program_gives_the_same(method, tmp_path):
+    learner = small(method).partial_fit(IMAGES, [["a", 7, "c"][label] for label in LABELS])
+    learner.export(tmp_path / "classifier.pt2")
+    labels = {"classes.json": ""}
+    program = torch.export.load(tmp_path / "classifier.pt2", extra_files=labels).module()
+    for count in (1, 2, 60):
+        outputs = program(torch.from_numpy(IMAGES[:count])).numpy()
+        assert np.allclose(outputs, learner.predict_proba(IMAGES[:count]), atol=1e-6)
+    assert json.loads(labels["classes.json"]) == learner.classes_.tolist()
+    before = learner.predict_proba(IMAGES)
+    learner.partial_fit(IMAGES, [["a", 7, "c"][label] for label in LABELS])  # leaves the file alone, and is left alone
+    assert np.allclose(program(torch.from_numpy(IMAGES)).numpy(), before, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_an_exported_onnx_model_gives_the_same(fitted, tmp_path):
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    fitted.export(tmp_path / "classifier.onnx")
+    session = runtime.InferenceSession(tmp_path / "classifier.onnx")
+    for count in (1, 2, 60):
+        (outputs,) = session.run(None, {"images": IMAGES[:count]})
+        assert np.allclose(outputs, fitted.predict_proba(IMAGES[:count]), atol=1e-5)
+    assert json.loads(session.get_modelmeta().custom_metadata_map["classes.json"]) == fitted.classes_.tolist()
+
+
+def test_onnx_without_its_packages(fitted, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(UsageError, match=r"onnx, .* is not installed: pip install 'cler\[onnx\]'"):
+        fitted.export(tmp_path / "classifier.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_exports_that_cannot_be_meant(fitted, tmp_path):
+    with pytest.raises(UsageError, match=r"must end in \.pt2 or \.onnx"):
+        fitted.export(tmp_path / "classifier.bin")
+    with pytest.raises(NotFittedError):
+        small().export(tmp_path / "classifier.pt2")
+
+
+# -- as documented -----------------------------------------------------------------------------------------------------
+
+
+def test_the_example_in_the_documentation_works():
+    (example,) = doctest.DocTestFinder(recurse=False).find(Learner, "Learner", globs={})
+    assert doctest.DocTestRunner().run(example).failed == 0
+    assert len(example.examples) > 5
+
+
+def test_it_is_a_public_name():
+    assert cler.Learner is Learner
+    with pytest.raises(AttributeError, match="no attribute 'Lerner'"):
+        cler.Lerner  # noqa: B018
