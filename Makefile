@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint browser clean
+.PHONY: demo test lint browser docs clean
 
 demo: $(READY)
 	$(BIN)/cler demo --out demo
@@ -23,6 +23,12 @@ browser:
 		echo "installing chromium, for the test of the report's page" && timeout 60 apt-get -qq update && \
 		timeout 90 apt-get -qq -y --no-install-recommends install chromium >/dev/null 2>&1; } || \
 		echo "no chromium: the test of the report's page will be skipped"
+
+# The pages of results in docs/, from the result files in results/.
+docs: $(READY)
+	$(BIN)/cler report results/cifar100 --preface docs/reproduction-notes.md -o build/report
+	cp build/report/report.md docs/reproduction.md
+	cp build/report/index.html docs/reproduction.html
 
 clean:
 	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,38 @@
+"""The documentation says what the result files in the repository say."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cler.experiments.compare import compare
+from cler.experiments.results import find_results
+from cler.methods import METHODS
+from cler.report.content import make_report
+from cler.report.markdown import markdown
+
+ROOT = Path(__file__).parents[1]
+TIMINGS = ROOT / "benchmarks" / "h200.json"
+pytestmark = pytest.mark.skipif(not TIMINGS.exists(), reason="results are not in the source distribution")
+
+
+def test_the_page_of_results_is_that_of_the_result_files():
+    """Else: `make docs`."""
+    results, complaints = find_results([ROOT / "results" / "cifar100"])
+    preface = (ROOT / "docs" / "reproduction-notes.md").read_text("utf-8")
+    expected = markdown(make_report(compare(results), complaints, preface=preface))
+    assert (ROOT / "docs" / "reproduction.md").read_text("utf-8").strip() == expected.strip()
+
+
+@pytest.mark.parametrize("method", ["er-ace", "xder", "cope", "dualnet"])
+def test_the_readme_has_the_measured_times(method):
+    timings = {
+        timing["regularizer"]: timing["milliseconds"]
+        for timing in json.loads(TIMINGS.read_text("utf-8"))["timings"]
+        if timing["method"] == method and timing["runs"] == 10
+    }
+    speed = (ROOT / "README.md").read_text("utf-8").partition("## Speed")[2]
+    (row,) = [line for line in speed.splitlines() if line.startswith(f"| {METHODS[method].title} |")]
+    stated = [cell.strip() for cell in row.split("|")[2:5]]
+    measured = [timings.get(name) for name in ("none", "jigsaw", "barlow-twins")]
+    assert stated == ["" if time is None else f"{time:.2f}" for time in measured]
