@@ -9,6 +9,14 @@ from collections.abc import Iterable
 class UsageError(ValueError):
     """A mistake in what the user gave: the command line prints it as one line and exits with code 2."""
 
+    def __init__(self, line: str) -> None:
+        super().__init__(one_line(line))
+
+
+def one_line(text: str) -> str:
+    """The same without what would break the line, or be an order to the terminal."""
+    return "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in text)
+
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
     """The error for a name that does not exist: what exists, and what may have been meant."""

@@ -332,3 +332,14 @@ def test_an_option_without_effect_is_refused():
         make_settings(method="er-ace", weight=1.5)
     with pytest.raises(UsageError, match="--buffer"):
         make_settings(method="finetune", buffer=-5)
+
+
+def test_compilation_is_a_setting_that_old_results_need_not_have(tmp_path):
+    assert "compile" not in make_settings().to_dict()
+    assert make_settings(compile=True).to_dict()["compile"] is True
+    file = tmp_path / "settings.toml"
+    file.write_text("compile = true")
+    assert read_config(file) == {"compile": True}
+    file.write_text("compile = 1")
+    with pytest.raises(UsageError, match="true or false"):
+        read_config(file)

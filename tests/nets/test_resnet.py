@@ -1,8 +1,11 @@
+import copy
+
 import pytest
 import torch
 
 from cler.data.augment import Views
 from cler.nets import ResNet18, forward_apart
+from cler.nets.resnet import compile_blocks
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
@@ -70,3 +73,22 @@ def test_apart_differs_from_one_batch():
     network = ResNet18(7, width=4)
     first, second = torch.randn(4, 3, 16, 16), 3 + torch.randn(4, 3, 16, 16)
     assert not torch.allclose(forward_apart(network, first, second)[0], network(torch.cat([first, second]))[:4])
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile warns of its own doing
+def test_compiled_blocks_compute_the_same_in_training_and_are_left_out_of_evaluation(monkeypatch):
+    monkeypatch.setattr("cler.nets.resnet.COMPILER", "aot_eager")  # all of torch.compile but the code it writes
+    torch.manual_seed(0)
+    plain = ResNet18(3, width=2).double()
+    compiled = copy.deepcopy(plain)
+    compile_blocks(compiled)
+    images = torch.randn(6, 3, 8, 8, dtype=torch.float64)
+    for network in (plain, compiled):
+        network(images, [2, 4]).square().sum().backward()
+    for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    torch.testing.assert_close(plain.state_dict(), compiled.state_dict())
+    variants = torch._dynamo.utils.counters["frames"]["total"]
+    assert variants > 0
+    torch.testing.assert_close(plain.eval()(images), compiled.eval()(images))
+    assert torch._dynamo.utils.counters["frames"]["total"] == variants

@@ -27,6 +27,9 @@ def bench(
     ] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16 (default: as for `cler run`).")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile the network with torch.compile; takes minutes.")
+    ] = False,
     seconds: Annotated[
         float | None, typer.Option(help="Begin no measurement after this time (default: no limit).", show_default=False)
     ] = None,
@@ -59,7 +62,14 @@ def bench(
     with ex.threads(threads):
         steps = steps or (100 if on_gpu else 5)
         for timing in benchmark.measure(
-            pairs, counts, device=target, precision=precision, steps=steps, width=width, message=say
+            pairs,
+            counts,
+            device=target,
+            precision=precision,
+            steps=steps,
+            width=width,
+            compile=compile,
+            message=say,
         ):
             timings.append(timing.to_dict())
             numbers = (f"{timing.milliseconds:.3f}", f"{timing.gigaflops:.1f}", f"{timing.share:.1%}")

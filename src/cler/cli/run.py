@@ -56,6 +56,10 @@ def run(
         str | None, typer.Option(help="fp32, tf32 or bf16 (default: bf16 on a GPU, fp32 on a CPU).")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of each run.", show_default="1")] = None,
+    compile: Annotated[
+        bool | None,
+        typer.Option("--compile", help="Compile the network with torch.compile; takes minutes.", show_default=False),
+    ] = None,
     options: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting that only this method has; can be repeated."),
@@ -117,7 +121,7 @@ def run(
 
 _SETTING_NAMES = (
     "method", "regularizer", "dataset", "tasks", "buffer", "seeds", "lr", "weight", "batch", "replay_batch", "epochs",
-    "optimizer", "width", "class_order", "precision", "threads",
+    "optimizer", "width", "class_order", "precision", "threads", "compile",
 )  # fmt: skip
 
 

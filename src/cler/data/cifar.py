@@ -184,6 +184,8 @@ def binary_records(label_bytes: int) -> Callable[[bytes], Arrays]:
     """A parser of records that are `label_bytes` labels, the last being the one to use, and 3072 pixels."""
 
     def parse(content: bytes) -> Arrays:
+        if len(content) % (label_bytes + PIXELS):
+            raise DamagedError(f"a file of {len(content)} bytes does not hold whole images")
         records = np.frombuffer(content, np.uint8).reshape(-1, label_bytes + PIXELS)
         return records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label_bytes - 1]
 

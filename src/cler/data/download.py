@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import tarfile
 import tempfile
 import time
-import zlib
 from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path, PurePosixPath
@@ -113,12 +111,13 @@ def extract(archive: Path, folder: Path, *, limit: int = LARGEST_ARCHIVE) -> Non
             for member in _harmless(tar, limit):
                 tar.extract(member, temporary, filter="data")
             _move_into(Path(temporary), folder)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UsageError(f"will not unpack {archive} ({error}): delete it and fetch it anew") from error
-    except OSError as error:
-        raise UsageError(
-            f"cannot unpack {archive} into {folder} ({error.strerror}): make room or choose another"
-        ) from error
+    except Exception as error:  # there is no end to what tarfile raises for broken archives
+        if isinstance(error, OSError) and error.strerror:
+            raise UsageError(
+                f"cannot unpack {archive} into {folder} ({error.strerror}): make room or choose another"
+            ) from error
+        problem = str(error).partition("\n")[0].rstrip(":")
+        raise UsageError(f"will not unpack {archive} ({problem}): delete it and fetch it anew") from error
 
 
 def _harmless(tar: tarfile.TarFile, limit: int) -> Iterator[tarfile.TarInfo]:

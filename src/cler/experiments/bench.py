@@ -61,6 +61,7 @@ def measure(
     precision: str,
     steps: int = 100,
     width: int | None = None,
+    compile: bool = False,
     message: Callable[[str], None] = print,
 ) -> Iterator[Timing]:
     """Time steps of the second task, where every method does all it does; the settings are the paper's."""
@@ -74,6 +75,7 @@ def measure(
                 dataset="cifar100",
                 precision=precision,
                 width=width,
+                compile=compile,
             )
             flops = 0.0
             for count in counts:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cler import stats
+from cler.errors import one_line
 from cler.experiments.results import SETTINGS, Result, without_non_finite
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
@@ -111,7 +112,7 @@ def compare(results: Iterable[Result]) -> Comparison:
             by_settings.setdefault(_frozen(_compared(result.settings)), []).append(result)
         else:
             reason = f"failed: {result.failure}" if result.failure else "not complete"
-            complaints.append(f"left out: {result.path} ({reason})")
+            complaints.append(one_line(f"left out: {result.path} ({reason})"))
     groups = []
     for runs in by_settings.values():
         distinct, repeated = _one_per_seed(runs)

@@ -28,6 +28,7 @@ from cler.errors import UsageError
 from cler.experiments.results import log_line, make_result, read_json, read_result, trim_log, write_json
 from cler.experiments.settings import Settings
 from cler.methods import Setup, find_method
+from cler.nets.resnet import compile_blocks
 from cler.regularizers import REGULARIZERS, build_regularizer
 
 
@@ -143,6 +144,8 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
         regularizers = build_regularizer(
             settings.regularizer, network, weight=settings.weight, views=views, generator=generator
         )
+    if settings.compile:
+        compile_blocks(network, *regularizers)
     setup = Setup(
         network=network.to(device),
         regularizers=[each.to(device) for each in regularizers],

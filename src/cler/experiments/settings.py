@@ -48,6 +48,8 @@ class Settings:
     precision: str = "fp32"
     threads: int = 1
     """CPU threads of the run: part of what makes results repeatable to the bit."""
+    compile: bool = False
+    """Whether torch.compile fuses what the network does between its convolutions."""
     options: dict[str, Any] = field(default_factory=dict)
     """Settings that only this method has; in files they stand beside the others."""
 
@@ -98,6 +100,8 @@ class Settings:
         """Plain values, as in `settings.json`, the method's own beside the others."""
         values = dataclasses.asdict(self)
         del values["options"]
+        if not self.compile:
+            del values["compile"]  # results from before it could be set are of the same settings
         return values | dataclasses.asdict(self.method_options)
 
 
@@ -182,8 +186,8 @@ def _of_kind(what: str, value: Any, kind: str) -> Any:
     """A value from a settings file as the kind that the option has."""
     if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 1e300 else math.inf
-    allowed = {"str": str, "float": float}.get(kind, int)
-    if isinstance(value, bool) or not isinstance(value, allowed):
+    allowed = {"str": str, "float": float, "bool": bool}.get(kind, int)
+    if isinstance(value, bool) != (allowed is bool) or not isinstance(value, allowed):
         raise UsageError(f"{what} is {value!r}, but has to be {_KIND_NAMES[allowed]}")
     return value
 
@@ -210,19 +214,24 @@ def parse_options(method: str | None, texts: list[str]) -> dict[str, Any]:
     return options
 
 
-_KIND_NAMES = {str: "a text in quotes", float: "a number", int: "a whole number"}
+_KIND_NAMES = {str: "a text in quotes", float: "a number", int: "a whole number", bool: "true or false"}
 
 
 def parse_seeds(text: str, flag: str = "--seeds") -> list[int]:
     """'0..9', '3', '0,2,5' or a mixture, to a list without repetition."""
     seeds: list[int] = []
+    wanted = 0
     for part in str(text).split(","):
         first, dots, last = part.strip().partition("..")
         if not (first.isdecimal() and (last.isdecimal() or not dots)):
             raise UsageError(f"{flag} '{text}' is not understood; write 0..9, or 0,1,5")
-        if dots and int(last) < int(first):
-            raise UsageError(f"{flag} '{text}' runs backwards")
-        if int(last if dots else first) > LARGEST_SEED:
+        if max(len(first), len(last)) > 9 or int(last or first) > LARGEST_SEED:
             raise UsageError(f"{flag} '{text}': numbers go up to {LARGEST_SEED}")
-        seeds += range(int(first), int(last if dots else first) + 1)
+        numbers = range(int(first), int(last or first) + 1)
+        if not numbers:
+            raise UsageError(f"{flag} '{text}' runs backwards")
+        wanted += len(numbers)
+        if wanted > LARGEST_SEED + 1:
+            raise UsageError(f"{flag} asks for more than all {LARGEST_SEED + 1} seeds; write 0..9, or 0,1,5")
+        seeds += numbers
     return list(dict.fromkeys(seeds))

@@ -38,7 +38,8 @@ class BatchNorm(nn.Module):
     ) -> Tensor:
         """Normalise, add, rectify: (N, C, H, W) to the same."""
         running = (self.running_mean, self.running_var) if self.track_running_stats or not self.training else None
-        if self.training and x.is_cuda and x.dtype != torch.float64 and (kernels := gpu_kernels()):
+        on_gpu = x.is_cuda and x.dtype != torch.float64 and not torch.compiler.is_compiling()
+        if self.training and on_gpu and (kernels := gpu_kernels()):
             return kernels.batch_norm(
                 x, residual, self.weight, self.bias, running,
                 groups=groups, relu=relu, momentum=self.momentum, eps=self.eps,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,9 @@ class ConvNorm(nn.Module):
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions beside a shortcut."""
 
+    compiled: Callable[..., Tensor] | None = None
+    """What `compile_blocks` has made of `transform`, for training."""
+
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.conv1 = conv3x3(inputs, outputs, stride)
@@ -46,6 +49,10 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H', W')."""
+        return self.compiled(x, groups) if self.compiled and self.training else self.transform(x, groups)
+
+    def transform(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+        """What `forward` computes."""
         residual = x if self.shortcut is None else self.shortcut(x, groups)
         out = self.bn1(self.conv1(x), relu=True, groups=groups)
         return self.bn2(self.conv2(out), residual=residual, relu=True, groups=groups)
@@ -115,3 +122,19 @@ def forward_apart(network: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
     """The network's outputs for several batches, each normalised by its own statistics, in one pass."""
     sizes = [len(batch) for batch in batches]
     return network(torch.cat(batches), sizes).split(sizes)
+
+
+COMPILER = "inductor"
+MOST_VARIANTS = 256
+"""A block is compiled anew for each shape, and for each way that its batch is made of groups."""
+
+
+def compile_blocks(*modules: nn.Module) -> None:
+    """Have torch.compile fuse what the residual blocks of some modules do between their convolutions, in training."""
+    import torch._dynamo  # takes a while to import
+
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_VARIANTS)
+    for module in modules:
+        for block in module.modules():
+            if isinstance(block, BasicBlock):
+                block.compiled = torch.compile(block.transform, backend=COMPILER, dynamic=False)

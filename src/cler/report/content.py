@@ -296,7 +296,7 @@ def _facts(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
 
 def _seeds(group: Group) -> str:
     first, last = group.seeds[0], group.seeds[-1]
-    if group.seeds == list(range(first, last + 1)) and first < last:
+    if last - first == len(group.seeds) - 1 > 0:
         return f"{first}..{last}"
     return ",".join(map(str, group.seeds))
 
