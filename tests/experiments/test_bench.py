@@ -23,7 +23,7 @@ def timings(pairs, counts=(1,)):
 def test_every_method_can_be_timed():
     found = timings([(name, "none") for name in METHODS])
     assert [timing.method for timing in found] == list(METHODS)
-    assert all(timing.milliseconds > 0 and 0 < timing.share < 5 for timing in found)
+    assert all(timing.milliseconds > 0 and 0 < timing.share < 5 and 0 < timing.evaluation < 1 for timing in found)
 
 
 def test_a_step_is_one_of_the_second_task_with_all_that_belongs_to_it():

@@ -55,7 +55,7 @@ def bench(
     table = Table(
         title=f"ms per step and run, {ex.environment(target)['hardware']}, {precision}", box=None, pad_edge=False
     )
-    for heading in ("method", "regulariser", "runs", "ms", "GFLOP", "share of peak", "GB"):
+    for heading in ("method", "regulariser", "runs", "ms", "GFLOP", "share of peak", "GB", "evaluation"):
         table.add_column(heading, justify="left" if heading in ("method", "regulariser") else "right")
     timings = []
     start = time.monotonic()
@@ -72,8 +72,14 @@ def bench(
             message=say,
         ):
             timings.append(timing.to_dict())
-            numbers = (f"{timing.milliseconds:.3f}", f"{timing.gigaflops:.1f}", f"{timing.share:.1%}")
-            table.add_row(timing.method, timing.regularizer, str(timing.runs), *numbers, f"{timing.gigabytes:.1f}")
+            numbers = (
+                f"{timing.milliseconds:.3f}",
+                f"{timing.gigaflops:.1f}",
+                f"{timing.share:.1%}",
+                f"{timing.gigabytes:.1f}",
+                f"{timing.evaluation:.1%}",
+            )
+            table.add_row(timing.method, timing.regularizer, str(timing.runs), *numbers)
             say(f"{timing.method} + {timing.regularizer}, {timing.runs} at once: {numbers[0]} ms")
             if seconds is not None and time.monotonic() - start > seconds and len(timings) < len(pairs) * len(counts):
                 say(f"stopped after {seconds:g} s, with {len(timings)} of {len(pairs) * len(counts)} measurements")

@@ -19,6 +19,8 @@ from cler.experiments.execute import build_run
 from cler.experiments.settings import make_settings
 
 RANDOM_IMAGES = 20_000
+TRAINING_IMAGES, TEST_IMAGES = 50_000, 10_000
+"""Of CIFAR-100."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Timing:
     """Of the arithmetic rate that the device reaches on a large matrix product in this precision."""
     gigabytes: float
     """Memory of all the runs together, at its highest; 0 on a CPU."""
+    evaluation: float
+    """Share of a whole run's time on Seq. CIFAR-100 that goes into evaluation after each task."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -83,7 +87,8 @@ def measure(
                 milliseconds, gigabytes = time_steps(runs, steps, message)
                 flops = flops or flops_of_a_step(runs[0])
                 share = flops / (milliseconds / 1000) / peak
-                yield Timing(method, regularizer, count, milliseconds, flops / 1e9, share, gigabytes)
+                evaluation = evaluation_share(runs[0], milliseconds)
+                yield Timing(method, regularizer, count, milliseconds, flops / 1e9, share, gigabytes, evaluation)
                 del runs
                 release_memory()
 
@@ -113,6 +118,19 @@ def time_steps(runs: Sequence[Run], steps: int, message: Callable[[str], None] =
     milliseconds = 1000 * (time.perf_counter() - start) / steps / len(runs)
     used = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
     return milliseconds, used / 1e9
+
+
+def evaluation_share(run: Run, milliseconds: float) -> float:
+    """What evaluation takes of a run on Seq. CIFAR-100 whose steps take so long: runs are evaluated one by one."""
+    run.evaluate(0)
+    _wait(run.device)
+    start = time.perf_counter()
+    run.evaluate(0)
+    images = len(run.stream.data.test_images) / (1 if run.method.merged else run.stream.tasks)
+    all_images = TEST_IMAGES if run.method.merged else TEST_IMAGES * (run.stream.tasks + 1) / 2
+    evaluation = (time.perf_counter() - start) * all_images / images
+    training = TRAINING_IMAGES / run.stream.batch * milliseconds / 1000
+    return evaluation / (evaluation + training)
 
 
 def flops_of_a_step(run: Run) -> float:
