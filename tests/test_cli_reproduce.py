@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cler.cli import main
+from cler.cli import reproduce as command
 from cler.data import images
 from cler.experiments import paper, reproduce
 from cler.experiments import settings as settings_module
@@ -111,8 +112,11 @@ def test_a_table_from_nothing_and_then_from_what_is_there(toy, cler):
     assert "in all: 4 runs, about 7 min" in err
     assert toy.fetched == 1
     assert len(accuracies("reproduction")) == 4
-    for text in ("A small table", "+ CLER (jigsaw)", "2.00±0.50", "+1.00", "p = 0.001", "not in this", "!"):
+    for text in ("A small table", "+ CLER (jigsaw)", "2.00±0.50", "+1.00", "p = 0.001"):
         assert text in out
+    assert "\nnot in this version: mini-imagenet\nCLER's gain is positive in " in out
+    assert "mini-imagenet" not in out.replace("not in this version: mini-imagenet", "")
+    assert err.index("in all: ") < err.index("stop with Ctrl-C at any time; --only and --seeds do less")
     code, again, err = cler(*QUICK)
     assert (code, again, err) == (0, out, "")
     assert toy.fetched == 1
@@ -122,6 +126,7 @@ def test_a_dry_run_writes_nothing(toy, cler, tmp_path):
     code, out, err = cler(*QUICK, "--dry-run")
     assert code == 0
     assert "in all: 4 runs" in err
+    assert "Ctrl-C" not in err
     assert "A small table" in out
     assert toy.fetched == 0
     assert not any(tmp_path.iterdir())
@@ -132,6 +137,7 @@ def test_json_has_the_lines_and_what_is_missing(toy, cler):
     assert code == 0
     told = json.loads(out)
     assert told["table"] == "small"
+    assert told["verdict"] is None
     (line,) = told["lines"]
     assert (line["label"], line["ours"], line["paper"]["mean"]) == ("ER-ACE + CLER (jigsaw)", None, 2.0)
     (missing,) = told["missing"]
@@ -154,6 +160,36 @@ def test_out_of_time_it_says_what_is_left_and_goes_on_later(toy, cler):
     assert not accuracies("reproduction")
     assert cler(*QUICK)[0] == 0
     assert len(accuracies("reproduction")) == 4
+
+
+@pytest.mark.parametrize(("limit", "groups"), [((), [4]), (("--seconds", 1000), [1, 1, 1, 1])])
+def test_a_cpu_has_one_queue_unless_time_is_limited_and_the_cheapest_runs_come_first(
+    toy, cler, monkeypatch, limit, groups
+):
+    given = []
+
+    def train(jobs, *_):
+        given.append([job.settings.regularizer for job in jobs])
+        return []
+
+    monkeypatch.setattr(command, "train_with_progress", train)
+    monkeypatch.setattr(
+        reproduce,
+        "seconds_per_run",
+        lambda missing, *_: {work.cell: 1.0 if work.cell.equivariant else 9.0 for work in missing},
+    )
+    assert cler(*QUICK, *limit)[0] == 0
+    assert [len(group) for group in given] == groups
+    assert [name for group in given for name in group] == ["jigsaw", "jigsaw", "none", "none"]
+
+
+def test_the_verdict_is_in_the_table_and_in_json(cler):
+    arguments = ("table1", "--only", "er-ace", "--dataset", "cifar100", "--dry-run")
+    says = "CLER's gain is positive in 2 of 2 cells and within 1.5 points of the paper's in 2."
+    _, out, _ = cler(*arguments, "--out", ROOT / "results" / "cifar100")
+    assert f"\n{says}\n" in out
+    _, out, _ = cler(*arguments, "--out", ROOT / "results" / "cifar100", "--json")
+    assert json.loads(out)["verdict"] == says
 
 
 def test_interrupted_it_goes_on_to_the_same_numbers(toy, cler, monkeypatch):
@@ -245,6 +281,7 @@ def test_the_help_names_every_table(cler):
         (("table1", "--dataset", "mnist"), "unknown data set in table1 'mnist'"),
         (("table1", "--buffer", 7), "unknown buffer in table1 '7'"),
         (("table1", "--buffer", "many"), "Invalid value for '--buffer'"),
+        (("table1", "--epochs", 7), "unknown number of epochs in table1 '7'"),
         (("table1", "--pretext", "all"), r"unknown pretext 'all' (known: paper, both)"),
         (("table1", "--seeds", 0), "--seeds must be larger than zero"),
         (("table1", "--seeds", -3), "--seeds must be larger than zero"),
@@ -270,7 +307,8 @@ def test_too_little_disk_or_no_folder_is_one_line(toy, cler, tmp_path, monkeypat
         patch.setattr(reproduce, "RUNNING_BYTES", 10**18)
         code, _, err = cler(*QUICK)
     assert code == 2
-    assert err.splitlines()[-1].startswith("cler: reproduction has ")
+    assert err.startswith("cler: reproduction has ")  # before anything is measured
+    assert len(err.splitlines()) == 1
     (tmp_path / "file").write_text("")
     code, _, err = cler(*QUICK, "--out", tmp_path / "file" / "folder")
     assert code == 2

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import re
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from cler.errors import UsageError
 from cler.experiments import paper, reproduce
@@ -17,6 +19,7 @@ from cler.experiments.execute import make_jobs
 from cler.experiments.paper import find_table
 from cler.experiments.results import METRICS, Result, make_result, write_json
 from cler.experiments.settings import paper_file
+from cler.report.tables import paper_table
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
@@ -71,9 +74,9 @@ def results(cell, finals, *, precision="fp32", **changes):
 def groups_of(*made):
     runs = []
     for value in (value for values in made for value in values):
-        measured = {metric: value.pop(metric) for metric in METRICS}
-        del value["format"]
-        runs.append(Result(path=Path("run"), metrics=measured, **value))
+        measured = {metric: value[metric] for metric in METRICS}
+        known = {field.name: value[field.name] for field in dataclasses.fields(Result) if field.name in value}
+        runs.append(Result(path=Path("run"), metrics=measured, **known))
     return compare(runs).groups
 
 
@@ -110,9 +113,63 @@ def test_what_is_not_there_has_the_paper_s_numbers_only(table):
     for line in lines:
         assert (line.runs, line.mean, line.std, line.forgetting) == (0, None, None, None)
         assert (line.difference, line.p_value, line.agrees, line.gain) == (None, None, None, None)
+        assert (line.gain_difference, line.gain_agrees) == (None, None)
         assert line.paper is not None
     told = json.dumps([line.to_json() for line in lines], allow_nan=False)
     assert json.loads(told)[0]["paper"]["mean"] > 0
+
+
+@pytest.mark.parametrize(
+    ("ours", "agrees", "says"),
+    [
+        (25.0, True, "positive in 1 of 1 cell and within 1.5 points of the paper's in 1."),
+        (25.75, False, "positive in 1 of 1 cell and within 1.5 points of the paper's in 0."),
+        (22.25, False, "positive in 1 of 1 cell and within 1.5 points of the paper's in 0."),
+        (19.0, False, "positive in 0 of 1 cell and within 1.5 points of the paper's in 0."),
+    ],
+)
+def test_a_gain_agrees_if_there_is_one_of_about_the_paper_s_size(table, ours, agrees, says):
+    groups = groups_of(
+        results(cell_of(table, "er-ace"), [20.0, 20.0]), results(cell_of(table, "er-ace+jigsaw"), [ours, ours])
+    )
+    lines = reproduce.lines(table, groups)
+    line = line_of(lines, "er-ace+jigsaw")
+    assert (line.gain_difference, line.gain_agrees) == (pytest.approx(ours - 24.0), agrees)
+    assert line.to_json().items() >= {"gain_difference": line.gain_difference, "gain_agrees": agrees}.items()
+    assert reproduce.verdict(lines) == f"CLER's gain is {says}"
+
+
+@pytest.mark.parametrize(("ours", "marks"), [(24.5, ["-0.50"]), (23.0, ["!-2.00"]), (27.5, ["!+3.50", "!+2.50"])])
+def test_the_terminal_marks_accuracies_and_gains_that_disagree(table, ours, marks):
+    alone, jigsaw = cell_of(table, "er-ace"), cell_of(table, "er-ace+jigsaw")
+    groups = groups_of(results(alone, [21.0] * 3), results(jigsaw, [ours - 0.01, ours, ours + 0.01]))
+    lines = [line for line in reproduce.lines(table, groups) if line.setting == "class_il"]
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(paper_table(table, lines))
+    text = shown.get().split("Mean ± std")[0]
+    assert all(f" {mark}" in text for mark in marks)
+    assert text.count("!") == sum(mark.startswith("!") for mark in marks)
+    assert "LWF-MC" not in text
+
+
+def test_no_gain_is_not_the_paper_s_claim_however_close(table):
+    jigsaw = cell_of(table, "er-ace+jigsaw")
+    close = dataclasses.replace(jigsaw, class_il=dataclasses.replace(jigsaw.class_il, mean=20.5))
+    table = dataclasses.replace(table, cells=(cell_of(table, "er-ace"), close))
+    groups = groups_of(results(cell_of(table, "er-ace"), [20.0]), results(close, [19.75]))
+    line = line_of(reproduce.lines(table, groups), "er-ace+jigsaw")
+    assert (line.gain_difference, line.gain_agrees) == (-0.75, False)
+
+
+def test_the_verdict_is_about_the_better_pretext_task_of_each_cell(table):
+    both = table.with_both_pretexts()
+    finals = {"er-ace": 20.0, "er-ace+jigsaw": 19.0, "er-ace+rotation": 24.0}
+    groups = groups_of(*(results(cell_of(both, pair), [final]) for pair, final in finals.items()))
+    assert "positive in 1 of 1 cell " in reproduce.verdict(reproduce.lines(both, groups))
+    only_other = [group for group in groups if group.settings["regularizer"] != "jigsaw"]
+    assert reproduce.verdict(reproduce.lines(both, only_other)) is None
+    assert reproduce.verdict(reproduce.lines(both, [])) is None
 
 
 def test_of_two_precisions_the_device_s_comes_first_and_no_gain_mixes_them(table):
@@ -177,6 +234,7 @@ def test_selecting_cells():
     table = find_table("table1")
     cells = reproduce.select(table, only=["er-ace", "xder+jigsaw"], datasets=["cifar100"], buffers=[500]).cells
     assert [cell.pair for cell in cells] == ["er-ace", "er-ace+jigsaw", "xder+jigsaw"]
+    assert [cell.pair for cell in reproduce.select(table, datasets=["cifar100"], epochs=[30]).cells] == ["joint"]
     assert reproduce.select(table) == table
 
 
@@ -186,7 +244,8 @@ def test_selecting_cells():
         ({"only": ["er-aec"]}, "unknown method in table1 'er-aec' .*did you mean 'er-ace'"),
         ({"datasets": ["cifar10"]}, "unknown data set in table1 'cifar10'"),
         ({"buffers": [501]}, "unknown buffer in table1 '501'"),
-        ({"only": ["finetune"], "buffers": [500]}, "no cell for that --only, --dataset and --buffer together"),
+        ({"only": ["finetune"], "buffers": [500]}, "no cell for that --only, --dataset, --buffer and --epochs"),
+        ({"epochs": [7]}, "unknown number of epochs in table1 '7' .known: 1, 30, 50"),
         ({"datasets": ["mini-imagenet"]}, "does not have what that needs: mini-imagenet"),
     ],
 )
@@ -294,11 +353,47 @@ def test_costs_are_measured_once_for_each_pair_and_grow_with_the_epochs(table, t
         measured.append(type(run.method).name)
         return 0.002
 
-    monkeypatch.setattr(reproduce, "_time_of_second_step", step)
+    monkeypatch.setattr(reproduce, "_time_of_a_step", step)
     missing = look(table, tmp_path).missing
     costs = reproduce.seconds_per_run(missing, CPU, at_once=2)
     assert measured == ["er-ace"] * 2
     assert [costs[work.cell] for work in missing] == pytest.approx([5.0, 5.0, 15.0])
+
+
+def test_the_cell_with_least_to_do_comes_first(table, tmp_path):
+    store(tmp_path, results(cell_of(table, "er-ace+jigsaw"), [25.0]))
+    missing = look(table, tmp_path).missing
+    seconds = {work.cell: cost for work, cost in zip(missing, (6.0, 10.0, 4.0), strict=True)}
+    ordered = reproduce.cheapest_first(missing, seconds)
+    assert [seconds[work.cell] * len(work.jobs) for work in ordered] == [8.0, 10.0, 12.0]
+
+
+class Slow:
+    """A run whose steps take these seconds of a clock that stands still otherwise."""
+
+    schedule = (1, 100)
+
+    def __init__(self, monkeypatch, seconds):
+        self.now, self.seconds = 0.0, iter(seconds)
+        monkeypatch.setattr(reproduce.time, "perf_counter", lambda: self.now)
+
+    def begin_task(self, task):
+        self.task = task
+
+    end_task = begin_task
+
+    def step(self):
+        self.now += next(self.seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "median"), [((9.0, 0.1, 0.2, 3.0, 0.3, 0.4), 0.3), ((9.0, 2.0, 1.0, 4.0), 2.0), ((9.0, 30.0), 30.0)]
+)
+def test_a_cost_is_the_median_of_five_steps_or_five_seconds_in_the_second_task(monkeypatch, seconds, median):
+    run = Slow(monkeypatch, seconds)
+    assert reproduce._time_of_a_step(run) == pytest.approx(median)
+    assert run.task == 1
+    assert list(run.seconds) == []
 
 
 def test_a_step_is_really_measured(table, tmp_path):

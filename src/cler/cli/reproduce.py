@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from cler.experiments.reproduce import Line, State, Work
 
 MOST_SEEDS = 1000
+MOST_IN_QUEUE = 200
+"""Runs that a CPU's processes are given at a time: each keeps a file open."""
 
 
 @app.command()
@@ -32,6 +35,7 @@ def reproduce(
     ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this image set; can be repeated.")] = None,
     buffer: Annotated[list[int] | None, typer.Option(help="Only this size of the memory; can be repeated.")] = None,
+    epochs: Annotated[list[int] | None, typer.Option(help="Only this number of epochs; can be repeated.")] = None,
     pretext: Annotated[
         str | None,
         typer.Option(
@@ -59,23 +63,31 @@ def reproduce(
     from cler.experiments import execute as ex
     from cler.experiments import reproduce as steps
 
-    deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
+    deadline = time.monotonic() + (math.inf if seconds is None else seconds)
     for name, value in (("seeds", seeds), ("seconds", seconds), ("workers", workers)):
         if value is not None and not value > 0:
             raise UsageError(f"--{name} must be larger than zero, not {value}")
     if seeds > MOST_SEEDS:
         raise UsageError(f"--seeds must be at most {MOST_SEEDS}, not {seeds}")
-    chosen = steps.select(_table(table, pretext), only=only or (), datasets=dataset or (), buffers=buffer or ())
+    chosen = steps.select(
+        _table(table, pretext), only=only or (), datasets=dataset or (), buffers=buffer or (), epochs=epochs or ()
+    )
     target = ex.find_device(device)
     precision, at_once = ex.default_precision(target), steps.runs_at_once(target, workers)
     state = steps.look(chosen, out, seeds=seeds, precision=precision)
     for line in state.complaints:
         say(line)
+    training = bool(state.missing) and not dry_run
+    if training:
+        ex.check_writable(out)
+        steps.check_disk(out, sum(len(work.jobs) for work in state.missing), at_once)
     costs = _tell_costs(state.missing, target, at_once)
     failures: list[str] = []
-    if state.missing and not dry_run:
-        _prepare(state.missing, at_once, data_dir, out)
-        failures = _train(state.missing, deadline, target, at_once, data_dir, workers)
+    if training:
+        say("stop with Ctrl-C at any time; --only and --seeds do less")
+        _fetch(state.missing, data_dir)
+        work = steps.cheapest_first(state.missing, costs)
+        failures = _train(work, deadline, target, at_once, data_dir, workers)
         state = steps.look(chosen, out, seeds=seeds, precision=precision)
     _show(chosen, state, costs, precision, as_json)
     if failures:
@@ -93,14 +105,14 @@ def _table(name: str, pretext: str | None) -> PaperTable:
 
 def _tell_costs(missing: Sequence[Work], device: torch.device, at_once: int) -> dict[Cell, float]:
     """Seconds of a run of each cell that lacks some."""
-    from cler.experiments.reproduce import seconds_per_run
+    from cler.experiments.reproduce import cheapest_first, seconds_per_run
     from cler.report.numbers import duration
 
     if not missing:
         return {}
     say(f"measuring a few steps of what is missing on this {'GPU' if device.type == 'cuda' else 'CPU'} ...")
     costs = seconds_per_run(missing, device, at_once)
-    for work in missing:
+    for work in cheapest_first(missing, costs):
         cost = duration(costs[work.cell] * len(work.jobs))
         say(f"missing: {work.cell.where}: {work.cell.label}, {_count(work.jobs)}, about {cost}")
     total = sum(costs[work.cell] * len(work.jobs) for work in missing)
@@ -108,15 +120,11 @@ def _tell_costs(missing: Sequence[Work], device: torch.device, at_once: int) -> 
     return costs
 
 
-def _prepare(missing: Sequence[Work], at_once: int, data_dir: Path | None, out: Path) -> None:
-    """See that there is room, and fetch the image sets."""
+def _fetch(missing: Sequence[Work], data_dir: Path | None) -> None:
+    """Fetch the image sets."""
     from cler import data
-    from cler.experiments.execute import check_writable
-    from cler.experiments.reproduce import check_disk
     from cler.report.progress import download_bar
 
-    check_writable(out)
-    check_disk(out, sum(len(work.jobs) for work in missing), at_once)
     for name in dict.fromkeys(work.cell.dataset for work in missing):
         with download_bar(errors, name) as advance:
             data.get(name, data_dir, advance)
@@ -130,19 +138,23 @@ def _train(
     data_dir: Path | None,
     workers: int | None,
 ) -> list[str]:
-    """One group of runs after the other; gives back what went wrong."""
+    """One group of runs after the other; gives back what went wrong.
+
+    A group ends with its slowest run, so that without a deadline a CPU has all runs in one, in a queue.
+    """
     jobs = [job for work in missing for job in work.jobs]
+    size = MOST_IN_QUEUE if device.type == "cpu" and deadline == math.inf else at_once
     failures: list[str] = []
     while jobs and time.monotonic() < deadline:
-        failures += train_with_progress(jobs[:at_once], device, data_dir, workers)
-        jobs = jobs[at_once:]
+        failures += train_with_progress(jobs[:size], device, data_dir, workers)
+        jobs = jobs[size:]
     if jobs:
         say(f"out of time with {_count(jobs)} to do: the same command goes on from there")
     return failures
 
 
 def _show(table: PaperTable, state: State, costs: dict[Cell, float], precision: str, as_json: bool) -> None:
-    from cler.experiments.reproduce import lines, notes
+    from cler.experiments.reproduce import lacking, lines, notes, verdict
     from cler.report.tables import paper_table
 
     told = lines(table, state.groups, precision)
@@ -150,23 +162,27 @@ def _show(table: PaperTable, state: State, costs: dict[Cell, float], precision: 
         print(json.dumps(_plain(table, told, state.missing, costs), indent=1))
         return
     console.print(paper_table(table, told))
-    for note in notes(table, told):
-        console.print(note, highlight=False, markup=False)
+    sentences = [verdict(told), *notes(table, told)]
+    if absent := lacking(table.cells):
+        sentences.insert(0, f"not in this version: {', '.join(absent)}")
+    for sentence in filter(None, sentences):
+        console.print(sentence, highlight=False, markup=False)
 
 
 def _plain(
     table: PaperTable, told: Sequence[Line], missing: Sequence[Work], costs: dict[Cell, float]
 ) -> dict[str, object]:
-    from cler.experiments.reproduce import notes
+    from cler.experiments.reproduce import notes, verdict
 
-    lacking = [
+    to_do = [
         work.cell.to_json() | {"seeds": [job.seed for job in work.jobs], "seconds_per_run": costs.get(work.cell)}
         for work in missing
     ]
     return {
         "table": table.name,
         "lines": [line.to_json() for line in told],
-        "missing": lacking,
+        "verdict": verdict(told),
+        "missing": to_do,
         "notes": notes(table, told),
     }
 

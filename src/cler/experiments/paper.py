@@ -109,13 +109,12 @@ class Cell:
         """Whether the group's runs have its settings, in whatever precision."""
         if not self.available or group.settings.get("precision") not in PRECISIONS:
             return False
-        wanted = self.settings().to_dict()
-        # A setting that a run does not know is younger than the run.
-        return all(
-            group.settings.get(name, value) == value
-            for name, value in wanted.items()
-            if name not in NOT_COMPARED | {"precision"}
+        wanted, found = (
+            {name: value for name, value in settings.items() if name not in NOT_COMPARED | {"precision", "compile"}}
+            for settings in (self.settings().to_dict(), group.settings)
         )
+        # A setting that a run does not know is younger than the run; one that only the run knows makes it another cell.
+        return wanted | found == wanted
 
 
 @dataclass(frozen=True)
