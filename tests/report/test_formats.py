@@ -25,7 +25,7 @@ def rows_of(text):
 
 def test_markdown_has_every_row_with_its_numbers(runs):
     text = markdown(runs.usual())
-    assert text.startswith("# Results of 12 runs\n\n- Runs: 12 in 4 rows")
+    assert text.startswith("# Results of 12 runs on toy\n\n- Runs: 12 in 4 rows")
     header, alignment, *rows = rows_of(text)
     assert header[:4] == ["method", "memory", "runs", "class-incremental: accuracy"]
     assert alignment[:2] == ["---", "---:"]
@@ -42,11 +42,10 @@ def test_markdown_shows_awkward_names_as_they_are(runs):
 
 def test_the_sections_come_in_order(runs):
     paper = {"dataset": "cifar100", "tasks": 10, "buffer": 500}
-    report = runs.report((runs.plain | paper, [30.0]), preface="First of all.")
+    report = runs.report((runs.plain | paper, [20.0]), (runs.cler | paper, [24.0]), preface="First of all.")
+    parts = ["Robust Online", "First of all.", "Beside the paper", "gain is positive", "within one point", "Table 1"]
     for text in (markdown(report), latex(report)):
-        places = [
-            text.index(part) for part in ("Results of", "First of all.", "Beside the paper", "Table 1", "cifar100")
-        ]
+        places = [text.index(part) for part in (*parts, "memory of 500", "ER-ACE + CLER", "Results")]
         assert places == sorted(places)
         assert "Left out" not in text
 

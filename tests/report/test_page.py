@@ -67,7 +67,7 @@ def test_everything_is_drawn(report):
     assert elements.count("path", "line", "joint") == 2
     assert elements.count("i", "span") == 2 * 3
     assert elements.count("i", "printed") == 2 * 1 + 1  # and one in the key of the data set that the paper has
-    rows = sum(len(sheet.rows) for sheet in report.paper)
+    rows = sum(len(sheet.rows) for sheet in report.beside.sheets)
     rows += sum(len(sheet.rows) for section in report.sections for sheet in section.sheets)
     assert elements.count("dl", "settings") == rows
 
@@ -83,6 +83,20 @@ def test_references_alone_are_drawn_all_the_same(runs):
     elements = Elements(page(runs.report((runs.finetune, [16.0]), (runs.joint, [45.0]))))
     assert elements.count("svg", "chart") == 4
     assert elements.count("i", "span") == 0
+
+
+def test_the_verdict_and_the_gains_come_first(report):
+    text = page(report)
+    places = [
+        text.index(part) for part in ("<h1>", report.beside.verdict.split("'")[1], 'class="forest"', "<dl", "<table")
+    ]
+    assert places == sorted(places)
+
+
+def test_a_regularised_row_without_its_method_has_no_chart_of_its_own(runs):
+    pairs = (runs.plain, [30.0]), (runs.cler, [33.0]), (runs.cler | {"precision": "tf32"}, [34.0])
+    assert Elements(page(runs.report(*pairs))).count("svg", "chart") == 2
+    assert Elements(page(runs.report(*pairs[1:]))).count("svg", "chart") == 4
 
 
 def test_names_are_shown_not_obeyed(runs):
@@ -179,6 +193,10 @@ def test_a_phone_scrolls_the_tables_and_not_the_page(look):
     boxes = window.evaluate("[...document.querySelectorAll('.scroll')].map(box => [box.scrollWidth, box.clientWidth])")
     assert any(inside > outside for inside, outside in boxes)
     assert all(outside <= 375 for _, outside in boxes)
+    _, paper = window.locator("#paper tbody td:not(.first)").all()[:2]  # after ours
+    assert paper.inner_text() == "20.17 ± 1.31"
+    frame, number = window.locator("#paper .scroll").first.bounding_box(), paper.bounding_box()
+    assert number["x"] + number["width"] <= frame["x"] + frame["width"]
     small = "[...document.querySelectorAll('svg text')].map(text => text.getBoundingClientRect().height)"
     assert min(window.evaluate(small)) >= 9
 

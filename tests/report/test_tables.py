@@ -131,6 +131,10 @@ def test_several_data_sets_and_markup_in_names_stay_readable():
     assert text.index("[red]x") < text.index("30.00") < text.index("mini-imagenet") < text.index("12.00")
 
 
+def test_a_data_set_whose_name_looks_like_markup_is_a_title():
+    assert "[/red]" in printed(groups_of((ER_ACE | {"dataset": "[/red]"}, [30.0])))
+
+
 def test_empty_tables():
     assert "method" in printed([])
     assert len(markdown_rows([])) == 2

@@ -17,7 +17,7 @@ def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder that the report goes to.")] = Path("report"),
     preface: Annotated[
-        Path | None, typer.Option(help="Text file whose paragraphs come first: what was done, what differs and why.")
+        Path | None, typer.Option(help="Text file whose paragraphs tell what was done, what differs and why.")
     ] = None,
 ) -> None:
     """Report on finished runs: a page to look at, Markdown, LaTeX and CSV, with the paper's numbers beside ours.

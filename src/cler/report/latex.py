@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from cler.report.content import Cell, Column, Report, Sheet
+from cler.report.content import Report
+from cler.report.sheets import Cell, Column, Sheet
 
 PREAMBLE = r"""\documentclass{article}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
@@ -44,10 +45,12 @@ def _parts(report: Report) -> Iterator[str]:
     yield rf"\section*{{{escape(report.title)}}}"
     yield from map(escape, report.preface)
     yield "\n".join(rf"\textbf{{{escape(name)}:}} {escape(value)}\\" for name, value in report.facts)
-    if report.paper:
+    if report.beside.sheets:
         yield r"\section*{Beside the paper}"
-        yield escape(report.beside)
-    for sheet in report.paper:
+        yield escape(report.beside.verdict)
+        yield escape(report.beside.agreement)
+        yield escape(report.beside.reading)
+    for sheet in report.beside.sheets:
         yield from _sheet(sheet)
     for section in report.sections:
         yield rf"\section*{{{escape(section.title)}}}"
@@ -69,10 +72,16 @@ def _sheet(sheet: Sheet) -> Iterator[str]:
 def _table(sheet: Sheet) -> str:
     kinds = "".join("r" if column.numeric else "l" for column in sheet.columns[1:])
     headings = [r"\toprule", *_above(sheet.columns), _line(escape(column.heading) for column in sheet.columns)]
-    rows = [_line(map(_cell, row.cells)) for row in sheet.rows]
-    lines = [*headings, r"\midrule", r"\endhead", *rows, r"\bottomrule"]
+    lines = [*headings, r"\midrule", r"\endhead", *_rows(sheet), r"\bottomrule"]
     begin = rf"\begin{{longtable}}{{@{{}}{NAME_COLUMN}{kinds}@{{}}}}"
     return "\n".join([begin, *lines, r"\end{longtable}"])
+
+
+def _rows(sheet: Sheet) -> Iterator[str]:
+    for heading, rows in groupby(sheet.rows, key=lambda row: row.heading):
+        if heading:
+            yield rf"\multicolumn{{{len(sheet.columns)}}}{{@{{}}l}}{{\textit{{{escape(heading)}}}}} \\*"
+        yield from (_line(map(_cell, row.cells)) for row in rows)
 
 
 def _above(columns: Sequence[Column]) -> Iterator[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
-from cler.report.content import Cell, Column, Report, Sheet
+from cler.report.content import Report
+from cler.report.sheets import Cell, Column, Sheet
 
 
 def markdown(report: Report) -> str:
@@ -14,13 +16,15 @@ def markdown(report: Report) -> str:
 
 
 def _parts(report: Report) -> Iterator[str]:
-    yield f"# {report.title}"
+    yield f"# {_plain(report.title)}"
     yield from report.preface
     yield "\n".join(f"- {name}: {_plain(value)}" for name, value in report.facts)
-    if report.paper:
+    if report.beside.sheets:
         yield "## Beside the paper"
-        yield report.beside
-    for sheet in report.paper:
+        yield report.beside.verdict
+        yield report.beside.agreement
+        yield report.beside.reading
+    for sheet in report.beside.sheets:
         yield from _sheet(sheet)
     for section in report.sections:
         yield f"## {_plain(section.title)}"
@@ -41,7 +45,10 @@ def _sheet(sheet: Sheet) -> Iterator[str]:
 def _table(sheet: Sheet) -> str:
     lines = [[_heading(column) for column in sheet.columns]]
     lines.append(["---:" if column.numeric else "---" for column in sheet.columns])
-    lines += [[_cell(cell) for cell in row.cells] for row in sheet.rows]
+    for heading, rows in groupby(sheet.rows, key=lambda row: row.heading):
+        if heading:
+            lines.append([f"**{_plain(heading)}**", *[""] * (len(sheet.columns) - 1)])
+        lines += [[_cell(cell) for cell in row.cells] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

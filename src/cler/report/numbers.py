@@ -23,6 +23,13 @@ def bare_p(p_value: float) -> str:
     return format_p(p_value).removeprefix("p ").removeprefix("= ")
 
 
+def fine_p(p_value: float) -> str:
+    """The same to five decimals, as the paper's table of significance has them."""
+    if math.isnan(p_value):
+        return ""
+    return "< 0.00001" if p_value < 0.00001 else f"{p_value:.5f}"
+
+
 def plus_minus(estimate: Estimate, sign: str = "±") -> str:
     """'20.88±1.06', or the mean alone where there is no deviation."""
     return f"{estimate.mean:.2f}" + ("" if math.isnan(estimate.std) else f"{sign}{estimate.std:.2f}")

@@ -14,9 +14,10 @@ from cler.experiments.reproduce import Line
 from cler.experiments.results import SETTINGS
 from cler.report import charts
 from cler.report.charts import Curve
-from cler.report.content import NAMES, Report, Section, Sheet, memory, note
+from cler.report.content import Report, Section, memory, note, time_taken
 from cler.report.evidence import Evidence
-from cler.report.numbers import SIGNIFICANT, duration, minus, signed
+from cler.report.numbers import SIGNIFICANT, minus, signed
+from cler.report.sheets import NAMES, Row, Sheet
 from cler.report.tables import REFERENCES
 
 
@@ -73,13 +74,12 @@ def page(report: Report) -> str:
         raise UsageError("the report needs jinja2: pip install 'cler[report]'") from None
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.globals |= {"names": list(NAMES.values()), "headings": _headings, "settings": _settings, "zip": zip}
+    environment.globals |= {"names": list(NAMES.values()), "zip": zip}
+    environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": _settings}
     template = environment.from_string(files("cler.report").joinpath("page.html.jinja").read_text("utf-8"))
-    drawn = [
-        (section, _forests(section, report.lines), _panels(section), *_heat_maps(section))
-        for section in report.sections
-    ]
-    return template.render(report=report, drawn=drawn)
+    forests = [forest for section in report.sections for forest in _forests(section, report.beside.lines)]
+    drawn = [(section, _panels(section), *_heat_maps(section)) for section in report.sections]
+    return template.render(report=report, forests=forests, drawn=drawn)
 
 
 def _headings(sheet: Sheet) -> list[tuple[str, int]]:
@@ -89,16 +89,20 @@ def _headings(sheet: Sheet) -> list[tuple[str, int]]:
     return [(above, len(list(shared))) for above, shared in groupby(sheet.columns, key=lambda column: column.above)]
 
 
+def _blocks(sheet: Sheet) -> list[tuple[str, list[Row]]]:
+    """The rows under each heading."""
+    return [(heading, list(rows)) for heading, rows in groupby(sheet.rows, key=lambda row: row.heading)]
+
+
 def _settings(group: Group) -> list[tuple[str, str]]:
     """The settings of a row, its seeds, and what it took."""
     shown = {name.replace("_", " "): value for name, value in group.settings.items() if value is not None}
     seeds = ", ".join(map(str, group.seeds))
-    seconds = sum(run.seconds for run in group.runs) / len(group.runs)
     accuracies = {
         f"{NAMES[name]} by seed": ", ".join(f"{run.metrics['faa'][name]:.2f}" for run in group.runs)
         for name in SETTINGS
     }
-    rows = shown | {"seeds": seeds} | accuracies | {"time of a run": duration(seconds)}
+    rows = shown | {"seeds": seeds} | accuracies | {"time": time_taken(group.runs)}
     return [(name, str(value)) for name, value in rows.items()]
 
 
@@ -119,12 +123,15 @@ def _panels(section: Section) -> list[Panel]:
 
 
 def _families(groups: Sequence[Group]) -> list[list[Group]]:
-    """Groups to draw together: a method and its regularised twins. The references alone are none, but in all."""
+    """Groups to draw together: a method and its regularised twins.
+
+    References, and regularised groups without the method alone, are none by themselves, unless there is nothing else.
+    """
     families: dict[int, list[Group]] = {}
     for group in groups:
         families.setdefault(id(group.twin or group), []).append(group)
     found = list(families.values())
-    return [one for one in found if len(one) > 1 or not _is_reference(one[0])] or found
+    return [one for one in found if len(one) > 1 or not (_is_reference(one[0]) or one[0].regularized)] or found
 
 
 def _is_reference(group: Group) -> bool:
@@ -162,7 +169,8 @@ def _forests(section: Section, lines: Mapping[tuple[int, str], Line]) -> list[Fo
         found = [one for one in section.evidence if one.setting == name]
         told = [lines.get((id(one.group), name)) for one in found]
         paper = [line.paper_gain.points if line and line.paper_gain else None for line in told]
-        forests += [_forest(NAMES[name], found, paper, section.groups)] if found else []
+        title = f"{section.title}, {NAMES[name]}"
+        forests += [_forest(title, found, paper, section.groups)] if found else []
     return forests
 
 

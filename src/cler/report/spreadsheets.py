@@ -25,7 +25,7 @@ def results_csv(report: Report) -> str:
         for name in SETTINGS:
             line = {"label": group.label, **group.settings, "setting": name, "runs": len(group.runs)}
             key = id(group), name
-            lines.append(line | _scores(group, name) | _gain(found.get(key)) | _paper(report.lines.get(key)))
+            lines.append(line | _scores(group, name) | _gain(found.get(key)) | _paper(report.beside.lines.get(key)))
     return _csv(lines)
 
 
@@ -70,6 +70,7 @@ def _paper(line: Line | None) -> dict[str, Any]:
         "paper_faa_std": line.paper.std,
         "paper_adjusted_forgetting": line.paper.forgetting,
         "paper_gain": line.paper_gain.points if line.paper_gain else None,
+        "gain_over_paper": line.gain_difference,
         "difference_from_paper": line.difference,
         "p_against_paper": line.p_value,
     }

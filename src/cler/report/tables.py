@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from cler.experiments.compare import Estimate, Gain, Group, distinguishing_settings
 from cler.experiments.paper import BesidePaper, PaperTable
-from cler.experiments.reproduce import Line
+from cler.experiments.reproduce import GAIN_TOLERANCE, Line
 from cler.experiments.results import SETTINGS
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
 
@@ -23,8 +24,9 @@ FOOTNOTE = (
 )
 PAPER_FOOTNOTE = (
     "Mean ± std of the final average accuracy in %, adjusted forgetting (F*) in brackets. p: of a difference, Welch's "
-    "test; of a gain over the method alone, Student's. !: more than a point apart, where chance is unlikely (p < 0.01) "
-    "or the paper prints no deviation."
+    "test; of a gain over the method alone, Student's. Gains apart: ours minus the paper's, in points. !: accuracies "
+    "more than a point apart, where chance is unlikely (p < 0.01) or the paper prints no deviation; gains of CLER that "
+    f"are not positive, or more than {GAIN_TOLERANCE} points from the paper's."
 )
 REFERENCES = ("finetune", "joint")
 
@@ -33,7 +35,7 @@ def comparison_table(groups: Sequence[Group]) -> Table:
     """A table for the terminal, narrow: data sets are the title or lines of their own, settings go below the method."""
     datasets = list(dict.fromkeys(group.settings["dataset"] for group in groups))
     table = Table(
-        title=datasets[0] if len(datasets) == 1 else None,
+        title=escape(datasets[0]) if len(datasets) == 1 else None,
         caption=FOOTNOTE,
         caption_justify="left",
         box=SIMPLE_HEAD,
@@ -153,13 +155,17 @@ def _seeds(count: int, twin_count: int) -> str:
 
 
 def paper_table(table: PaperTable, lines: Sequence[Line]) -> Table:
-    """A table of the paper for the terminal, ours beside the paper's; a mark where they disagree."""
-    shown = Table(title=table.title, caption=PAPER_FOOTNOTE, caption_justify="left", box=SIMPLE_HEAD, padding=0)
+    """A table of the paper for the terminal, ours beside the paper's, of the cells that this version has."""
+    shown = Table(
+        title=table.title, caption=PAPER_FOOTNOTE, caption_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0
+    )
     shown.add_column("method")
-    for heading in ("runs", "ours\n(F*)", "paper\n(F*)", "differ-\nence", "our\ngain", "paper's\ngain", ""):
+    for heading in ("runs", "ours\n(F*)", "paper\n(F*)", "differ-\nence", "our\ngain", "paper's\ngain", "gains\napart"):
         shown.add_column(heading, justify="right", no_wrap=True)
     section = ""
     for line in sorted(lines, key=lambda one: SETTINGS.index(one.setting)):
+        if not line.cell.available:
+            continue
         setting = f"{line.setting.replace('_il', '-IL')}, " if len(table.settings) > 1 else ""
         if section != f"{setting}{line.cell.where}":
             section = f"{setting}{line.cell.where}"
@@ -168,24 +174,26 @@ def paper_table(table: PaperTable, lines: Sequence[Line]) -> Table:
         shown.add_row(
             line.cell.label.replace(" + ", "\n+ "),
             str(line.runs or ""),
-            _ours(line),
+            "–" if line.mean is None else _stacked(line.mean, line.std, line.forgetting),
             _stacked(line.paper.mean, line.paper.std, line.paper.forgetting) if line.paper else "",
-            _difference(line.beside) if line.beside else "",
+            _mark(line.agrees) + _difference(line.beside) if line.beside else "",
             _gain(line.gain, "\n") if line.gain else "",
             _gain(line.paper_gain, "\n") if line.paper_gain else "",
-            "!" if line.agrees is False else "",
+            "" if line.gain_difference is None else _gains_apart(line, line.gain_difference),
         )
     return shown
 
 
+def _gains_apart(line: Line, points: float) -> str:
+    return _mark(line.gain_agrees if line.cell.equivariant else None) + signed(points, 2)
+
+
+def _mark(agrees: bool | None) -> str:
+    return "!" if agrees is False else ""
+
+
 def _difference(beside: BesidePaper) -> str:
     return _gain(Gain(beside.difference, math.nan if beside.p_value is None else beside.p_value), "\n")
-
-
-def _ours(line: Line) -> str:
-    if not line.cell.available:
-        return "not in this\nversion"
-    return "–" if line.mean is None else _stacked(line.mean, line.std, line.forgetting)
 
 
 def _stacked(mean: float, std: float | None, forgetting: float | None) -> str:

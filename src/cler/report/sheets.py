@@ -1,0 +1,58 @@
+"""What tables are made of, whatever the format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cler.experiments.compare import Estimate, Group
+from cler.report.numbers import plus_minus
+
+NAMES = {"class_il": "class-incremental", "task_il": "task-incremental"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one place of a table; the note is less important than the text."""
+
+    text: str
+    note: str = ""
+    strong: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, and the one above it that several columns share."""
+
+    heading: str
+    above: str = ""
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Row:
+    """The cells of one row, the runs that it is about, and the heading that it shares with rows beside it."""
+
+    group: Group
+    cells: tuple[Cell, ...]
+    heading: str = ""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    note: str
+
+
+def estimate(mean_and_std: Estimate) -> Cell:
+    """'20.88 ± 1.06'."""
+    return Cell(plus_minus(mean_and_std, " ± "))
+
+
+def forgetting(group: Group, name: str) -> Cell:
+    """Nothing for Joint, which has no earlier task to forget."""
+    alone = len(group.runs[0].accuracy[name]) == 1
+    return Cell("" if alone else f"{group.adjusted_forgetting[name].mean:.1f}")
