@@ -1,6 +1,8 @@
+import errno
 import json
 import os
 import struct
+from pathlib import Path
 
 import pytest
 import torch
@@ -298,6 +300,15 @@ def test_where_none_is_whole_the_run_begins_anew_and_says_so(two, damage):
     assert names(two) == []
 
 
+@pytest.mark.parametrize("accuracy", [3, [1], None])
+def test_one_that_was_sealed_with_a_wrong_header_is_damaged(two, accuracy):
+    found = checkpoint.find(two, pytest.fail)
+    checkpoint.write(two, checkpoint.Checkpoint(found.about, found.state, accuracy))
+    position, (line,) = found_in(two)
+    assert position == 4
+    assert "damaged (its header is not as it should be)" in line
+
+
 def test_one_of_a_newer_version_is_left_alone(two, monkeypatch):
     monkeypatch.setattr(checkpoint, "FORMAT", checkpoint.FORMAT - 1)
     with pytest.raises(UsageError, match=r"was written by a newer cler: update cler, or .*--restart"):
@@ -332,3 +343,33 @@ def test_killed_between_the_two_renames(two, monkeypatch):
         checkpoint.write(two, checkpoint.take(make_run(), {}))
     assert names(two) == [checkpoint.PREVIOUS]
     assert found_in(two) == (4, [])
+
+
+def test_one_that_cannot_be_opened_is_neither_overlooked_nor_deleted(two, monkeypatch):
+    def refuse(path, *_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(UsageError, match="Permission denied"):
+        checkpoint.find(two, pytest.fail)
+    assert (two / checkpoint.NAME).exists()
+
+
+def test_when_asked_to_stop_training_ends_after_the_step_at_hand_with_a_checkpoint():
+    class AskedToStop(Listener):
+        taken = ()
+
+        def progress(self, progress):
+            self.stop = progress.task == 1
+
+        def checkpoint(self, run):
+            self.taken += ((run.task, run.taken),)
+
+    listener, run = AskedToStop(), make_run()
+    with pytest.raises(KeyboardInterrupt):
+        train([run], listener)
+    assert listener.taken[0] == (1, 0)
+    task, step = listener.taken[-1]
+    assert task == 1
+    assert step == run.taken > 0
+    assert len(listener.taken) == 2

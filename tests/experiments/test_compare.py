@@ -125,10 +125,10 @@ def test_a_repeated_seed_counts_once_and_is_reported_when_different():
 
 def test_runs_that_did_not_finish_are_left_out_and_reported():
     comparison = compare(
-        [run(PLAIN), run(PLAIN, 1, complete=False, path="half"), run(PLAIN, 2, failure="diverged", path="nan")]
+        [run(PLAIN), run(PLAIN, 1, complete=False, path="half"), run(PLAIN, 2, failure="diverged\nhere", path="nan")]
     )
     assert comparison.groups[0].seeds == [0]
-    assert comparison.complaints == ("left out: half (not complete)", "left out: nan (failed: diverged)")
+    assert comparison.complaints == ("left out: half (not complete)", "left out: nan (failed: diverged here)")
 
 
 def test_groups_come_in_the_order_of_the_paper_whatever_the_order_of_the_runs():

@@ -70,7 +70,7 @@ class Notes(ex.Watcher):
 
 def without_times(folder):
     result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "steps_per_second")}
+    return {key: value for key, value in result.items() if key not in ("seconds", "steps_per_second", "at_once")}
 
 
 # -- what is on disk ---------------------------------------------------------------------------------------------------
@@ -224,6 +224,15 @@ def test_a_folder_with_a_broken_result_is_refused(tmp_path):
         ex.remaining([job])
 
 
+@pytest.mark.parametrize("settings", ['"er-ace"', "[1]", "null"])
+def test_a_folder_with_settings_of_another_kind_is_refused(tmp_path, settings):
+    (job,) = make_jobs(tmp_path)
+    job.folder.mkdir(parents=True)
+    (job.folder / "settings.json").write_text(f'{{"settings": {settings}, "seed": 0}}')
+    with pytest.raises(UsageError, match="holds a different run"):
+        ex.remaining([job])
+
+
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     jobs = make_jobs(tmp_path / "file" / "runs")
@@ -346,6 +355,7 @@ def test_side_by_side_equals_in_turn(tmp_path):
     ex.train_on_gpu(grouped, CPU, None, 10, watcher)
     for one, other in zip(in_turn, grouped, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
+    assert [ex.read_json(job.folder / "result.json")["at_once"] for job in grouped] == [3, 3, 3, 1, 1]
     together = {p.labels for p in watcher.progressed}
     assert together == {
         ("finetune, seed 0", "finetune, seed 1", "er-ace+rotation, seed 0"),

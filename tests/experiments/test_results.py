@@ -109,6 +109,8 @@ def test_a_log_is_cut_back_to_the_tasks_that_stay(tmp_path):
     log = tmp_path / "log.jsonl"
     lines = log.read_text("utf-8").split("\n")
     log.write_bytes(log.read_bytes() + b'{"event": "evaluated", "task": 0, \xff')
+    with log.open("a") as file:
+        file.write(f'\n{{"task": 1{"0" * 400}}}\n{"[" * 100_000}')
     results.trim_log(tmp_path, 2)
     assert log.read_text("utf-8").split("\n") == [*lines[:2], ""]
     results.trim_log(tmp_path, 0)
@@ -147,6 +149,9 @@ def put(key, new, *, inside=None):
         (put("class_il", [], inside="accuracy"), "at least one row"),
         (put("task_il", [[80.0]], inside="accuracy"), "differ in size"),
         (put("seconds", float("nan")), "not finite"),
+        (put("seconds", 10**400), "too large"),
+        (put("method", "\ud800", inside="settings"), "surrogates not allowed"),
+        (put("lr", [[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]], inside="settings"), "more than 20 levels"),
     ],
 )
 def test_a_broken_result_is_named_with_what_is_wrong(folder, change, says):

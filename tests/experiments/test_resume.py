@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import torch
 
 from cler.data import images
 from cler.data.images import ImageData, Status
-from cler.engine import checkpoint
+from cler.engine import Listener, checkpoint
 from cler.errors import UsageError
 from cler.experiments import execute as ex
 from cler.experiments import results
@@ -97,7 +98,7 @@ def stopping_at(monkeypatch, position):
 
 def without_times(folder):
     result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "steps_per_second")}
+    return {key: value for key, value in result.items() if key not in ("seconds", "steps_per_second", "at_once")}
 
 
 def logged(folder):
@@ -262,6 +263,19 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch, name, val
         run(job)
 
 
+@pytest.mark.parametrize("missing", ["run.task", "run.generator", "network.classifier.weight"])
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, monkeypatch, missing):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (0, 3)):
+        run(job)
+    found = checkpoint.find(job.folder, pytest.fail)
+    for named in (found.state.tensors, found.state.numbers):
+        named.pop(missing, None)
+    checkpoint.write(job.folder, found)
+    with pytest.raises(UsageError, match=rf"the checkpoint in {job.folder} does not fit .*--restart"):
+        run(job)
+
+
 def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -383,6 +397,17 @@ def test_checkpoints_only_after_each_task(tmp_path, monkeypatch, cler):
     monkeypatch.setattr(checkpoint, "write", lambda folder, taken: written.append(taken.position))
     assert cler("--checkpoint-every", "0")[0] == 0
     assert written == [(1, 0)]
+
+
+def test_the_first_signal_lets_the_step_end_and_the_second_does_not():
+    listener = Listener()
+    with ex.stopping_after_a_step(listener, signal.SIGINT):
+        signal.raise_signal(signal.SIGINT)
+        assert listener.stop
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)  # as before
 
 
 # -- real processes ----------------------------------------------------------------------------------------------------

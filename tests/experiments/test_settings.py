@@ -240,6 +240,12 @@ def test_a_mistake_in_a_file_is_named_with_the_file(config, text, says):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["tasks", "buffer", "class_order", "lr"])
+def test_numbers_that_no_float_can_hold_are_refused(config, name):
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
+        make_settings(**read_config(config(f"{name} = 1{'0' * 400}")))
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read .*nowhere\.toml: No such file"):
         read_config(tmp_path / "nowhere.toml")
@@ -274,7 +280,9 @@ def test_bad_seeds(text):
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["0..99999999999999999999", "99999999999999999999999"])
+@pytest.mark.parametrize(
+    "text", ["0..99999999999999999999", "99999999999999999999999", "9" * 5000, "0..999999," * 300 + "7"]
+)
 def test_seeds_no_generator_takes_are_refused_at_once(text):
     with pytest.raises(UsageError, match="--seeds"):
         parse_seeds(text)

@@ -104,20 +104,27 @@ class _DamagedError(Exception):
 
 def _read(path: Path) -> Checkpoint:
     try:
-        with safe_open(path, framework="pt") as file:
+        with path.open("rb"), safe_open(path, framework="pt") as file:  # whose own error for any trouble is "not found"
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
     except FileNotFoundError:
         raise
-    except (SafetensorError, OSError) as error:
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}; see to that, or give --restart to begin anew"
+        ) from None
+    except SafetensorError as error:
         raise _DamagedError(str(error).splitlines()[0]) from None
     header = metadata.get("header", "")
     if metadata.get("checksum") != _checksum(header, tensors):
         raise _DamagedError("its checksum is wrong")
-    value = json.loads(header)
-    if value["format"] > FORMAT:
-        raise UsageError(f"{path} was written by a newer cler: update cler, or give --restart to begin anew")
-    return Checkpoint(value["about"], State(tensors, value["numbers"]), value["accuracy"])
+    try:
+        value = json.loads(header)
+        if value["format"] <= FORMAT:
+            return Checkpoint(dict(value["about"]), State(tensors, dict(value["numbers"])), dict(value["accuracy"]))
+    except (LookupError, RecursionError, TypeError, ValueError):
+        raise _DamagedError("its header is not as it should be") from None
+    raise UsageError(f"{path} was written by a newer cler: update cler, or give --restart to begin anew")
 
 
 def _checksum(header: str, tensors: dict[str, Tensor]) -> str:

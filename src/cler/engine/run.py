@@ -44,6 +44,8 @@ class Run:
         self.accuracy: dict[str, list[list[float]]] = {"class_il": [], "task_il": []}
         self.seconds = 0.0
         self.steps_done = 0
+        self.at_once = 1
+        """How many runs, with this one, are trained side by side and share its `seconds`."""
         self.task, self.taken = 0, 0
         """Where it stands: the task, and how many of its steps have been taken; without any it has not begun."""
         self.failure: str | None = None

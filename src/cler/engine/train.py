@@ -38,6 +38,8 @@ class Listener:
 
     checkpoint_every: float = math.inf
     """Seconds between two checkpoints within a task."""
+    stop: bool = False
+    """Set at any moment, as by Ctrl-C: training ends after the step at hand, with a checkpoint."""
 
     def progress(self, progress: Progress) -> None:
         """A few times a second."""
@@ -65,6 +67,8 @@ def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
     alive = list(runs)
     if len({(run.schedule, run.precision, run.device, run.task, run.taken) for run in runs}) > 1:
         raise ValueError("runs trained side by side have to share schedule, precision and device, and where they stand")
+    for run in runs:
+        run.at_once = len(runs)
     with matmul_precision(runs[0].precision):
         stepper = make_stepper(alive, listener.message)
         for task in range(runs[0].task, len(runs[0].schedule)):
@@ -121,12 +125,14 @@ def _train_task(runs: Sequence[Run], task: int, stepper: Stepper, listener: List
                 run.check(task)
             if all(run.failure for run in runs):
                 break
-        if now - kept >= listener.checkpoint_every:
+        if now - kept >= listener.checkpoint_every or listener.stop:
             _count(runs, done, now - counted)
             counted = now
             for run in runs:
                 listener.checkpoint(run)
             kept = time.perf_counter()
+        if listener.stop:
+            raise KeyboardInterrupt
     if runs[0].device.type == "cuda":
         torch.cuda.synchronize(runs[0].device)
     _count(runs, done, time.perf_counter() - counted)

@@ -6,7 +6,9 @@ import fcntl
 import math
 import os
 import platform
+import signal
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -68,8 +70,9 @@ def _finished(job: Job) -> bool:
             continue
         found = read_json(job.folder / name)
         if {key: found.get(key) for key in wanted} != wanted:
-            there = found.get("settings") or {}
-            differing = [key for key, value in wanted["settings"].items() if there.get(key) != value] or ["seed"]
+            there = found.get("settings")
+            same = there.items() if isinstance(there, dict) else ()
+            differing = [key for key, value in wanted["settings"].items() if (key, value) not in same] or ["seed"]
             raise UsageError(
                 f"{job.folder} holds a different run (it differs in {', '.join(differing)}): choose another --out"
             )
@@ -261,6 +264,7 @@ class Recorder(Listener):
             run.seconds,
             run.steps_done / run.seconds if run.seconds else 0.0,
             environment(run.device),
+            at_once=run.at_once,
             complete=run.complete,
             failure=run.failure,
         )
@@ -404,22 +408,29 @@ class Builder:
         if found is None:
             return
         about = self.recorder.about[run]
-        differing = [name for name, value in about.items() if found.about[name] != value]
+        differing = [name for name, value in about.items() if found.about.get(name) != value]
         if differing:
             raise UsageError(
                 f"{job.folder} was begun with different {', '.join(differing)}: go back to those, or give --restart "
                 "to begin anew"
             )
-        run.restore(found.state, found.accuracy)
+        try:
+            run.restore(found.state, found.accuracy)
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"the checkpoint in {job.folder} does not fit ({error}): give --restart to begin anew"
+            ) from error
         self.recorder.message_once(f"{run.label}: going on from task {run.task + 1}, step {run.taken + 1}")
 
 
-def train_in_turn(jobs: Iterable[Job], data_dir: Path | None, watcher: Watcher) -> None:
+def train_in_turn(
+    jobs: Iterable[Job], data_dir: Path | None, watcher: Watcher, stop: signal.Signals = signal.SIGINT
+) -> None:
     """Train one job after the other on the CPU, in this process."""
     recorder = Recorder(watcher)
     build = Builder(torch.device("cpu"), data_dir, recorder)
     for job in jobs:
-        with threads(job.settings.threads):
+        with threads(job.settings.threads), stopping_after_a_step(recorder, stop):
             train([build(job)], recorder)
 
 
@@ -437,9 +448,28 @@ def train_on_gpu(
     recorder = Recorder(watcher)
     build = Builder(device, data_dir, recorder)
     try:
-        train_in_groups(jobs, build, key=alike, at_once=at_once, listener=recorder)
+        with stopping_after_a_step(recorder, signal.SIGINT):
+            train_in_groups(jobs, build, key=alike, at_once=at_once, listener=recorder)
     finally:
         recorder.close()
+
+
+@contextmanager
+def stopping_after_a_step(listener: Listener, number: signal.Signals) -> Iterator[None]:
+    """Inside, a signal such as Ctrl-C lets the step at hand end, so that nothing is lost; a second one does not."""
+    if threading.current_thread() is not threading.main_thread():  # only there can a signal be dealt with
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        listener.stop = True
+        signal.signal(number, before)
+
+    before = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 @contextmanager

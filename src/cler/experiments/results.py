@@ -14,6 +14,8 @@ from cler import metrics
 from cler.errors import UsageError
 
 FORMAT = 1
+DEEPEST = 20
+"""Levels of a JSON file, four times what ours have."""
 SETTINGS = ("class_il", "task_il")
 METRICS = ("faa", "adjusted_forgetting", "forgetting", "bwt")
 
@@ -44,6 +46,8 @@ class Result:
     steps_per_second: float
     environment: dict[str, Any]
     complete: bool
+    at_once: int | None = None
+    """Runs that were trained side by side and share `seconds`; results from before it was written do not say."""
     failure: str | None = None
 
 
@@ -55,6 +59,7 @@ def make_result(
     steps_per_second: float,
     environment: dict[str, Any],
     *,
+    at_once: int = 1,
     complete: bool = True,
     failure: str | None = None,
 ) -> dict[str, Any]:
@@ -68,6 +73,7 @@ def make_result(
         "complete": complete,
         **{metric: {name: _rounded(summaries[name].get(metric)) for name in SETTINGS} for metric in METRICS},
         "seconds": round(seconds, 3),
+        "at_once": at_once,
         "steps_per_second": round(steps_per_second, 3),
         "accuracy": rounded,
         "environment": environment,
@@ -114,7 +120,7 @@ def _task_of(line: str) -> float:
     """The task that a line of the log is about; none is as early as that of a line that is broken off."""
     try:
         return float(json.loads(line)["task"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return math.inf
 
 
@@ -142,7 +148,9 @@ def read_result(folder_or_file: str | Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file of finite numbers; `UsageError` says in one line what is wrong with the file."""
     try:
-        value = json.loads(path.read_text("utf-8"), parse_constant=_finite, parse_float=_finite)
+        value = json.loads(path.read_text("utf-8"), parse_constant=_finite, parse_float=_finite, parse_int=_whole)
+        _check_depth(value, DEEPEST)
+        json.dumps(value, ensure_ascii=False).encode()  # a text may have half a character, which cannot be printed
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -176,6 +184,7 @@ def _result(path: Path, value: dict[str, Any]) -> Result:
     return Result(
         path=path,
         metrics={metric: value[metric] for metric in METRICS},
+        at_once=value.get("at_once"),
         failure=value.get("failure"),
         **{field: value[field] for field in fields},
     )
@@ -188,6 +197,8 @@ def _check(value: Any) -> None:
         raise UsageError(f"format {value['format']} is newer than {FORMAT}, the newest this cler reads; update cler")
     _check_fields(value, _FIELDS, "")
     _check_fields(value["settings"], _SETTINGS_FIELDS, "settings.")
+    if not (_is(value.get("at_once", 1), int) and value.get("at_once", 1) > 0):
+        raise UsageError("'at_once' is not a number of runs")
     if not isinstance(value.get("failure", ""), str):
         raise UsageError("'failure' is not a text")
     for name in SETTINGS:
@@ -234,6 +245,19 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"has a number that is not finite ({text})")
     return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > 18:
+        raise ValueError(f"has a number that is too large ({text[:18]}…)")
+    return int(text)
+
+
+def _check_depth(value: Any, levels: int) -> None:
+    if not levels:
+        raise ValueError(f"has more than {DEEPEST} levels")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_depth(item, levels - 1)
 
 
 def _rounded(number: float | None) -> float | None:

@@ -112,7 +112,7 @@ def option_kinds(method: str) -> dict[str, str]:
 
 def _positive(name: str, value: float, most: float) -> None:
     flag = f"--{name.replace('_', '-')}"
-    if math.isnan(value) or value <= 0:
+    if not value > 0:  # so that NaN does not pass either
         raise UsageError(f"{flag} must be larger than zero, not {value}")
     if value > most:
         raise UsageError(f"{flag} must be at most {most}, not {value}")

@@ -66,6 +66,7 @@ def train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int,
     finally:
         for process in processes:
             process.terminate()
+        for process in processes:
             process.join()
 
 
@@ -82,8 +83,10 @@ def _work(inbox: Any, outbox: Any, data_dir: Path | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        train_in_turn(iter(inbox.get, None), data_dir, Sender(outbox))
+        train_in_turn(iter(inbox.get, None), data_dir, Sender(outbox), stop=signal.SIGTERM)
         outbox.put(("done",))
+    except KeyboardInterrupt:
+        outbox.cancel_join_thread()  # nobody listens any more
     except UsageError as mistake:
         outbox.put(("mistake", str(mistake)))
     except Exception:
