@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -26,9 +27,10 @@ def put(folder, count, first=0, labels=("red", "green")):
         for number in range(first, first + count):
             pixels = np.random.default_rng([number, channel]).integers(0, 60, (9, 13, 3))
             pixels[..., channel] += 150
-            path = folder / label / f"{number}.png"
+            path = folder / label / f".{number}.png"  # hidden until it is complete, for who watches
             Image.fromarray(pixels.astype(np.uint8)).save(path)
             os.utime(path, (number, number))
+            path.rename(folder / label / f"{number}.png")
 
 
 @pytest.fixture
@@ -124,6 +126,61 @@ def test_broken_images_are_left_out_with_a_line(learn, tmp_path):
     assert [line.split(" is left out")[0].split("/")[-1] for line in err.splitlines()] == ["broken.png", "half.png"]
 
 
+def test_entries_that_are_no_files_are_left_alone(learn, tmp_path):
+    put(tmp_path, 5)
+    os.mkfifo(tmp_path / "red" / "pipe.png")
+    (tmp_path / "red" / "loop.png").symlink_to("loop.png")
+    (tmp_path / "red" / "nothing.png").symlink_to("nowhere.png")
+    (tmp_path / "red" / "folder.png").mkdir()
+    (tmp_path / "blue").symlink_to("blue")
+    code, out, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
+    assert (code, err) == (0, "")
+    assert "10 images of 2 classes learned" in out
+
+
+def test_names_that_would_break_the_line(learn, tmp_path):
+    put(tmp_path, 5)
+    (tmp_path / "red" / "two\nlines\x1b[2J.png").write_bytes(b"")
+    code, _, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
+    assert code == 0
+    assert len(err.splitlines()) == 1
+    assert "\x1b" not in err
+
+
+def test_no_program_is_run_for_a_picture(learn, tmp_path, monkeypatch):
+    put(tmp_path, 5)
+    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+    (tmp_path / "red" / "program.jpg").write_bytes(postscript)
+    monkeypatch.setattr(subprocess, "Popen", pytest.fail)
+    code, _, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
+    assert code == 0
+    assert "program.jpg is left out" in err
+
+
+def test_pictures_that_are_too_large_are_left_out(learn, tmp_path, monkeypatch):
+    put(tmp_path, 5)
+    Image.new("1", (100, 90)).save(tmp_path / "red" / "large.png")
+    monkeypatch.setattr(watching, "MOST_PIXELS", 8999)
+    code, out, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
+    assert code == 0
+    assert "large.png is left out, it cannot be read: it has 100 × 90 pixels, more than 8999" in err
+    assert "10 images" in out
+
+
+def test_what_is_odd_about_a_picture_is_not_printed(learn, tmp_path):
+    put(tmp_path, 5)
+    Image.new("RGB", (9, 9)).quantize(2).save(tmp_path / "red" / "odd.png", transparency=b"\0\x80")
+    code, out, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
+    assert (code, err) == (0, "")
+    assert "11 images" in out
+
+
+def test_grey_pictures_of_16_bits_are_not_white(tmp_path):
+    grey = np.arange(0, 240, 30, dtype=np.uint16).repeat(8).reshape(8, 8)
+    Image.fromarray(grey * 257).save(tmp_path / "deep.png")
+    assert np.array_equal(np.asarray(watching.open_picture(tmp_path / "deep.png"))[..., 0], grey)
+
+
 def test_a_half_written_image_is_tried_again(tmp_path):
     put(tmp_path, 10)
     state = tmp_path / ".cler"
@@ -209,6 +266,29 @@ def test_watches_stops_and_goes_on(start, learn, tmp_path):
     assert len(journal(tmp_path)) == len(set(journal(tmp_path))) == found["images"]
 
 
+def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, monkeypatch):
+    images, away, state = tmp_path / "images", tmp_path / "away", tmp_path / "state"
+    put(images, 10)
+
+    def between_the_looks():
+        images.rename(away)
+        yield
+        assert Learner.load(state / watching.LEARNER).n_seen_ == 20
+        yield
+        put(away, 5, first=10)
+        away.rename(images)
+        yield
+        signal.raise_signal(signal.SIGINT)
+        yield
+
+    happens = between_the_looks()
+    monkeypatch.setattr(import_module("cler.cli.learn"), "_sleep", lambda *_: next(happens))
+    code, out, err = learn(images, "--held-out", 0, "--state", state, *TINY)
+    assert code == 0
+    assert err.splitlines() == [f"{images} has gone; 20 images are learned, looking for it again"]
+    assert "30 images of 2 classes learned" in out
+
+
 def test_killed_between_journal_and_learner_nothing_is_lost_or_learned_twice(learn, tmp_path, monkeypatch):
     put(tmp_path, 10)
     summary(learn(tmp_path, "--once", "--json", "--held-out", 0, *TINY))
@@ -291,6 +371,9 @@ def test_a_damaged_state(learn, tmp_path):
     lines = (state / watching.JOURNAL).read_text()
     (state / watching.JOURNAL).write_text(lines.partition("\n")[0])
     assert "does not belong to the learner" in mistake(learn(tmp_path, "--once"))
+    for line in ("[[], 1, 2]", "[" * 100_000):
+        (state / watching.JOURNAL).write_text(f"{line}\n" * lines.count("\n"))
+        assert "does not belong to the learner" in mistake(learn(tmp_path, "--once"))
     (state / watching.JOURNAL).write_text(lines)
     (state / watching.LEARNER).write_bytes(b"rubbish")
     assert "is not a saved learner, or is damaged" in mistake(learn(tmp_path, "--once"))

@@ -1,7 +1,9 @@
+import copy
 import doctest
 import gc
 import json
 import pickle
+import signal
 import struct
 import sys
 import threading
@@ -133,6 +135,57 @@ def test_a_loss_that_is_not_finite_is_said():
         small(lr=1e20).partial_fit(IMAGES, LABELS)
 
 
+def test_what_has_diverged_is_not_used_or_kept(tmp_path):
+    learner = small(lr=100.0).partial_fit(IMAGES, LABELS)  # with a finite loss and finite weights
+    path = tmp_path / "learner.safetensors"
+    for use in (lambda: learner.predict(IMAGES), lambda: learner.save(path), lambda: learner.export(path)):
+        with pytest.raises(UsageError, match=r"probabilities are not finite after 60 images: .* lower lr"):
+            use()
+    with torch.no_grad():
+        learner._method.network.classifier.bias[0] = torch.nan
+    with pytest.raises(UsageError, match=r"weights are not finite after 60 images"):
+        learner.save(path)
+    assert not path.exists()
+
+
+def fail(*_):
+    raise RuntimeError("out of memory")
+
+
+def test_an_interrupted_call_ends_between_two_steps(monkeypatch, tmp_path):
+    learner = small().partial_fit(IMAGES[:14], LABELS[:14])
+    learn = Learner._learn
+
+    def in_the_third_step(self, *batch):
+        if self._steps == 2:
+            signal.raise_signal(signal.SIGINT)
+        learn(self, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "_learn", in_the_third_step)
+        with pytest.raises(KeyboardInterrupt):
+            learner.partial_fit(IMAGES[14:], LABELS[14:])
+    assert learner.n_seen_ == 30
+    learner.save(tmp_path / "learner.safetensors")
+    alone = small().partial_fit(IMAGES, LABELS)
+    for each in (learner, Learner.load(tmp_path / "learner.safetensors")):
+        assert same(each.partial_fit(IMAGES[30:], LABELS[30:]), alone)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_step_that_fails_leaves_no_trace(monkeypatch, tmp_path):
+    learner = small().partial_fit(IMAGES[:4], LABELS[:4])
+    with monkeypatch.context() as patch:
+        patch.setattr(METHODS["er-ace"], "observe", fail)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            learner.partial_fit(IMAGES[4:], ["never learned"] * 56)
+    assert learner.n_seen_ == 4
+    assert not hasattr(learner, "classes_")
+    learner.save(tmp_path / "learner.safetensors")
+    assert Learner.load(tmp_path / "learner.safetensors").n_seen_ == 4
+    assert learner.partial_fit(IMAGES[4:10], LABELS[4:10]).classes_.tolist() == [0, 1, 2]
+
+
 # -- classes -----------------------------------------------------------------------------------------------------------
 
 
@@ -154,11 +207,23 @@ def test_growing_keeps_what_it_knows(method, optimizer):
 def test_probabilities_are_of_the_classes_seen():
     learner = small(classes=["a", "b", "c", "d", "e"])
     learner.partial_fit(IMAGES[:20], [["c", "a"][i % 2] for i in range(20)])
-    assert learner.classes_.tolist() == ["c", "a"]
+    assert learner.classes_.tolist() == ["a", "c"]
     probabilities = learner.predict_proba(IMAGES)
     assert probabilities.shape == (60, 2)
     assert np.allclose(probabilities.sum(1), 1)
     assert set(learner.predict(IMAGES)) <= {"c", "a"}
+
+
+def test_classes_are_sorted_whatever_comes_first():
+    """As the scorers of scikit-learn take for granted."""
+    images, labels = colours(300, 2)
+    start = labels.argmax()
+    images, labels = images[start:], labels[start:]
+    learner = small(lr=0.03).partial_fit(images, labels)
+    assert list(learner._numbers) == [1, 0]
+    assert learner.classes_.tolist() == [0, 1]
+    assert learner.score(images, labels) > 0.8
+    assert np.mean((learner.predict_proba(images)[:, 1] > 0.5) == labels) == learner.score(images, labels)
 
 
 def test_a_class_counts_when_it_is_learned_not_when_it_waits():
@@ -180,7 +245,7 @@ def test_labels_may_be_any_whole_numbers(labels):
 
 def test_labels_of_two_kinds_stay_apart():
     learner = small().partial_fit(IMAGES[:20], ["1", 1] * 10)
-    assert learner.classes_.tolist() == ["1", 1]
+    assert learner.classes_.tolist() == [1, "1"]
     assert {type(label) for label in learner.predict(IMAGES).tolist()} <= {str, int}
 
 
@@ -229,6 +294,14 @@ def test_images_of_other_sizes_are_scaled(fitted):
     assert np.array_equal(fitted.predict_proba(flat), fitted.predict_proba(flat[:, :, :SIZE, :SIZE]))
 
 
+def test_a_large_picture_is_scaled_like_an_array(fitted):
+    generator = np.random.default_rng(0)
+    coarse = [Image.fromarray(generator.integers(0, 256, (9, 7, 3), dtype=np.uint8)) for _ in range(4)]
+    pictures = [each.resize((311, 204), Image.Resampling.BICUBIC) for each in coarse]
+    arrays = [np.asarray(each) for each in pictures]
+    assert np.allclose(fitted.predict_proba(pictures), fitted.predict_proba(arrays), atol=0.02)
+
+
 def test_grey_images():
     grey = IMAGES[:, :1]
     learner = small(channels=1, mean=0.4).partial_fit(grey, LABELS)
@@ -236,6 +309,14 @@ def test_grey_images():
     pictures = [Image.fromarray(each[0]) for each in grey]
     for other in (grey[:, 0], grey.transpose(0, 2, 3, 1), pictures):
         assert np.array_equal(learner.predict_proba(other), expected)
+
+
+@pytest.mark.parametrize("kind", ["<u2", ">u2"])
+def test_grey_pictures_of_16_bits(kind, fitted):
+    grey = IMAGES[:5, 0]
+    deep = [Image.fromarray((each.astype(int) * 257 + 100).astype(kind)) for each in grey]
+    assert {each.mode for each in deep} == {"I;16" if kind == "<u2" else "I;16B"}
+    assert np.array_equal(fitted.predict_proba(deep), fitted.predict_proba([Image.fromarray(each) for each in grey]))
 
 
 @pytest.mark.parametrize(
@@ -248,6 +329,10 @@ def test_grey_images():
         (IMAGES[:, :2], "not 60×2×8×8"),
         (IMAGES[:, :, :0], "not 60×3×0×8"),
         (Image.new("RGB", (8, 8)), "in a list"),
+        ([Image.new("RGB", (0, 99))], "not 1×99×0×3"),
+        ([Image.new("I", (8, 8))], "mode I does not say what is white"),
+        ([Image.new("F", (8, 8))], "mode F does not say what is white"),
+        (IMAGES.astype(np.uint16), "not uint16"),
         ("cat.png", "not str"),
         ([["a", "b"]], "not list"),
         (np.array([None]), "not object"),
@@ -340,6 +425,19 @@ def test_parameters_are_kept_as_scikit_learn_expects():
         small().set_params(image_size=7)
 
 
+@pytest.mark.parametrize("classes", [range(3), np.arange(3), torch.arange(3), [np.int64(each) for each in range(3)]])
+def test_parameters_may_be_numbers_of_other_libraries(classes, tmp_path):
+    numbers = {"batch": np.uint8(10), "seed": np.int64(3), "lr": np.float32(0.125), "image_size": np.int16(SIZE)}
+    learner = small("finetune", "none", classes=classes, mean=np.full(3, 0.5), std=torch.tensor(0.25), **numbers)
+    assert learner.get_params()["classes"] is classes
+    learner.partial_fit(IMAGES[:44], LABELS[:44]).partial_fit(*colours(300))  # more than a uint8 can count
+    learner.save(tmp_path / "learner.safetensors")
+    assert Learner.load(tmp_path / "learner.safetensors").n_seen_ == 344
+    other = small("finetune", "none", classes=[0, 1, 2], batch=10, seed=3, lr=0.125)
+    assert same(learner, other.partial_fit(IMAGES[:44], LABELS[:44]).partial_fit(*colours(300)))
+    assert "classes=[0, 1, 2]" in repr(learner)
+
+
 def test_parameters_cannot_change_once_it_learns():
     with pytest.raises(UsageError, match="make a new one"):
         small().partial_fit(IMAGES[:3], LABELS[:3]).set_params(lr=0.1)
@@ -400,13 +498,24 @@ def test_learning_goes_on_after_loading_as_if_it_had_not_stopped(method, regular
     assert same(loaded, learner)
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
+def test_copies_go_on_alike_and_apart(copied):
+    learner = small(optimizer="adamw", classes=range(3)).partial_fit(IMAGES[:37], LABELS[:37])
+    twin = copied(learner)
+    before = learner.predict_proba(IMAGES)
+    twin.partial_fit(IMAGES[37:], LABELS[37:])
+    assert np.array_equal(learner.predict_proba(IMAGES), before)
+    assert same(learner.partial_fit(IMAGES[37:], LABELS[37:]), twin)
+    assert twin.n_seen_ == 60
+
+
 def test_a_learner_that_has_not_begun_can_be_saved(tmp_path):
     small(classes=["a", 2]).partial_fit(IMAGES[:3], ["a", 2, "a"]).save(tmp_path / "new.safetensors")
     loaded = Learner.load(tmp_path / "new.safetensors", device="cpu")
     assert loaded.n_seen_ == 3
     assert not hasattr(loaded, "classes_")
     loaded.partial_fit(IMAGES[:7], [2] * 7)
-    assert loaded.classes_.tolist() == ["a", 2]
+    assert loaded.classes_.tolist() == [2, "a"]
 
 
 def test_a_file_that_is_cut_or_altered_anywhere_is_refused(saved):
@@ -518,6 +627,18 @@ def huge_buffer(tensors, about):
     about["parameters"]["buffer"] = 10_000_000
 
 
+def many_classes(tensors, about):
+    about["parameters"]["classes"] = list(range(200_000))
+
+
+def more_labels_than_weights(tensors, about):
+    about["labels"] = list(range(200_000))
+
+
+def negative_variance(tensors, about):
+    tensors["method.network.stem.bn.running_var"][0] = -1
+
+
 def strange_parameter(tensors, about):
     about["parameters"]["__class__"] = "Learner"
 
@@ -577,7 +698,7 @@ def nothing_but_a_list(tensors, about):
         for change in (
             negative_steps, steps_as_text, more_steps, repeated_label, label_of_a_strange_kind, no_labels,
             too_many_waiting, waiting_of_another_size, strange_class_in_memory, negative_class_in_memory, larger_memory,
-            overfull_memory, another_task, number_of_another_kind, wide_network, huge_buffer, strange_parameter,
+            overfull_memory, another_task, number_of_another_kind, negative_variance, strange_parameter,
             missing_parameter, parameter_of_another_kind, another_method, missing_tensor, altered_table, extra_tensor,
             moments_for_plain_sgd, moments_without_a_number, infinite_weight, weights_in_double_precision,
             broken_generator, nothing_but_a_list,
@@ -591,6 +712,18 @@ def test_a_file_made_to_do_harm_is_refused(change, saved):
     with pytest.raises(UsageError, match=r"learner\.safetensors") as caught:
         Learner.load(saved)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change", [crafted(each) for each in (wide_network, huge_buffer, many_classes, more_labels_than_weights)]
+)
+def test_a_small_file_cannot_ask_for_a_large_network(change, saved, monkeypatch):
+    tensors, about = files.read(saved)
+    change(tensors, about)
+    saved.write_bytes(files.encode(tensors, about))
+    monkeypatch.setattr(Learner, "_build", pytest.fail)
+    with pytest.raises(UsageError, match="its size cannot be right"):
+        Learner.load(saved)
 
 
 def test_saving_replaces_the_file_at_once_or_not_at_all(fitted, saved, monkeypatch):

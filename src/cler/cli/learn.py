@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
@@ -130,22 +130,35 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
 
 def _watch(watched: FolderLearner, stop: Callable[[], bool], *, once: bool, every: float, save_every: float) -> None:
     """Learn what arrives until asked to stop, and save now and then."""
-    saved = time.monotonic()
+    saved, there = time.monotonic(), True
     with errors.status(f"waiting for images in {escape(str(watched.folder))}") as line:
         while not stop():
-            for left in watched.learn():
-                line.update(f"{watched.learner.n_seen_} images learned, {left} to go")
-                saved = _save_when_due(watched, saved, save_every)
-                if stop():
+            try:
+                for left in watched.learn():
+                    line.update(f"{watched.learner.n_seen_} images learned, {left} to go")
+                    saved = _save_when_due(watched, saved, save_every)
+                    if stop():
+                        break
+                if once:
                     break
-            if once:
-                break
-            saved = _save_when_due(watched, saved, save_every)
+                saved, there = _save_when_due(watched, saved, save_every), True
+            except UsageError:
+                if once or watched.folder.is_dir():
+                    raise
+                there = there and _say_that_it_has_gone(watched)
             _sleep(every, stop)
     if once and not watched.learner.n_seen_:
         raise UsageError(f"there are no images to learn in {watched.folder}; they are looked for in FOLDER/LABEL/")
     if watched.unsaved:
         watched.save()
+
+
+def _say_that_it_has_gone(watched: FolderLearner) -> Literal[False]:
+    """Save what was learned, if where it is kept has not gone too."""
+    if watched.unsaved and watched.state.is_dir():
+        watched.save()
+    say(f"{watched.folder} has gone; {watched.learner.n_seen_} images are learned, looking for it again")
+    return False
 
 
 def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> float:

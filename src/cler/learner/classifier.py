@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -13,18 +13,20 @@ from cler.methods import Method
 
 
 class Classifier(nn.Module):
-    """Probabilities (N, n_classes) of the first classes of a method, from uint8 images (N, C, H, W)."""
+    """Probabilities (N, columns) of some classes of a method, by their numbers, from uint8 images (N, C, H, W)."""
 
-    def __init__(self, method: Method, n_classes: int) -> None:
+    columns: Tensor
+
+    def __init__(self, method: Method, columns: Sequence[int]) -> None:
         super().__init__()
         self.network = method.network
         self._method = (method,)
-        self.n_classes = n_classes
+        self.register_buffer("columns", torch.tensor(columns, device=method.setup.device))
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalise, score, and share out the probability among the classes."""
         (method,) = self._method
-        logits = method.logits(method.views.plain(pixels))[:, : self.n_classes]
+        logits = method.logits(method.views.plain(pixels)).index_select(1, self.columns)
         return (logits / method.temperature).softmax(1)
 
     def apart(self) -> Classifier:
@@ -32,7 +34,7 @@ class Classifier(nn.Module):
         method = copy.copy(self._method[0])
         method.network = copy.deepcopy(self.network).eval().requires_grad_(False)
         method.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        return Classifier(method, self.n_classes)
+        return Classifier(method, self.columns.tolist())
 
 
 @contextmanager

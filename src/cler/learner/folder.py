@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,12 +15,16 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from cler.errors import UsageError
+from cler.errors import UsageError, one_line
 from cler.learner import files
-from cler.learner.inputs import Label, to_pixels
+from cler.learner.inputs import Label, eight_bits, to_pixels
 from cler.learner.learner import Learner
 
 PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""What a file may be, whatever its name: Pillow runs other programs for some others."""
+MOST_PIXELS = 80_000_000
+"""Of a picture: with more, learning it would take a gigabyte of memory."""
 LEARNER = "learner.safetensors"
 JOURNAL = "journal.jsonl"
 TRIES = 3
@@ -49,16 +54,31 @@ class Arrival(NamedTuple):
 
 def arrivals(folder: Path) -> list[Arrival]:
     """The images in `folder/LABEL/`, hidden ones left out, in the order in which they were written."""
-    found = []
-    for label in folder.iterdir():
-        if label.name.startswith(".") or not label.is_dir():
-            continue
-        for file in os.scandir(label):
-            if Path(file.name).suffix.lower() in PICTURES and not file.name.startswith("."):
-                with suppress(FileNotFoundError):  # it has gone since
-                    about = file.stat()
-                    found.append(Arrival(f"{label.name}/{file.name}", about.st_size, about.st_mtime_ns))
+    try:
+        labels = [each for each in folder.iterdir() if each.is_dir() and not each.name.startswith(".")]
+        found = [each for label in labels for each in _arrivals_of(label)]
+    except OSError as error:
+        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from None
     return sorted(found, key=lambda each: (each.modified, each.name))
+
+
+def _arrivals_of(label: Path) -> Iterator[Arrival]:
+    for file in os.scandir(label):
+        if Path(file.name).suffix.lower() in PICTURES and not file.name.startswith("."):
+            with suppress(OSError):  # it has gone since, or is a link to nothing
+                if file.is_file():
+                    yield Arrival(f"{label.name}/{file.name}", file.stat().st_size, file.stat().st_mtime_ns)
+
+
+def open_picture(path: Path) -> Image.Image:
+    """The first picture in a file, the right way up, in colour."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is odd about a file that can be read all the same
+        with Image.open(path, formats=FORMATS) as opened:
+            if opened.width * opened.height > MOST_PIXELS:
+                raise UsageError(f"it has {opened.width} × {opened.height} pixels, more than {MOST_PIXELS}")
+            ImageOps.exif_transpose(opened, in_place=True)
+            return eight_bits(opened).convert("RGB")
 
 
 class FolderLearner:
@@ -91,8 +111,9 @@ class FolderLearner:
         try:
             lines = path.read_text("utf-8").splitlines(keepends=True)[:count] if path.exists() else []
             taken = [Arrival(*json.loads(line)) for line in lines]
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             taken = []
+        taken = [each for each in taken if isinstance(each.name, str)]
         if len(taken) < count:
             raise UsageError(f"{path} does not belong to the learner beside it; choose another --state, or delete it")
         files.write(path, "".join(lines).encode() if count else b"")
@@ -134,12 +155,11 @@ class FolderLearner:
     def _read(self, each: Arrival) -> Tensor | None:
         """The image, or None for a file that is broken, or not complete yet."""
         try:
-            with Image.open(self.folder / each.name) as opened:
-                picture = ImageOps.exif_transpose(opened).convert("RGB")
+            picture = open_picture(self.folder / each.name)
         except Exception as error:  # there is no end to what Pillow raises for broken files
             self._unreadable[each] = self._unreadable.get(each, 0) + 1
             if self._unreadable[each] == self.tries:
-                self.message(f"{self.folder / each.name} is left out, it cannot be read: {error}")
+                self.message(one_line(f"{self.folder / each.name} is left out, it cannot be read: {error}"))
             return None
         return to_pixels([picture], channels=self.learner.channels, size=self.learner.image_size)
 

@@ -20,7 +20,7 @@ PICTURE_MODES = {1: "L", 3: "RGB"}
 def to_pixels(images: Any, *, channels: int, size: int) -> Tensor:
     """Images as uint8 (N, channels, size, size); see `Learner` for what they may be."""
     if isinstance(images, list | tuple):
-        each = [_batch_to_pixels(_batch_of_one(image, channels), channels, size) for image in images]
+        each = [_batch_to_pixels(_batch_of_one(image, channels, size), channels, size) for image in images]
         return torch.cat(each) if each else torch.empty(0, channels, size, size, dtype=torch.uint8)
     if isinstance(images, Image.Image):
         raise UsageError("images must come in a list or in an array with an axis for them, not a single one")
@@ -31,12 +31,28 @@ def _batch_to_pixels(images: Tensor, channels: int, size: int) -> Tensor:
     return _resized(_to_bytes(_channels_first(images, channels)), size)
 
 
-def _batch_of_one(image: Any, channels: int) -> Tensor:
+def _batch_of_one(image: Any, channels: int, size: int) -> Tensor:
     if isinstance(image, Image.Image):
         if channels not in PICTURE_MODES:
             raise UsageError(f"PIL images have 1 or 3 channels here, not {channels}: give arrays")
-        return _tensor(np.atleast_3d(np.asarray(image.convert(PICTURE_MODES[channels])))).unsqueeze(0)
+        picture = _reduced(eight_bits(image).convert(PICTURE_MODES[channels]), size)
+        return _tensor(np.atleast_3d(np.asarray(picture))).unsqueeze(0)
     return _tensor(image).unsqueeze(0)
+
+
+def eight_bits(picture: Image.Image) -> Image.Image:
+    """The picture itself, or a grey one of 16 bits as one of 8, which Pillow would cut off at 255."""
+    if picture.mode in {"I", "F"}:
+        raise UsageError(f"a PIL image of mode {picture.mode} does not say what is white: give it as mode L or I;16")
+    if not picture.mode.startswith("I;16"):
+        return picture
+    return Image.fromarray(np.rint(np.asarray(picture, dtype=np.float32) / 257).astype(np.uint8))
+
+
+def _reduced(picture: Image.Image, size: int) -> Image.Image:
+    """A picture of at most four times the size, so that a large one does not become floats as a whole."""
+    smaller = min(picture.width, 4 * size), min(picture.height, 4 * size)
+    return picture.resize(smaller, Image.Resampling.BOX) if all(smaller) else picture
 
 
 def _tensor(images: Any) -> Tensor:
@@ -80,6 +96,11 @@ def _resized(pixels: Tensor, size: int) -> Tensor:
         return pixels
     scaled = F.interpolate(pixels.float(), (size, size), mode="bilinear", antialias=True)
     return scaled.round().clamp(0, 255).to(torch.uint8)
+
+
+def in_order(labels: Iterable[Label]) -> list[Label]:
+    """Sorted, as scikit-learn expects classes to be; those of one type after those of another."""
+    return sorted(labels, key=lambda label: (type(label).__name__, label))
 
 
 def to_labels(labels: Any) -> list[Label]:

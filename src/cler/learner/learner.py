@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from operator import eq
 from pathlib import Path
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from cler.experiments.execute import find_device
 from cler.learner import files
 from cler.learner.classifier import Classifier, evaluating
 from cler.learner.export import export
-from cler.learner.inputs import Label, to_labels, to_pixels
-from cler.learner.parameters import check_parameters
+from cler.learner.inputs import Label, in_order, to_labels, to_pixels
+from cler.learner.parameters import check_parameters, to_plain
 from cler.learner.saved import Saved, require
-from cler.learner.turns import Turns
+from cler.learner.turns import Turns, uninterrupted
 from cler.methods import Method, Setup, find_method
 from cler.regularizers import build_regularizer
 
@@ -51,7 +52,7 @@ class Learner:
         ...     learner = learner.partial_fit(images[some], labels[some])
         >>> learner.n_seen_
         40
-        >>> print(*sorted(learner.classes_))
+        >>> print(*learner.classes_)
         dark light
         >>> learner.predict_proba(images[:3]).shape
         (3, 2)
@@ -81,6 +82,9 @@ class Learner:
     learned with the images of the next call: how the stream is cut into calls makes no difference, to the bit. Until
     the memory holds a replay batch there is no replay, as in the first task of a benchmark. Memory use does not grow
     with the stream, only with the number of classes.
+
+    A call that is interrupted, or fails, ends between two steps. Images that were not learned by then are forgotten:
+    `n_seen_` tells how far in the stream it came, and the stream goes on from there.
 
     Other threads may predict, score, save and export while one learns; each call sees the state between two steps.
     """
@@ -118,10 +122,12 @@ class Learner:
 
     def _begin(self) -> None:
         """Check the parameters; forget everything that was learned."""
-        self._settings = check_parameters(self.get_params())
-        self._allowed = None if isinstance(self.classes, str) else frozenset(to_labels(self.classes))
-        self._target = find_device(self.device)
-        self._generator = torch.Generator(self._target).manual_seed(self.seed)
+        parameters = {name: to_plain(value) for name, value in self.get_params().items()}
+        self._settings = check_parameters(parameters)
+        self._plain = SimpleNamespace(**parameters)
+        self._allowed = None if self._plain.classes == "grow" else frozenset(to_labels(self._plain.classes))
+        self._target = find_device(self._plain.device)
+        self._generator = torch.Generator(self._target).manual_seed(self._plain.seed)
         self._numbers: dict[Label, int] = {}  # in the order of first appearance, as ER-ACE means it
         self._steps = 0
         self._method: Method | None = None
@@ -144,18 +150,18 @@ class Learner:
         self._check_allowed(plain)
         with self._calls:  # one call after the other, so that no batch is mixed of two
             pixels, plain = torch.cat([self._waiting[0], pixels]), self._waiting[1] + plain
-            whole = len(plain) // self.batch * self.batch
-            for start in range(0, whole, self.batch):
-                batch = slice(start, start + self.batch)
-                with self._turns:
-                    self._waiting = pixels[:0], []
+            whole = len(plain) // self._plain.batch * self._plain.batch
+            for start in range(0, whole, self._plain.batch):
+                batch = slice(start, start + self._plain.batch)
+                with uninterrupted(), self._turns:
                     self._learn(pixels[batch], plain[batch])
+                    self._waiting = pixels[:0], []
             with self._turns:
                 self._waiting = pixels[whole:].clone(), plain[whole:]  # a copy, so that the others can go
         return self
 
     def _read(self, images: Any) -> Tensor:
-        return to_pixels(images, channels=self.channels, size=self.image_size).to(self._target)
+        return to_pixels(images, channels=self._plain.channels, size=self._plain.image_size).to(self._target)
 
     def _check_allowed(self, labels: Sequence[Label]) -> None:
         for label in labels:
@@ -164,16 +170,20 @@ class Learner:
 
     def _learn(self, pixels: Tensor, labels: Sequence[Label]) -> None:
         """One step of the method; new classes get the next numbers."""
-        numbers = [self._numbers.setdefault(label, len(self._numbers)) for label in labels]
-        method = self._make_room(len(self._numbers))
+        known = self._numbers.copy()
+        numbers = [known.setdefault(label, len(known)) for label in labels]
+        method = self._make_room(len(known))
         if method.task == 0 and method.settled:
             method.begin_task(1)
         batch = Batch(pixels, method.views.augmented(pixels), torch.tensor(numbers, device=self._target))
         loss = method.observe(batch)
-        self._steps += 1
-        if not loss.isfinite():
+        self._numbers, self._steps = known, self._steps + 1
+        self._check_finite("the loss was", loss)
+
+    def _check_finite(self, what: str, *tensors: Tensor) -> None:
+        if not all(tensor.isfinite().all() for tensor in tensors):
             raise UsageError(
-                f"the loss was not finite after {self._steps * self.batch} images: this learner is lost; go back to "
+                f"{what} not finite after {self._steps * self._plain.batch} images: this learner is lost; go back to "
                 "one that was saved, or begin again with a lower lr or weight"
             )
 
@@ -187,17 +197,21 @@ class Learner:
             self._method = larger
         return self._method
 
+    def _room(self, n_classes: int) -> int:
+        """The classes that a method has room for which is built for so many."""
+        doublings = ((n_classes - 1) // FIRST_SIZE).bit_length()
+        return FIRST_SIZE << doublings if self._allowed is None else len(self._allowed)
+
     def _build(self, n_classes: int) -> Method:
         """A new method with room for at least so many classes."""
-        doublings = ((n_classes - 1) // FIRST_SIZE).bit_length()
-        n_classes = FIRST_SIZE << doublings if self._allowed is None else len(self._allowed)
+        n_classes, channels, size = self._room(n_classes), self._plain.channels, self._plain.image_size
         settings, generator, device = self._settings, self._generator, self._target
         kind = find_method(settings.method)
-        statistics = (np.broadcast_to(each, self.channels).tolist() for each in (self.mean, self.std))
+        statistics = (np.broadcast_to(each, channels).tolist() for each in (self._plain.mean, self._plain.std))
         views = Views(*statistics, generator=generator, device=device)
         with torch.random.fork_rng(devices=[]):  # initial weights come from the seed
-            torch.manual_seed(self.seed)
-            network = kind.make_network(n_classes, width=settings.width, channels=self.channels)
+            torch.manual_seed(self._plain.seed)
+            network = kind.make_network(n_classes, width=settings.width, channels=channels)
             regularizers = build_regularizer(
                 settings.regularizer, network, weight=settings.weight, views=views, generator=generator
             )
@@ -207,7 +221,7 @@ class Learner:
             views=views,
             tasks=1,
             classes_per_task=n_classes,
-            image_shape=(self.channels, self.image_size, self.image_size),
+            image_shape=(channels, size, size),
             generator=generator,
             options=settings.method_options,
             device=device,
@@ -221,11 +235,11 @@ class Learner:
     def n_seen_(self) -> int:
         """Images that it was given: those learned, and fewer than a batch that wait."""
         with self._turns:
-            return self._steps * self.batch + len(self._waiting[1])
+            return self._steps * self._plain.batch + len(self._waiting[1])
 
     @property
     def classes_(self) -> np.ndarray:
-        """The labels it has learned, in the order in which they first came; predict_proba has a column for each."""
+        """The labels it has learned, sorted; predict_proba has a column for each."""
         with self._turns:
             self._check_is_fitted()
             return self._labels()
@@ -246,29 +260,41 @@ class Learner:
             raise UsageError(f"there must be images with a label each, not {len(plain)} for {len(predicted)} images")
         return sum(map(eq, predicted, plain)) / len(plain)
 
-    @torch.no_grad()
     def _classify(self, images: Any) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities, and the labels of their columns, from one and the same state."""
         pixels = self._read(images)
         with self._turns:
-            classifier = self._classifier()
-            with evaluating(classifier.network):
-                probabilities = torch.cat([classifier(chunk) for chunk in pixels.split(CHUNK)])
-            return probabilities.cpu().numpy(), self._labels()
+            return self._probabilities(pixels).cpu().numpy(), self._labels()
+
+    @torch.no_grad()
+    def _probabilities(self, pixels: Tensor) -> Tensor:
+        classifier = self._classifier()
+        with evaluating(classifier.network):
+            probabilities = torch.cat([classifier(chunk) for chunk in pixels.split(CHUNK)])
+        self._check_finite("probabilities are", probabilities)
+        return probabilities
+
+    def _check_sound(self) -> None:
+        """Refuse to keep what has diverged: its weights, or what it makes of a black and a white image."""
+        tensors, _ = self._content()
+        self._check_finite("weights are", *tensors.values())
+        if self._steps:
+            extremes = torch.tensor([0, 255], dtype=torch.uint8, device=self._target)
+            self._probabilities(extremes.view(2, 1, 1, 1).expand(2, *self._waiting[0].shape[1:]))
 
     def _classifier(self) -> Classifier:
         self._check_is_fitted()
         assert self._method is not None
-        return Classifier(self._method, len(self._numbers))
+        return Classifier(self._method, [self._numbers[label] for label in in_order(self._numbers)])
 
     def _labels(self) -> np.ndarray:
-        labels = list(self._numbers)
+        labels = in_order(self._numbers)
         mixed = len({type(label) for label in labels}) > 1
         return np.array(labels, dtype=object if mixed else None)
 
     def _check_is_fitted(self) -> None:
-        if self._method is None:
-            missing = self.batch - len(self._waiting[1])
+        if not self._steps:
+            missing = self._plain.batch - len(self._waiting[1])
             raise NotFittedError(f"this learner has not learned anything yet: give partial_fit {missing} more images")
 
     # -- keeping it ----------------------------------------------------------------------------------------------------
@@ -276,22 +302,36 @@ class Learner:
     def save(self, path: str | Path) -> None:
         """Write everything into one file, with which learning goes on as if it had never stopped."""
         with self._turns:
-            state = State({}, {}) if self._method is None else collect(self._method)
-            tensors = {f"method.{name}": tensor for name, tensor in state.tensors.items()}
-            tensors |= {
-                "waiting": self._waiting[0],
-                "generator": self._generator.get_state(),
-            }
-            about = {
-                "parameters": self.get_params(),
-                "labels": list(self._numbers),
-                "waiting": self._waiting[1],
-                "steps": self._steps,
-                "numbers": state.numbers,
-                "device": self._target.type,
-            }
-            content = files.encode(tensors, about)
+            self._check_sound()
+            content = files.encode(*self._content())
         files.write(path, content)
+
+    def _content(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that it is, as `_restore` takes it."""
+        state = collect(self._method) if self._method is not None and self._steps else State({}, {})
+        tensors = {f"method.{name}": tensor for name, tensor in state.tensors.items()}
+        tensors |= {
+            "waiting": self._waiting[0],
+            "generator": self._generator.get_state(),
+        }
+        about = {
+            "parameters": vars(self._plain),
+            "labels": list(self._numbers),
+            "waiting": self._waiting[1],
+            "steps": self._steps,
+            "numbers": state.numbers,
+            "device": self._target.type,
+        }
+        return tensors, about
+
+    def __getstate__(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        with self._turns:
+            tensors, about = self._content()
+            return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, about
+
+    def __setstate__(self, content: tuple[dict[str, Tensor], dict[str, Any]]) -> None:
+        vars(self).update(vars(type(self)(**content[1]["parameters"])))
+        self._restore(*content)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | None = None) -> Learner:
@@ -313,21 +353,21 @@ class Learner:
     def _restore(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Become what was saved."""
         saved = Saved.read(tensors, about)
-        saved.check_stream(self.batch, self._waiting[0])
+        saved.check_stream(self._plain.batch, self._waiting[0])
         self._check_allowed([*saved.labels, *saved.waiting])
         self._numbers = {label: number for number, label in enumerate(saved.labels)}
         self._steps = saved.steps
         self._waiting = saved.pixels.to(self._target), saved.waiting
         if saved.steps:
-            saved.check_size(find_method(self.method), self._settings)
+            saved.check_size(find_method(self._plain.method), self._settings, self._room(len(saved.labels)))
             self._method = self._build(len(saved.labels))
             saved.check_numbers(self._method)
             restore(self._method, saved.state)
-            saved.check_memory(self._method, self.batch)
+            saved.check_memory(self._method, self._plain.batch)
         if saved.device == self._target.type:
             self._generator.set_state(saved.generator)
         else:  # another kind of generator: a new beginning, but not the same draws again
-            self._generator.manual_seed(self.seed + self.n_seen_)
+            self._generator.manual_seed(self._plain.seed + self.n_seen_)
 
     def export(self, path: str | Path) -> None:
         """Write the classifier as it is now, to be used without cler: `.pt2` (torch.export) or `.onnx`.
@@ -337,7 +377,8 @@ class Learner:
         this learner gives. ONNX needs `pip install 'cler[onnx]'`.
         """
         with self._turns:
-            export(self._classifier(), Path(path), self._waiting[0].shape[1:], list(self._numbers))
+            self._check_sound()
+            export(self._classifier(), Path(path), self._waiting[0].shape[1:], in_order(self._numbers))
 
     # -- scikit-learn's conventions ------------------------------------------------------------------------------------
 
@@ -360,7 +401,7 @@ class Learner:
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._method is not None
+        return self._steps > 0
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
@@ -374,5 +415,5 @@ class Learner:
 
     def __repr__(self) -> str:
         parameters = inspect.signature(type(self).__init__).parameters
-        changed = {name: value for name, value in self.get_params().items() if value != parameters[name].default}
+        changed = {name: value for name, value in vars(self._plain).items() if value != parameters[name].default}
         return f"Learner({', '.join(f'{name}={value!r}' for name, value in changed.items())})"

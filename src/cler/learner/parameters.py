@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 from cler.errors import UsageError
@@ -28,8 +29,28 @@ HALVED = 8
 """Images up to this size end as a single pixel, which batch norm cannot normalise alone."""
 
 
+def to_plain(value: Any) -> Any:
+    """The same without arrays, ranges and numbers of other libraries: something that JSON knows, if there is one."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    match value:
+        case str() | bytes() | bool():
+            return value
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value)
+        case tuple():
+            return tuple(map(to_plain, value))
+        case Sequence():
+            return list(map(to_plain, value))
+        case dict():
+            return {name: to_plain(each) for name, each in value.items()}
+    return value
+
+
 def check_parameters(given: Mapping[str, Any]) -> Settings:
-    """The settings for these parameters of a learner."""
+    """The settings for these parameters of a learner, which are plain."""
     for name, kind in KINDS.items():
         if name != "weight" or given[name] is not None:
             _check_kind(name, given[name], kind)
@@ -62,7 +83,7 @@ def check_classes(classes: Any) -> None:
     """Refuse what is neither 'grow' nor a list of different labels."""
     if isinstance(classes, str) and classes == "grow":
         return
-    if isinstance(classes, str) or not isinstance(classes, Sequence) or not classes:
+    if not isinstance(classes, list | tuple) or not classes:
         raise UsageError(f"classes must be a list of the labels that can occur, or 'grow', not {classes!r}")
     if len(set(to_labels(classes))) < len(classes):
         raise UsageError("classes must be different from each other")

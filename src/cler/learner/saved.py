@@ -59,11 +59,11 @@ class Saved:
         require(len(self.pixels) == len(self.waiting) < batch, "waiting images")
         require(self.pixels.dtype == like.dtype and self.pixels.shape[1:] == like.shape[1:], "waiting images")
 
-    def check_size(self, method: type[Method], settings: Settings) -> None:
+    def check_size(self, method: type[Method], settings: Settings, n_classes: int) -> None:
         """That the file is as large as what is going to be built, so that a small one cannot ask for any memory."""
         shape = self.pixels.shape[1:]
         with torch.device("meta"):
-            network = method.make_network(len(self.labels), width=settings.width, channels=shape[0])
+            network = method.make_network(n_classes, width=settings.width, channels=shape[0])
         needed = settings.buffer * shape.numel() + sum(each.nbytes for each in network.parameters())
         require(sum(each.nbytes for each in self.state.tensors.values()) >= needed, "size")
 
@@ -78,6 +78,7 @@ class Saved:
         for name, tensor in fresh.tensors.items():
             fixed = tensor.dtype == torch.int64 and name not in COUNTED
             require(not fixed or torch.equal(tensor.cpu(), self.state.tensors[name]), "tables")
+            require(not name.endswith("running_var") or bool((self.state.tensors[name] >= 0).all()), "variances")
         remembered: dict[str, set[str]] = defaultdict(set)
         for name in self.state.tensors:
             if name.startswith("optimizer.state."):

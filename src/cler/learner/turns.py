@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from threading import Lock
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock, current_thread, main_thread
+from typing import Any
 
 
 class Turns:
@@ -17,3 +21,19 @@ class Turns:
 
     def __exit__(self, *_: object) -> None:
         self._inside.release()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Inside, Ctrl-C waits: what is half done would be neither learned nor not."""
+    if current_thread() is not main_thread() or not callable(before := signal.getsignal(signal.SIGINT)):
+        yield
+        return
+    asked: list[tuple[int, Any]] = []
+    signal.signal(signal.SIGINT, lambda *call: asked.append(call))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if asked:
+            before(*asked[0])
