@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from cler.experiments.compare import compare
+from cler.experiments.paper import find_table
+from cler.experiments.reproduce import lines
 from cler.experiments.results import find_results
 from cler.methods import METHODS
 from cler.report.content import make_report
 from cler.report.markdown import markdown
 
 ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
 TIMINGS = ROOT / "benchmarks" / "h200.json"
 pytestmark = pytest.mark.skipif(not TIMINGS.exists(), reason="results are not in the source distribution")
 
@@ -24,6 +27,27 @@ def test_the_page_of_results_is_that_of_the_result_files():
     assert (ROOT / "docs" / "reproduction.md").read_text("utf-8").strip() == expected.strip()
 
 
+def test_the_readme_has_the_gains_that_the_result_files_give():
+    results, _ = find_results([ROOT / "results" / "cifar100"])
+    told = {line.cell: line for line in lines(find_table("table1"), compare(results).groups, "bf16") if line.group}
+    for cell, line in told.items():
+        alone = next((each for each in told.values() if each.cell == find_table("table1").baseline(cell)), None)
+        if alone is None:
+            if cell.regularizer == "none" and cell.buffer == 0:
+                assert f"{line.mean:.2f} ({line.paper.mean:.2f})" in README
+            continue
+        pairs = [f"{each.mean:.2f} ({each.paper.mean:.2f})" for each in (alone, line)]
+        gain = f"{line.gain.points:+.2f} ({line.paper_gain.points:+.2f})"
+        start = f"| {METHODS[cell.method].title} | {cell.buffer} | {line.runs} |"
+        assert f"{start} {' | '.join(pairs)} | {gain} |" in README
+
+
+@pytest.mark.parametrize("block", [block.split("```")[0] for block in README.split("```python\n")[1:]])
+def test_the_readme_can_be_pasted(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(block, {})
+
+
 @pytest.mark.parametrize("method", ["er-ace", "xder", "cope", "dualnet"])
 def test_the_readme_has_the_measured_times(method):
     timings = {
@@ -31,7 +55,7 @@ def test_the_readme_has_the_measured_times(method):
         for timing in json.loads(TIMINGS.read_text("utf-8"))["timings"]
         if timing["method"] == method and timing["runs"] == 10
     }
-    speed = (ROOT / "README.md").read_text("utf-8").partition("## Speed")[2]
+    speed = README.partition("## Speed")[2]
     (row,) = [line for line in speed.splitlines() if line.startswith(f"| {METHODS[method].title} |")]
     stated = [cell.strip() for cell in row.split("|")[2:5]]
     measured = [timings.get(name) for name in ("none", "jigsaw", "barlow-twins")]
