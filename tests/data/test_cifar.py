@@ -119,6 +119,15 @@ def test_pixels_are_planes_of_rows():
     assert images[0, :, 1, 5].tolist() == [11, 20, 30]
 
 
+def test_records_that_are_not_whole_are_refused(tmp_path: Path):
+    content = BINARY_FILES["test.bin"][:-1]
+    files = dict.fromkeys(BINARY_FILES, content)
+    cut = replace(TINY, layouts=(layout("tiny-binary", files, cifar.binary_records(label_bytes=2)),))
+    write(tmp_path / "tiny-binary", files)
+    with pytest.raises(UsageError, match=f"a file of {len(content)} bytes does not hold whole images"):
+        cut.load(tmp_path)
+
+
 def test_missing_says_what_to_do(tmp_path: Path):
     message = (
         f"TINY-4 is not in {tmp_path}: run `cler data get tiny`, "

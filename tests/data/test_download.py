@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import random
 import re
 import tarfile
 import threading
@@ -304,6 +305,31 @@ def test_damaged_archive_leaves_nothing(tmp_path: Path, damage):
     with pytest.raises(UsageError, match="will not unpack"):
         download.extract(archive, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"path": "a\0b"}, {"mtime": "1" + "0" * 30}, {"GNU.sparse.map": "0,1,x"}, {"size": "-512"}],
+    ids=["name", "time", "map", "size"],
+)
+def test_headers_that_tarfile_stumbles_over(tmp_path: Path, headers: dict[str, str]):
+    member, content = plain("set/one")
+    member.pax_headers = headers
+    with pytest.raises(UsageError, match="will not unpack"):
+        download.extract(tar_of(tmp_path / "a.tar.gz", (member, content)), tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["bz2", "xz"])
+def test_other_compressed_archives_that_are_damaged(tmp_path: Path, kind: str):
+    with tarfile.open(tmp_path / "a.tar", f"w:{kind}") as tar:
+        member = tarfile.TarInfo("set/one")
+        member.size = 100_000
+        tar.addfile(member, io.BytesIO(bytes(random.Random(0).choices(b"abcd", k=member.size))))
+    content = (tmp_path / "a.tar").read_bytes()
+    (tmp_path / "a.tar").write_bytes(content[:9000] + b"\xff" * 100 + content[9100:])
+    with pytest.raises(UsageError, match="will not unpack"):
+        download.extract(tmp_path / "a.tar", tmp_path / "out")
 
 
 def test_extract_into_a_file_is_refused(tmp_path: Path):

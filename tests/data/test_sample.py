@@ -127,7 +127,7 @@ def test_damaged_file_is_named(small: Path, damage: Callable[[Path], None]):
     assert sample.Sample(small).check(small).state == "damaged"
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"shards": [], "train_per_class": 1}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"shards": [], "train_per_class": 1}', "[" * 100_000])
 def test_damaged_index(small: Path, content: str):
     (small / "index.json").write_text(content)
     with pytest.raises(UsageError, match="install cler again"):

@@ -88,7 +88,7 @@ class Sample:
         """Unpack and verify the images, class after class; the data folder plays no part."""
         try:
             train, test, labels = self._read()
-        except (ValueError, LookupError, TypeError, OSError) as error:
+        except (ValueError, LookupError, RuntimeError, TypeError, OSError) as error:
             raise UsageError(f"the images that come with cler are damaged ({error}): install cler again") from error
         return ImageData(
             name=self.name,
