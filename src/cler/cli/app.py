@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,6 +12,9 @@ from rich.markup import escape
 
 from cler import __version__
 from cler.errors import UsageError
+
+if TYPE_CHECKING:
+    from cler.experiments.compare import Comparison
 
 app = typer.Typer(
     help="Online continual learning with CLER, equivariant regularisation, and everything it is compared with.",
@@ -65,18 +68,25 @@ def train_with_progress(
     return bars.failures
 
 
-def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False) -> None:
-    """The comparison of the runs in these folders."""
-    from cler.experiments.compare import compare as compare_runs
+def read_comparison(folders: list[Path]) -> tuple[Comparison, list[str]]:
+    """The comparison of the runs in these folders, and a line for each file that was skipped; all lines are said."""
+    from cler.experiments.compare import compare
     from cler.experiments.results import find_results
-    from cler.report.tables import comparison_table, markdown_table
 
     results, complaints = find_results(folders)
-    comparison = compare_runs(results)
+    comparison = compare(results)
     for line in [*complaints, *comparison.complaints]:
         say(line)
     if not comparison.groups:
         raise UsageError("there is no complete run in " + ", ".join(map(str, folders)))
+    return comparison, complaints
+
+
+def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False) -> None:
+    """Print the comparison of the runs in these folders."""
+    from cler.report.tables import comparison_table, markdown_table
+
+    comparison, _ = read_comparison(folders)
     if as_json:
         print(json.dumps(comparison.to_json(), indent=1))
     elif markdown:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from cler.cli.app import app, console, say
+from cler.cli.app import app, console, read_comparison
 from cler.errors import UsageError
 
 
@@ -24,18 +24,11 @@ def report(
 
     The page, index.html, is one file that needs no network.
     """
-    from cler.experiments.compare import compare
-    from cler.experiments.results import find_results
     from cler.report.content import make_report
     from cler.report.write import write_report
 
     text = _read(preface) if preface else ""
-    results, complaints = find_results(folders)
-    comparison = compare(results)
-    for line in [*complaints, *comparison.complaints]:
-        say(line)
-    if not comparison.groups:
-        raise UsageError("there is no complete run in " + ", ".join(map(str, folders)))
+    comparison, complaints = read_comparison(folders)
     for path in write_report(make_report(comparison, complaints, preface=text), out):
         console.print(escape(str(path)), highlight=False, soft_wrap=True)
 

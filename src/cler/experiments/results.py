@@ -89,11 +89,16 @@ def write_json(path: str | Path, value: object) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """`write_whole`, of a text."""
+    write_whole(path, text.encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
     """Write so that a reader, or a crash, meets the old file or the whole new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cler.errors import UsageError
+from cler.experiments.results import write_whole
 
 FORMAT = "cler-learner"
 VERSION = 1
@@ -29,19 +29,11 @@ def encode(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
 
 
 def write(path: str | Path, content: bytes) -> None:
-    """Write so that a reader, or a crash, meets the old file or the whole new one."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """`write_whole`, with an error of one line."""
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_whole(Path(path), content)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
