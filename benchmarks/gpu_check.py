@@ -1,6 +1,6 @@
 """On a GPU: do recorded steps compute what plain ones do, runs together what each does alone, and does nothing wait?
 
-python benchmarks/gpu_check.py
+python benchmarks/gpu_check.py [PAIR …]
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def difference(first: Run, second: Run) -> float:
 
 def main() -> None:
     device = torch.device("cuda")
-    data = random_images(device)
+    data = random_images(device, STEPS)
     torch.backends.cudnn.deterministic = True
     every = [f"{method}+{regularizer}" for method in METHODS for regularizer in ("none", *REGULARIZERS)]
     for pair in sys.argv[1:] or every:

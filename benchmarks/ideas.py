@@ -18,7 +18,7 @@ from cler.data.images import ImageData
 from cler.data.stream import Batch
 from cler.engine.groups import release_memory
 from cler.engine.run import matmul_precision
-from cler.experiments.bench import random_images, time_steps
+from cler.experiments.bench import begin_second_task, random_images, time_steps
 from cler.experiments.execute import build_run, find_device
 from cler.experiments.settings import make_settings
 from cler.methods import METHODS
@@ -81,7 +81,9 @@ def report(kind: type[ErAce], regularizer: str, runs: int, data: ImageData, widt
     settings = make_settings(
         method="er-ace", regularizer=regularizer, dataset="cifar100", precision="bf16", width=width
     )
-    milliseconds, gigabytes = time_steps([build_run(settings, seed, data) for seed in range(runs)], steps)
+    group = [build_run(settings, seed, data) for seed in range(runs)]
+    begin_second_task(group)
+    milliseconds, gigabytes = time_steps(group, steps)
     print(f"{kind.__name__:17s} {regularizer:7s} {runs:2d} runs: {milliseconds:.3f} ms, {gigabytes:.1f} GB", flush=True)
     release_memory()
 
@@ -92,7 +94,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--steps", type=int, default=60)
     arguments = parser.parse_args()
-    data = random_images(find_device(arguments.device))
+    data = random_images(find_device(arguments.device), arguments.steps)
     with matmul_precision("bf16"):
         for kind, regularizer, runs in (
             (ErAce, "jigsaw", 1), (ErAce, "jigsaw", 10), (Fused, "jigsaw", 1), (Fused, "jigsaw", 10),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
@@ -10,6 +11,8 @@ import torch
 
 from cler.engine.run import Run
 
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+"""Queues of the GPU, of which CUDA takes 8 where nothing is said: fewer than there are runs side by side."""
 WARM_UP = 3
 """Steps that are taken one kernel at a time before the same one is recorded; they are real steps."""
 IN_FLIGHT = 8

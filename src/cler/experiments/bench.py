@@ -18,9 +18,12 @@ from cler.engine.steps import WARM_UP, make_stepper
 from cler.experiments.execute import build_run
 from cler.experiments.settings import make_settings
 
-RANDOM_IMAGES = 20_000
+TASKS, BATCH = 10, 10
+"""As the paper cuts CIFAR-100."""
 TRAINING_IMAGES, TEST_IMAGES = 50_000, 10_000
 """Of CIFAR-100."""
+MOST_UNTIMED = 12
+"""Steps of a task, before and after those that are timed."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,12 @@ class Timing:
         return asdict(self)
 
 
-def random_images(device: torch.device, *, size: int = 32, classes: int = 100) -> ImageData:
-    """Random pixels in the shape of CIFAR-100."""
+def random_images(device: torch.device, steps: int, *, size: int = 32, classes: int = 100) -> ImageData:
+    """Random pixels in the shape of CIFAR-100, so many that `steps` can be timed in a task."""
     generator = torch.Generator().manual_seed(0)
-    pixels = torch.randint(256, (RANDOM_IMAGES, 3, size, size), generator=generator, dtype=torch.uint8)
-    labels = torch.arange(RANDOM_IMAGES) % classes
+    images = max(TASKS * BATCH * (steps + MOST_UNTIMED), 10 * classes)
+    pixels = torch.randint(256, (images, 3, size, size), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(images) % classes
     names = tuple(f"class {number}" for number in range(classes))
     few = slice(0, 10 * classes)
     data = ImageData("random", pixels, labels, pixels[few], labels[few], names, (0.5,) * 3, (0.25,) * 3)
@@ -68,8 +72,11 @@ def measure(
     compile: bool = False,
     message: Callable[[str], None] = print,
 ) -> Iterator[Timing]:
-    """Time steps of the second task, where every method does all it does; the settings are the paper's."""
-    data = random_images(device)
+    """Time steps of the second task, where every method does all it does; the settings are the paper's.
+
+    From one count to the next, in rising order, the runs are kept and others join them.
+    """
+    data = random_images(device, steps)
     with matmul_precision(precision):
         peak = arithmetic_rate(device, precision)
         for method, regularizer in pairs:
@@ -80,30 +87,39 @@ def measure(
                 precision=precision,
                 width=width,
                 compile=compile,
+                epochs=len(counts),  # one for each
             )
             flops = 0.0
-            for count in counts:
-                runs = [build_run(settings, seed, data) for seed in range(count)]
+            runs: list[Run] = []
+            for count in sorted(counts):
+                joining = [build_run(settings, seed, data) for seed in range(len(runs), count)]
+                begin_second_task(joining)
+                runs += joining
                 milliseconds, gigabytes = time_steps(runs, steps, message)
                 flops = flops or flops_of_a_step(runs[0])
                 share = flops / (milliseconds / 1000) / peak
                 evaluation = evaluation_share(runs[0], milliseconds)
                 yield Timing(method, regularizer, count, milliseconds, flops / 1e9, share, gigabytes, evaluation)
-                del runs
-                release_memory()
+            del runs, joining
+            release_memory()
 
 
-def time_steps(runs: Sequence[Run], steps: int, message: Callable[[str], None] = print) -> tuple[float, float]:
-    """Milliseconds per step and run, and the gigabytes in use at the most."""
-    device = runs[0].device
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+def begin_second_task(runs: Sequence[Run]) -> None:
+    """After a glimpse of the first one, for the second to have something to replay; the first if there is only one."""
     for run in runs:
         run.begin_task(0)
-        if len(run.schedule) > 1:  # a glimpse of the first task, for the second to have something to replay
+        if len(run.schedule) > 1:
             run.step()
             run.end_task(0)
             run.begin_task(1)
+
+
+def time_steps(runs: Sequence[Run], steps: int, message: Callable[[str], None] = print) -> tuple[float, float]:
+    """Milliseconds per step and run of runs that have begun a task, and the gigabytes in use at the most."""
+    device = runs[0].device
+    if device.type == "cuda":
+        release_memory()
+        torch.cuda.reset_peak_memory_stats(device)
     stepper = make_stepper(runs, message)
     stepper.begin_task()
     while not all(run.method.settled for run in runs):

@@ -19,7 +19,7 @@ from cler.data.images import ImageData
 from cler.engine.groups import MOST_AT_ONCE, how_many_fit, release_memory
 from cler.engine.run import Run, matmul_precision
 from cler.errors import UsageError, unknown
-from cler.experiments.bench import random_images, time_steps
+from cler.experiments.bench import begin_second_task, random_images, time_steps
 from cler.experiments.compare import Gain, Group, compare
 from cler.experiments.execute import Job, build_run, make_jobs, past_failures, remaining, threads
 from cler.experiments.paper import BesidePaper, Cell, PaperTable, Printed, compared
@@ -34,6 +34,8 @@ RUNNING_BYTES = 200_000_000
 FINISHED_BYTES = 100_000
 MEASURED_AT_ONCE = 4
 """Runs side by side whose steps are timed on a GPU: more of them would cost more to begin than they tell."""
+MEASURED_STEPS = 20
+"""Of them."""
 MOST_STEPS, MOST_SECONDS = 5, 5.0
 """Of a measurement on a CPU."""
 GAIN_TOLERANCE = 1.5
@@ -333,9 +335,7 @@ def runs_at_once(device: torch.device, workers: int | None = None) -> int:
 
 def seconds_per_run(missing: Sequence[Work], device: torch.device, at_once: int) -> dict[Cell, float]:
     """How much time a run of each cell adds, from a few steps of each distinct pair on random images."""
-    data = random_images(device)
-    if device.type == "cpu":  # less for methods to look at between two tasks
-        data = dataclasses.replace(data, train_images=data.train_images[:1000], train_labels=data.train_labels[:1000])
+    data = random_images(device, MOST_STEPS if device.type == "cpu" else MEASURED_STEPS)
     at_once = min(at_once, sum(len(work.jobs) for work in missing))
     measured: dict[tuple[str, ...], float] = {}
     seconds = {}
@@ -363,18 +363,17 @@ def _seconds_per_step(settings: Settings, data: ImageData, at_once: int) -> floa
         if data.train_images.device.type == "cpu":
             return _time_of_a_step(build(0)) / at_once
         count = how_many_fit(build, 0, min(at_once, MEASURED_AT_ONCE))
-        milliseconds, _ = time_steps([build(seed) for seed in range(count)], steps=20, message=lambda text: None)
+        runs = [build(seed) for seed in range(count)]
+        begin_second_task(runs)
+        milliseconds, _ = time_steps(runs, MEASURED_STEPS, message=lambda text: None)
+        del runs
         release_memory()
         return milliseconds / 1000
 
 
 def _time_of_a_step(run: Run) -> float:
     """The median of a few, in the second task, where every method does all it does, if there is one."""
-    run.begin_task(0)
-    run.step()
-    if len(run.schedule) > 1:
-        run.end_task(0)
-        run.begin_task(1)
+    begin_second_task([run])
     times: list[float] = []
     while len(times) < MOST_STEPS and sum(times) < MOST_SECONDS:
         start = time.perf_counter()

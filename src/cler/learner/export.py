@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.export.passes import move_to_device_pass
 
+from cler.engine.run import matmul_precision
 from cler.errors import UsageError
 from cler.learner.classifier import Classifier
 from cler.learner.files import write
@@ -40,7 +41,9 @@ def export(classifier: Classifier, path: Path, shape: Sequence[int], labels: lis
         temporary = Path(folder) / path.name
         outputs = WRITERS[path.suffix](program, temporary, json.dumps(labels))
         for count in (1, len(examples)):
-            difference = np.abs(outputs(examples[:count].cpu()) - classifier(examples[:count]).cpu().numpy()).max()
+            with matmul_precision("fp32"):  # the classifier itself may be on a GPU
+                ours = classifier(examples[:count]).cpu().numpy()
+            difference = np.abs(outputs(examples[:count].cpu()) - ours).max()
             if not difference < TOLERANCE:
                 raise RuntimeError(f"the exported classifier is off by {difference:.1e}; nothing was written")
         write(path, temporary.read_bytes())
