@@ -858,10 +858,10 @@ def test_exports_that_cannot_be_meant(fitted, tmp_path):
 )
 def test_on_a_gpu_and_off_it_again(method, regularizer, tmp_path):
     path = tmp_path / "learner.safetensors"
-    learner = small(method, regularizer, device="cuda", options=quick(method))
+    learner = small(method, regularizer, device="cuda")
     for _ in range(5):
         learner.partial_fit(IMAGES, LABELS)
-    assert learner.score(IMAGES, LABELS) > 0.8
+    assert learner.score(IMAGES, LABELS) > 0.6
     learner.save(path)
     same_device, elsewhere = Learner.load(path), Learner.load(path, device="cpu")
     assert np.allclose(same_device.predict_proba(IMAGES), learner.predict_proba(IMAGES), atol=1e-6)
