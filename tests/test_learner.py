@@ -856,23 +856,29 @@ def test_exports_that_cannot_be_meant(fitted, tmp_path):
 @pytest.mark.parametrize(
     ("method", "regularizer"), [("er-ace", "jigsaw"), ("cope", "rotation"), ("er", "barlow-twins")]
 )
-def test_on_a_gpu_and_off_it_again(method, regularizer, tmp_path):
+def test_on_a_gpu_and_off_it_again(method, regularizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     path = tmp_path / "learner.safetensors"
     learner = small(method, regularizer, device="cuda")
-    for _ in range(5):
+    for _ in range(10):
         learner.partial_fit(IMAGES, LABELS)
     assert learner.score(IMAGES, LABELS) > 0.6
     learner.save(path)
     same_device, elsewhere = Learner.load(path), Learner.load(path, device="cpu")
-    assert np.allclose(same_device.predict_proba(IMAGES), learner.predict_proba(IMAGES), atol=1e-6)
-    assert np.allclose(elsewhere.predict_proba(IMAGES), learner.predict_proba(IMAGES), atol=0.02)  # TF32 rounds
+    for each in (same_device, elsewhere):
+        assert np.allclose(each.predict_proba(IMAGES), learner.predict_proba(IMAGES), atol=1e-3)
     for each in (learner, same_device, elsewhere):
         each.partial_fit(*colours(30, n_classes=5, seed=1))
         assert each.classes_.tolist() == [0, 1, 2, 3, 4]
-    assert np.allclose(same_device.predict_proba(IMAGES), learner.predict_proba(IMAGES), atol=0.02)
+    assert np.allclose(same_device.predict_proba(IMAGES), learner.predict_proba(IMAGES), atol=1e-3)
     learner.export(tmp_path / "classifier.pt2")
     outputs = torch.export.load(tmp_path / "classifier.pt2").module()(torch.from_numpy(IMAGES)).numpy()
-    assert np.allclose(outputs, learner.predict_proba(IMAGES), atol=0.02)
+    assert np.allclose(outputs, learner.predict_proba(IMAGES), atol=1e-3)
+
+
+def test_a_copy_on_another_device_is_the_same_learner(fitted):
+    assert same(fitted._copy_on("cpu"), fitted)
 
 
 def test_the_example_in_the_documentation_works():

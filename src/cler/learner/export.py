@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.export.passes import move_to_device_pass
 
-from cler.engine.run import matmul_precision
 from cler.errors import UsageError
 from cler.learner.classifier import Classifier
 from cler.learner.files import write
@@ -27,23 +25,19 @@ TOLERANCE = 1e-4
 
 @torch.no_grad()
 def export(classifier: Classifier, path: Path, shape: Sequence[int], labels: list[Label]) -> None:
-    """Write the classifier of images of this shape; the file is tried out before it gets its name."""
+    """Write the classifier, on a CPU, of images of this shape; the file is tried out before it gets its name."""
     if path.suffix not in WRITERS:
         raise UsageError(f"{path} must end in {' or '.join(WRITERS)}")
     if path.suffix == ".onnx":
         _check_packages()
     classifier = classifier.apart()
-    device = next(classifier.parameters()).device
-    examples = torch.randint(256, (3, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)).to(device)
+    examples = torch.randint(256, (3, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     program = torch.export.export(classifier, (examples,), dynamic_shapes=({0: torch.export.Dim("images")},))
-    program = move_to_device_pass(program, "cpu")  # where everybody can run it
     with tempfile.TemporaryDirectory() as folder:
         temporary = Path(folder) / path.name
         outputs = WRITERS[path.suffix](program, temporary, json.dumps(labels))
         for count in (1, len(examples)):
-            with matmul_precision("fp32"):  # the classifier itself may be on a GPU
-                ours = classifier(examples[:count]).cpu().numpy()
-            difference = np.abs(outputs(examples[:count].cpu()) - ours).max()
+            difference = np.abs(outputs(examples[:count]) - classifier(examples[:count]).numpy()).max()
             if not difference < TOLERANCE:
                 raise RuntimeError(f"the exported classifier is off by {difference:.1e}; nothing was written")
         write(path, temporary.read_bytes())

@@ -329,6 +329,13 @@ class Learner:
             tensors, about = self._content()
             return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, about
 
+    def _copy_on(self, device: str) -> Learner:
+        """The same learner on another device."""
+        tensors, about = self.__getstate__()
+        learner = type(self)(**about["parameters"] | {"device": device})
+        learner._restore(tensors, about)
+        return learner
+
     def __setstate__(self, content: tuple[dict[str, Tensor], dict[str, Any]]) -> None:
         vars(self).update(vars(type(self)(**content[1]["parameters"])))
         self._restore(*content)
@@ -376,9 +383,10 @@ class Learner:
         `classes_`, which are in the file too, as 'classes.json'. Before it is written, the file is checked to give what
         this learner gives. ONNX needs `pip install 'cler[onnx]'`.
         """
-        with self._turns:
-            self._check_sound()
-            export(self._classifier(), Path(path), self._waiting[0].shape[1:], in_order(self._numbers))
+        learner = self if self._target.type == "cpu" else self._copy_on("cpu")  # where everybody can run it
+        with learner._turns:
+            learner._check_sound()
+            export(learner._classifier(), Path(path), learner._waiting[0].shape[1:], in_order(learner._numbers))
 
     # -- scikit-learn's conventions ------------------------------------------------------------------------------------
 
