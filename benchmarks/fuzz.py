@@ -39,11 +39,11 @@ import torch
 from rich.console import Console
 
 from cler.data import cifar, download, images, sample
-from cler.engine import checkpoint
+from cler.engine.tensorfile import checksum
 from cler.errors import UsageError
 from cler.experiments import execute, results, settings
 from cler.experiments.compare import compare
-from cler.learner import Learner, files
+from cler.learner import Learner
 from cler.learner.folder import JOURNAL, FolderLearner
 from cler.report.content import make_report
 from cler.report.tables import comparison_table, markdown_table, one_sentence
@@ -257,10 +257,7 @@ def forge(draw: random.Random, content: bytes, others: list[bytes]) -> bytes:
         tensors |= {name: _other_tensor(draw, tensors[name])}
         if draw.random() < 0.2:
             tensors[draw.choice((*TEXTS[:9], "run.x", "method.x"))] = tensors.pop(name)
-    seal = (
-        checkpoint._checksum(metadata[text], tensors) if text == "header" else files._checksum(tensors, metadata[text])
-    )
-    content = safetensors.torch.save(tensors, metadata | {"checksum": seal})
+    content = safetensors.torch.save(tensors, metadata | {"checksum": checksum(metadata[text], tensors)})
     length = int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True).encode()  # else its order is anybody's
     return len(header).to_bytes(8, "little") + header + content[8 + length :]

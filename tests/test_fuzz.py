@@ -37,7 +37,7 @@ def take_time(name, content, folder):
     return []
 def behave(name, content, folder): (folder / "x").write_text(""); return []
 
-fuzz.HANG, fuzz.SECONDS, fuzz.MEMORY = 1.0, 0.2, 1 << 28
+fuzz.HANG, fuzz.SECONDS, fuzz.MEMORY = 4.0, 0.2, 1 << 28
 names = "crash hang fail chatter warn two_lines write_outside write_beside link_outside run_a_program take_memory"
 for name in [*names.split(), "take_time", "behave"]:
     read = globals()[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -10,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
 
 from cler.engine.run import Run
 from cler.engine.state import State
+from cler.engine.tensorfile import checksum, on_host, pieces
 from cler.errors import UsageError
 
 FORMAT = 1
@@ -43,13 +40,13 @@ class Checkpoint:
 def take(run: Run, about: dict[str, Any]) -> Checkpoint:
     """The run as it is now, copied to the host."""
     state = run.state()
-    tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.tensors.items()}
+    tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.tensors.items()}
     return Checkpoint(about, State(tensors, state.numbers), {name: list(rows) for name, rows in run.accuracy.items()})
 
 
 def write(folder: Path, checkpoint: Checkpoint) -> None:
     """Put it in place of the one in the folder, which becomes the previous one."""
-    tensors = checkpoint.state.tensors
+    tensors = on_host(checkpoint.state.tensors)
     header = json.dumps(
         {
             "format": FORMAT,
@@ -58,11 +55,11 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
             "accuracy": checkpoint.accuracy,
         }
     )
-    content = save(tensors, {"header": header, "checksum": _checksum(header, tensors)})
+    metadata = {"header": header, "checksum": checksum(header, tensors)}
     temporary, current = folder / _TEMPORARY, folder / NAME
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            file.writelines(pieces(tensors, metadata))
             file.flush()
             os.fsync(file.fileno())
         if current.exists():
@@ -116,7 +113,7 @@ def _read(path: Path) -> Checkpoint:
     except SafetensorError as error:
         raise _DamagedError(str(error).splitlines()[0]) from None
     header = metadata.get("header", "")
-    if metadata.get("checksum") != _checksum(header, tensors):
+    if metadata.get("checksum") != checksum(header, tensors):
         raise _DamagedError("its checksum is wrong")
     try:
         value = json.loads(header)
@@ -125,13 +122,3 @@ def _read(path: Path) -> Checkpoint:
     except (LookupError, RecursionError, TypeError, ValueError):
         raise _DamagedError("its header is not as it should be") from None
     raise UsageError(f"{path} was written by a newer cler: update cler, or give --restart to begin anew")
-
-
-def _checksum(header: str, tensors: dict[str, Tensor]) -> str:
-    """Over everything: the header, and name, type, shape and bytes of each tensor."""
-    digest = hashlib.sha256(header.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

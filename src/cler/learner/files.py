@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
+from cler.engine.tensorfile import checksum, on_host, pieces
 from cler.errors import UsageError
 from cler.experiments.results import write_whole
 
@@ -22,10 +21,10 @@ _KINDS = {torch.float32, torch.int64, torch.uint8, torch.bool}
 
 def encode(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
     """The content of the file."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    tensors = on_host(tensors)
     text = json.dumps(about, allow_nan=False)
-    metadata = {"format": FORMAT, "version": str(VERSION), "learner": text, "checksum": _checksum(tensors, text)}
-    return safetensors.torch.save(tensors, metadata)
+    metadata = {"format": FORMAT, "version": str(VERSION), "learner": text, "checksum": checksum(text, tensors)}
+    return b"".join(pieces(tensors, metadata))
 
 
 def write(path: str | Path, content: bytes) -> None:
@@ -50,7 +49,7 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     text = metadata.get("learner", "")
     if any(tensor.dtype not in _KINDS for tensor in tensors.values()):
         raise UsageError(f"{path} is damaged: it holds numbers of a kind that no learner has")
-    if metadata.get("checksum") != _checksum(tensors, text):
+    if metadata.get("checksum") != checksum(text, tensors):
         raise UsageError(f"{path} is damaged: its checksum is wrong")
     if bad := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
         raise UsageError(f"{path} is damaged: not all numbers in {bad[0]} are finite")
@@ -66,11 +65,3 @@ def _check_version(path: str | Path, metadata: dict[str, str]) -> None:
         raise UsageError(f"{path} is not a saved learner")
     if int(version) > VERSION:
         raise UsageError(f"{path} is from a newer cler (format {version}, this one knows {VERSION}): upgrade cler")
-
-
-def _checksum(tensors: dict[str, Tensor], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
