@@ -7,6 +7,7 @@ import torch
 from typer.testing import CliRunner
 
 from cler.cli import app
+from cler.errors import UsageError
 from cler.experiments.bench import measure
 from cler.methods import METHODS
 
@@ -38,6 +39,26 @@ def test_programs_get_json_and_a_limit_of_time_ends_it():
     assert [timing["runs"] for timing in printed["timings"]] == [1]
     assert printed["precision"] == "fp32"
     assert "stopped after 0 s, with 1 of 2 measurements" in result.stderr
+
+
+def test_what_a_file_holds_is_not_measured_again(tmp_path):
+    out = tmp_path / "bench.json"
+    command = ["bench", "--method", "finetune", "--regularizer", "none", "--width", "2", "--steps", "1"]
+    command += ["--device", "cpu", "--out", str(out)]
+    CliRunner().invoke(app, [*command, "--runs", "2"])
+    (first,) = json.loads(out.read_text())["timings"]
+    result = CliRunner().invoke(app, [*command, "--runs", "1,2", "--json"])
+    assert result.exit_code == 0, result.output
+    assert "2 at once" not in result.stderr
+    assert json.loads(out.read_text()) == json.loads(result.stdout)
+    kept, added = json.loads(result.stdout)["timings"]
+    assert (kept, added["runs"]) == (first, 1)
+    for other in (["--width", "4"], ["--precision", "bf16"]):
+        with pytest.raises(UsageError, match="another device, precision or network: choose another --out"):
+            CliRunner().invoke(app, [*command, *other], catch_exceptions=False)
+    out.write_text("{}")
+    with pytest.raises(UsageError, match="does not hold measurements"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
 
 
 @pytest.mark.parametrize("wrong", [["--steps", "0"], ["--method", "er-acee"], ["--runs", "0"]])

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from cler.cli.app import AsJson, Device, app, console, say
 from cler.errors import UsageError
+
+if TYPE_CHECKING:
+    from cler.experiments.bench import Timing
 
 
 @app.command()
@@ -33,12 +38,17 @@ def bench(
     seconds: Annotated[
         float | None, typer.Option(help="Begin no measurement after this time (default: no limit).", show_default=False)
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Keep measurements in this JSON file, and repeat none that is in it.", show_default=False),
+    ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Time a step of every method × regulariser on random images in the shape of CIFAR-100."""
     from cler.experiments import bench as benchmark
     from cler.experiments import execute as ex
+    from cler.experiments.results import write_json
     from cler.experiments.settings import make_settings, parse_seeds
     from cler.methods import METHODS
     from cler.regularizers import REGULARIZERS
@@ -52,39 +62,56 @@ def bench(
         make_settings(method=m, regularizer=r, dataset="cifar100", precision=precision, width=width, threads=threads)
     if min(counts) < 1 or (steps is not None and steps < 1):
         raise UsageError("--runs and --steps must be larger than zero")
-    table = Table(
-        title=f"ms per step and run, {ex.environment(target)['hardware']}, {precision}", box=None, pad_edge=False
-    )
-    for heading in ("method", "regulariser", "runs", "ms", "GFLOP", "share of peak", "GB", "evaluation"):
-        table.add_column(heading, justify="left" if heading in ("method", "regulariser") else "right")
-    timings = []
+    about = {"environment": ex.environment(target), "precision": precision, "width": width, "compile": compile}
+    timings = benchmark.read_timings(out, about) if out else []
+    wanted = {(*pair, count) for pair in pairs for count in counts}
     start = time.monotonic()
     with ex.threads(threads):
-        steps = steps or (100 if on_gpu else 5)
         for timing in benchmark.measure(
             pairs,
             counts,
             device=target,
             precision=precision,
-            steps=steps,
+            steps=steps or (100 if on_gpu else 5),
             width=width,
             compile=compile,
+            known=timings,
             message=say,
         ):
-            timings.append(timing.to_dict())
-            numbers = (
-                f"{timing.milliseconds:.3f}",
-                f"{timing.gigaflops:.1f}",
-                f"{timing.share:.1%}",
-                f"{timing.gigabytes:.1f}",
-                f"{timing.evaluation:.1%}",
-            )
-            table.add_row(timing.method, timing.regularizer, str(timing.runs), *numbers)
-            say(f"{timing.method} + {timing.regularizer}, {timing.runs} at once: {numbers[0]} ms")
-            if seconds is not None and time.monotonic() - start > seconds and len(timings) < len(pairs) * len(counts):
-                say(f"stopped after {seconds:g} s, with {len(timings)} of {len(pairs) * len(counts)} measurements")
+            timings.append(timing)
+            if out:
+                write_json(out, as_values(about, timings))
+            say(f"{timing.method} + {timing.regularizer}, {timing.runs} at once: {timing.milliseconds:.3f} ms")
+            missing = wanted - {(each.method, each.regularizer, each.runs) for each in timings}
+            if seconds is not None and time.monotonic() - start > seconds and missing:
+                say(f"stopped after {seconds:g} s, with {len(wanted) - len(missing)} of {len(wanted)} measurements")
                 break
     if as_json:
-        print(json.dumps({"environment": ex.environment(target), "precision": precision, "timings": timings}, indent=1))
+        print(json.dumps(as_values(about, timings), indent=1))
     else:
-        console.print(table)
+        hardware = ex.environment(target)["hardware"]
+        console.print(as_table(f"ms per step and run, {hardware}, {precision}", timings))
+
+
+def as_values(about: dict[str, Any], timings: Sequence[Timing]) -> dict[str, Any]:
+    """What is kept of measurements, and printed for programs."""
+    return {**about, "timings": [timing.to_dict() for timing in timings]}
+
+
+def as_table(title: str, timings: Sequence[Timing]) -> Table:
+    """The same for people."""
+    table = Table(title=title, box=None, pad_edge=False)
+    for heading in ("method", "regulariser", "runs", "ms", "GFLOP", "share of peak", "GB", "evaluation"):
+        table.add_column(heading, justify="left" if heading in ("method", "regulariser") else "right")
+    for timing in timings:
+        table.add_row(
+            timing.method,
+            timing.regularizer,
+            str(timing.runs),
+            f"{timing.milliseconds:.3f}",
+            f"{timing.gigaflops:.1f}",
+            f"{timing.share:.1%}",
+            f"{timing.gigabytes:.1f}",
+            f"{timing.evaluation:.1%}",
+        )
+    return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +16,9 @@ from cler.engine import Run
 from cler.engine.groups import release_memory
 from cler.engine.run import matmul_precision
 from cler.engine.steps import WARM_UP, make_stepper
+from cler.errors import UsageError
 from cler.experiments.execute import build_run
+from cler.experiments.results import read_json
 from cler.experiments.settings import make_settings
 
 TASKS, BATCH = 10, 10
@@ -49,6 +52,26 @@ class Timing:
         return asdict(self)
 
 
+def read_timings(path: Path, about: dict[str, Any]) -> list[Timing]:
+    """The measurements in a file, none if it is not there; refuses those of another device, precision or kind."""
+    if not path.exists():
+        return []
+    content = read_json(path)
+    try:
+        timings = [Timing(**timing) for timing in content.pop("timings")]
+        same = _kind(content) == _kind(about)
+    except (AttributeError, KeyError, TypeError):
+        raise UsageError(f"{path} does not hold measurements of cler bench: choose another --out") from None
+    if not same:
+        raise UsageError(f"{path} holds measurements of another device, precision or network: choose another --out")
+    return timings
+
+
+def _kind(about: dict[str, Any]) -> dict[str, Any]:
+    """What measurements in one file have to share: their conditions, but not versions of software."""
+    return about | {"environment": about["environment"]["hardware"]}
+
+
 def random_images(device: torch.device, steps: int, *, size: int = 32, classes: int = 100) -> ImageData:
     """Random pixels in the shape of CIFAR-100, so many that `steps` can be timed in a task."""
     generator = torch.Generator().manual_seed(0)
@@ -56,8 +79,8 @@ def random_images(device: torch.device, steps: int, *, size: int = 32, classes: 
     pixels = torch.randint(256, (images, 3, size, size), generator=generator, dtype=torch.uint8)
     labels = torch.arange(images) % classes
     names = tuple(f"class {number}" for number in range(classes))
-    few = slice(0, 10 * classes)
-    data = ImageData("random", pixels, labels, pixels[few], labels[few], names, (0.5,) * 3, (0.25,) * 3)
+    tested = torch.arange(TEST_IMAGES if device.type == "cuda" else 10 * classes) % images
+    data = ImageData("random", pixels, labels, pixels[tested], labels[tested], names, (0.5,) * 3, (0.25,) * 3)
     return data.to(device)
 
 
@@ -70,16 +93,21 @@ def measure(
     steps: int = 100,
     width: int | None = None,
     compile: bool = False,
+    known: Sequence[Timing] = (),
     message: Callable[[str], None] = print,
 ) -> Iterator[Timing]:
     """Time steps of the second task, where every method does all it does; the settings are the paper's.
 
-    From one count to the next, in rising order, the runs are kept and others join them.
+    From one count to the next, in rising order, the runs are kept and others join them. What is known is left out.
     """
+    done = {(timing.method, timing.regularizer, timing.runs) for timing in known}
     data = random_images(device, steps)
     with matmul_precision(precision):
         peak = arithmetic_rate(device, precision)
         for method, regularizer in pairs:
+            missing = [count for count in sorted(counts) if (method, regularizer, count) not in done]
+            if not missing:
+                continue
             settings = make_settings(
                 method=method,
                 regularizer=regularizer,
@@ -87,11 +115,11 @@ def measure(
                 precision=precision,
                 width=width,
                 compile=compile,
-                epochs=len(counts),  # one for each
+                epochs=len(missing),  # one for each
             )
             flops = 0.0
             runs: list[Run] = []
-            for count in sorted(counts):
+            for count in missing:
                 joining = [build_run(settings, seed, data) for seed in range(len(runs), count)]
                 begin_second_task(joining)
                 runs += joining
@@ -100,7 +128,7 @@ def measure(
                 share = flops / (milliseconds / 1000) / peak
                 evaluation = evaluation_share(runs[0], milliseconds)
                 yield Timing(method, regularizer, count, milliseconds, flops / 1e9, share, gigabytes, evaluation)
-            del runs, joining
+            runs = joining = []
             release_memory()
 
 
