@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from cler import data
-from cler.data import images
 from cler.errors import UsageError
 from cler.experiments.compare import compare
 from cler.experiments.paper import BesidePaper, beside_paper, contradictions, find_table, table_names
@@ -16,7 +15,7 @@ from cler.regularizers import REGULARIZERS
 from cler.stats import t_test_from_summary
 
 ROOT = Path(__file__).parents[2]
-NOT_IN_THIS_VERSION = {"mini-imagenet", "lwf-mc", "r-dfcil"}
+NOT_IN_THIS_VERSION = {"lwf-mc", "r-dfcil"}
 
 
 def results(accuracies, **settings):
@@ -122,8 +121,7 @@ def test_the_epochs_table_has_a_weight_of_its_own_for_one_cell():
     assert cell_of("table1", "er-ace+jigsaw", buffer=500).settings().weight == 1.5
 
 
-def test_the_settings_of_an_image_set_to_come_are_sound(monkeypatch):
-    monkeypatch.setitem(images.DATASETS, "mini-imagenet", None)
+def test_the_settings_on_mini_imagenet():
     cells = [cell for name in ("figure4", "joint") for cell in find_table(name).with_both_pretexts().cells]
     made = {(c.pair, c.buffer, c.epochs): c.settings() for c in cells if c.dataset == "mini-imagenet"}
     assert len(made) == 2 * 12 + 2 * 4

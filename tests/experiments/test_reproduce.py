@@ -11,9 +11,11 @@ import pytest
 import torch
 from rich.console import Console
 
+from cler.data.stream import Stream
 from cler.errors import UsageError
 from cler.experiments import paper, reproduce
 from cler.experiments import settings as settings_module
+from cler.experiments.bench import MOST_UNTIMED
 from cler.experiments.compare import compare
 from cler.experiments.execute import make_jobs
 from cler.experiments.paper import find_table
@@ -40,7 +42,7 @@ runs = { dataset = "cifar10-sample", buffer = 20, epochs = 3 }
 class_il."er-ace" = { mean = 30.0 }
 
 [[tables.small.columns]]
-runs = { dataset = "mini-imagenet" }
+runs = { dataset = "tiny-imagenet" }
 class_il."joint" = { mean = 10.0 }
 
 [[tables.small.columns]]
@@ -246,7 +248,6 @@ def test_selecting_cells():
         ({"buffers": [501]}, "unknown buffer in table1 '501'"),
         ({"only": ["finetune"], "buffers": [500]}, "no cell for that --only, --dataset, --buffer and --epochs"),
         ({"epochs": [7]}, "unknown number of epochs in table1 '7' .known: 1, 30, 50"),
-        ({"datasets": ["mini-imagenet"]}, "does not have what that needs: mini-imagenet"),
     ],
 )
 def test_cells_that_are_not_there(wanted, says):
@@ -257,6 +258,11 @@ def test_cells_that_are_not_there(wanted, says):
 def test_a_table_of_methods_that_this_version_lacks():
     with pytest.raises(UsageError, match="does not have what that needs: lwf-mc, r-dfcil"):
         reproduce.select(find_table("data-free"))
+
+
+def test_cells_on_an_image_set_that_this_version_lacks(table):
+    with pytest.raises(UsageError, match="does not have what that needs: tiny-imagenet"):
+        reproduce.select(table, datasets=["tiny-imagenet"])
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------
@@ -360,6 +366,20 @@ def test_costs_are_measured_once_for_each_pair_and_grow_with_the_epochs(table, t
     assert [costs[work.cell] for work in missing] == pytest.approx([5.0, 5.0, 15.0])
 
 
+def test_costs_are_measured_on_images_of_the_right_size(tmp_path, monkeypatch):
+    measured = {}
+
+    def step(settings, data, at_once):
+        measured[settings.dataset] = data.image_size, Stream(data, settings.tasks, batch=settings.batch).schedule[1]
+        return 0.001
+
+    monkeypatch.setattr(reproduce, "_seconds_per_step", step)
+    table = reproduce.select(find_table("table1"), only=["er-ace"], buffers=[2000])
+    reproduce.seconds_per_run(look(table, tmp_path).missing, CPU, at_once=1)
+    assert {name: size for name, (size, _) in measured.items()} == {"cifar100": 32, "mini-imagenet": 84}
+    assert min(steps for _, steps in measured.values()) >= reproduce.MOST_STEPS + MOST_UNTIMED
+
+
 def test_the_cell_with_least_to_do_comes_first(table, tmp_path):
     store(tmp_path, results(cell_of(table, "er-ace+jigsaw"), [25.0]))
     missing = look(table, tmp_path).missing
@@ -405,5 +425,5 @@ def test_too_little_disk_is_said_before_anything_is_trained(tmp_path, monkeypatc
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9))
     reproduce.check_disk(tmp_path, runs=100, at_once=2)
-    with pytest.raises(UsageError, match=r"has 1.00 GB of free disk and this may take 2.01 GB: make room"):
+    with pytest.raises(UsageError, match=r"has 1.00 GB of free disk and this may take 4.01 GB: make room"):
         reproduce.check_disk(tmp_path, runs=100, at_once=10)

@@ -283,7 +283,7 @@ def full_disk(*_, **__):
 def test_a_full_disk_stops_no_run_and_is_said_once(tmp_path, monkeypatch, whole):
     jobs = [make_job(tmp_path), make_job(tmp_path, seed=1)]
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", full_disk)
+        patch.setattr(checkpoint, "pieces", full_disk)
         said = run(*jobs).messages
     assert said == ["cannot write checkpoints (No space left on device); going on without"]
     assert_ended_like(jobs[0].folder, whole)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cler.data import cifar, sample  # noqa: F401  each registers its data sets
+from cler.data import cifar, mini_imagenet, sample  # noqa: F401  each registers its data sets
 from cler.data.images import DATASETS, ImageData, Progress, Status, find
 
 __all__ = ["ImageData", "Status", "check", "data_folder", "describe", "get", "load", "names"]

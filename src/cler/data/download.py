@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path, PurePosixPath
@@ -22,18 +24,18 @@ TIMEOUT = 30.0
 NETWORK_ERRORS = (URLError, ConnectionError, TimeoutError, SSLError, HTTPException)
 """Worth another attempt, unlike a full disk."""
 LARGEST_ARCHIVE = 2 * 10**9
-"""Bytes an archive may unpack to: ten times what any data set here needs."""
+"""Bytes an archive may unpack to: several times what any data set here needs."""
 
 
 def fetch(
-    url: str, target: Path, md5: str, progress: Progress | None = None, *, attempts: int = 4, wait: float = 1.0
+    url: str, target: Path, md5: str | None, progress: Progress | None = None, *, attempts: int = 4, wait: float = 1.0
 ) -> Path:
     """Download `url` to `target`, going on from what an earlier call left in `target.part`.
 
-    The target appears only whole and with the right checksum. Failed attempts are repeated after `wait`,
-    2 `wait`, ... seconds.
+    The target appears only whole and with the right checksum: where none is known, with that which a gzip has inside.
+    Failed attempts are repeated after `wait`, 2 `wait`, ... seconds.
     """
-    if target.is_file() and file_md5(target) == md5:
+    if target.is_file() and _is_whole(target, md5):
         return target
     part = target.with_name(target.name + ".part")
     problem = ""
@@ -42,7 +44,7 @@ def fetch(
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _fetch_rest(url, part, progress)
-            if file_md5(part) == md5:
+            if _is_whole(part, md5):
                 os.replace(part, target)
                 return target
             # Which bytes are wrong cannot be known, so the next attempt begins anew.
@@ -64,6 +66,20 @@ def file_md5(path: Path) -> str:
     """The MD5 of a file: the checksum the official archives are published with."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _is_whole(path: Path, md5: str | None) -> bool:
+    """Whether a file has this MD5 or, without one, is a gzip that ends with the checksum of what it holds."""
+    if md5 is not None:
+        return file_md5(path) == md5
+    size = 0
+    try:
+        with gzip.open(path) as stream:
+            while size <= LARGEST_ARCHIVE and (block := stream.read(BLOCK)):
+                size += len(block)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        return False
+    return size > 0
 
 
 def _fetch_rest(url: str, part: Path, progress: Progress | None) -> None:

@@ -19,7 +19,7 @@ from cler.data.images import ImageData
 from cler.engine.groups import MOST_AT_ONCE, how_many_fit, release_memory
 from cler.engine.run import Run, matmul_precision
 from cler.errors import UsageError, unknown
-from cler.experiments.bench import begin_second_task, random_images, time_steps
+from cler.experiments.bench import MOST_UNTIMED, begin_second_task, random_images, time_steps
 from cler.experiments.compare import Gain, Group, compare
 from cler.experiments.execute import Job, build_run, make_jobs, past_failures, remaining, threads
 from cler.experiments.paper import BesidePaper, Cell, PaperTable, Printed, compared
@@ -29,8 +29,10 @@ from cler.methods import METHODS
 
 TRAINING_IMAGES = 50_000
 """Of both of the paper's image sets."""
-RUNNING_BYTES = 200_000_000
-"""On disk for a run while it is trained: two checkpoints of the full-size network, its heads and its memory."""
+IMAGE_SIZES = {"mini-imagenet": 84}
+"""In pixels, where it is not 32."""
+RUNNING_BYTES = 400_000_000
+"""On disk for a run while it is trained: two checkpoints with 8000 images of 84×84 pixels, or the full-size network."""
 FINISHED_BYTES = 100_000
 MEASURED_AT_ONCE = 4
 """Runs side by side whose steps are timed on a GPU: more of them would cost more to begin than they tell."""
@@ -335,7 +337,9 @@ def runs_at_once(device: torch.device, workers: int | None = None) -> int:
 
 def seconds_per_run(missing: Sequence[Work], device: torch.device, at_once: int) -> dict[Cell, float]:
     """How much time a run of each cell adds, from a few steps of each distinct pair on random images."""
-    data = random_images(device, MOST_STEPS if device.type == "cpu" else MEASURED_STEPS)
+    steps = 2 * (MOST_STEPS if device.type == "cpu" else MEASURED_STEPS) + MOST_UNTIMED  # up to twice CIFAR-100's tasks
+    sizes = {work.cell: IMAGE_SIZES.get(work.cell.dataset, 32) for work in missing}
+    data = {size: random_images(device, steps, size=size) for size in set(sizes.values())}
     at_once = min(at_once, sum(len(work.jobs) for work in missing))
     measured: dict[tuple[str, ...], float] = {}
     seconds = {}
@@ -343,7 +347,7 @@ def seconds_per_run(missing: Sequence[Work], device: torch.device, at_once: int)
         settings = work.jobs[0].settings
         key = settings.pair, settings.dataset, settings.precision
         if key not in measured:
-            measured[key] = _seconds_per_step(settings, data, at_once)
+            measured[key] = _seconds_per_step(settings, data[sizes[work.cell]], at_once)
         seconds[work.cell] = settings.epochs * TRAINING_IMAGES // settings.batch * measured[key]
     return seconds
 

@@ -1,0 +1,269 @@
+"""mini-ImageNet: 100 classes of ImageNet at 84×84 pixels (Vinyals et al., 2016; Ravi and Larochelle, 2017).
+
+A folder of JPEGs for each class, 500 of them under `train` and 100 under `val`, from a public copy; ImageNet's terms
+allow research only. Decoding them takes a minute, so their pixels are kept beside them in one file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import multiprocessing
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from cler.data import download
+from cler.data.cifar import DamagedError
+from cler.data.images import ImageData, Progress, Status, register
+from cler.errors import UsageError, one_line
+
+MOST_BYTES = 100_000
+"""Of a JPEG: several times what its pixels take, so that a small picture cannot take long."""
+CACHE = "mini-imagenet.pixels"
+"""SHA-256 of the list of files and all pixels, then the pixels."""
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class Entry(NamedTuple):
+    """An image file as it was when it was seen; one that is written anew is another."""
+
+    path: Path
+    size: int
+    modified: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Class and name: what tells the images of the data set apart."""
+        return self.path.parent.name, self.path.name
+
+
+@dataclass(frozen=True)
+class MiniImageNet:
+    """A data set of colour images in `train/CLASS/*.jpg` and `val/CLASS/*.jpg`."""
+
+    name: str
+    title: str
+    description: str
+    base_url: str
+    folder: str
+    """What the archive unpacks to; the archive is named after it."""
+    wordnet_ids: tuple[str, ...]
+    """The folders of the classes, sorted."""
+    train: int
+    """Training images of each class."""
+    test: int
+    """Test images of each class."""
+    pixels: int
+    """Height and width of an image."""
+
+    @property
+    def url(self) -> str:
+        """Where the archive to fetch is."""
+        return self.base_url + self.archive
+
+    @property
+    def archive(self) -> str:
+        """The name of the file to fetch."""
+        return self.folder + ".tar.gz"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The WordNet ids, shuffled once and for all: neighbours are look-alikes, which must not share a task."""
+        numbers = np.random.RandomState(0).permutation(len(self.wordnet_ids))
+        return tuple(self.wordnet_ids[position] for position in np.argsort(numbers))
+
+    def load(self, folder: Path) -> ImageData:
+        """Read the images, from the file of their pixels if it is there and as it was written."""
+        root = self._find(folder)
+        if root is None:
+            raise UsageError(self._missing(folder))
+        try:
+            images = torch.from_numpy(self._read(root))
+        except DamagedError as problem:
+            raise UsageError(f"{problem}: delete it and run `cler data get {self.name}`") from problem
+        except OSError as error:
+            raise UsageError(f"cannot read {error.filename or root} ({error.strerror})") from error
+        labels = torch.arange(len(self.classes))
+        train = self.train * len(self.classes)
+        return ImageData(
+            name=self.name,
+            train_images=images[:train],
+            train_labels=labels.repeat_interleave(self.train),
+            test_images=images[train:],
+            test_labels=labels.repeat_interleave(self.test),
+            classes=self.classes,
+            mean=(0.5, 0.5, 0.5),
+            std=(0.5, 0.5, 0.5),
+        )
+
+    def check(self, folder: Path) -> Status:
+        """Look for every file, and decode it or read its pixels: no checksum of the images was published."""
+        root = self._find(folder)
+        if root is None:
+            return Status("missing", self._missing(folder), folder)
+        try:
+            self.load(folder)
+        except UsageError as error:
+            return Status("damaged", str(error), root)
+        return Status("present", f"{self.title} is complete in {root}", root)
+
+    def get(self, folder: Path, progress: Progress | None = None) -> Status:
+        """Fetch and unpack the archive, unless the data set is there and complete."""
+        status = self.check(folder)
+        if status.state != "present":
+            archive = download.fetch(self.url, folder / self.archive, None, progress)
+            download.extract(archive, folder)
+            status = self.check(folder)
+            if status.state != "present":
+                raise UsageError(f"unpacked {archive}, but {status.reason}")
+        return status
+
+    def _find(self, folder: Path) -> Path | None:
+        """What the archive unpacks to, or where a user may have laid the images."""
+        for root in (folder / self.folder, folder / self.name, folder):
+            if os.path.isdir(root / "train") and os.path.isdir(root / "val"):
+                return root
+        return None
+
+    def _missing(self, folder: Path) -> str:
+        return (
+            f"{self.title} is not in {folder}: run `cler data get {self.name}`, "
+            f"or lay its folders train and val in {folder / self.name} by hand"
+        )
+
+    def _read(self, root: Path) -> np.ndarray:
+        """All images, N×3×H×W: the training images of class 0, of class 1, ..., then the test images."""
+        train, test = [*self._list(root / "train", self.train)], [*self._list(root / "val", self.test)]
+        if leaked := {file.key for file in train} & {file.key for file in test}:
+            raise DamagedError(f"{root.joinpath('val', *min(leaked))} is a training image too")
+        files = train + test
+        shape = (len(files), 3, self.pixels, self.pixels)
+        listed = repr([(str(file.path.relative_to(root)), file.size, file.modified) for file in files]).encode()
+        kept = _read_cache(root / CACHE, listed, shape)
+        if kept is not None:
+            return kept
+        images = np.empty(shape, np.uint8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is odd about a file that can be read all the same
+            for image, file in zip(images, files, strict=True):
+                image[:] = _decode(file, self.pixels)
+        _write_cache(root / CACHE, listed, images)
+        return images
+
+    def _list(self, split: Path, count: int) -> Iterator[Entry]:
+        """The files of a split, class after class."""
+        with os.scandir(split) as found:
+            folders = {each.name for each in found if each.is_dir() and not each.name.startswith(".")}
+        if strange := folders.difference(self.wordnet_ids):
+            raise DamagedError(f"{split / min(strange)} is no class of {self.title}")
+        for name in self.classes:
+            files = _list_images(split / name)
+            if len(files) != count:
+                raise DamagedError(f"{split / name} has {len(files)} images in place of {count}")
+            yield from files
+
+
+def _list_images(folder: Path) -> list[Entry]:
+    """The JPEGs in a folder by name, hidden ones left out; none if there is no such folder."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as found:
+        files = [each for each in found if each.name.endswith(".jpg") and not each.name.startswith(".")]
+        if strange := [each.name for each in files if not each.is_file()]:
+            raise DamagedError(f"{folder / min(strange)} is no file")
+        entries = [Entry(folder / each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]
+    return sorted(entries)
+
+
+def _decode(file: Entry, pixels: int) -> np.ndarray:
+    """A JPEG as 3×H×W; nothing is decoded before its size has been seen to be right."""
+    from PIL import Image
+
+    if file.size > MOST_BYTES:
+        raise DamagedError(f"{file.path} has {file.size} bytes, more than {MOST_BYTES}")
+    try:
+        with Image.open(file.path, formats=("JPEG",)) as picture:
+            if picture.size == (pixels, pixels):
+                return np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
+            size = f"{picture.width}×{picture.height}"
+    except Exception as error:  # there is no end to what Pillow raises for broken files
+        if isinstance(error, OSError) and error.strerror:
+            raise
+        raise DamagedError(f"{file.path} is no JPEG, or not a whole one") from error
+    raise DamagedError(f"{file.path} has {size} pixels in place of {pixels}×{pixels}")
+
+
+def _read_cache(path: Path, listed: bytes, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The pixels that were kept for these files, in memory that processes share; None if any byte is not as it was."""
+    try:
+        with path.open("rb") as file:
+            digest = file.read(DIGEST_BYTES)
+            images = np.memmap(file, np.uint8, "c", DIGEST_BYTES, shape)
+    except (OSError, ValueError):  # there is none, or it is too short
+        return None
+    return images if digest == _digest(listed, images) else None
+
+
+def _write_cache(path: Path, listed: bytes, images: np.ndarray) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(_digest(listed, images))
+            file.write(images.data)
+        os.replace(temporary, path)
+    except OSError as error:
+        if multiprocessing.parent_process() is None:  # a worker's parent has said it
+            _say_once(f"cannot keep the decoded images in {path} ({error.strerror}): they are decoded each time")
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _digest(listed: bytes, images: np.ndarray) -> bytes:
+    digest = hashlib.sha256(listed)
+    digest.update(images.data)
+    return digest.digest()
+
+
+@cache
+def _say_once(line: str) -> None:
+    logging.getLogger("cler").warning(one_line(line))
+
+
+COMMIT = "557ebcae0db23651f9370f54a5f31b1f0fd4064d"
+
+mini_imagenet = register(
+    MiniImageNet(
+        name="mini-imagenet",
+        title="mini-ImageNet",
+        description="60,000 photographs of 84×84 pixels in 100 classes, for research only (250 MB to fetch)",
+        base_url=f"https://github.com/Deo0330/split_minidataset/archive/{COMMIT}/",
+        folder=f"split_minidataset-{COMMIT}",
+        wordnet_ids=tuple(
+            """
+            n01532829 n01558993 n01704323 n01749939 n01770081 n01843383 n01855672 n01910747 n01930112 n01981276
+            n02074367 n02089867 n02091244 n02091831 n02099601 n02101006 n02105505 n02108089 n02108551 n02108915
+            n02110063 n02110341 n02111277 n02113712 n02114548 n02116738 n02120079 n02129165 n02138441 n02165456
+            n02174001 n02219486 n02443484 n02457408 n02606052 n02687172 n02747177 n02795169 n02823428 n02871525
+            n02950826 n02966193 n02971356 n02981792 n03017168 n03047690 n03062245 n03075370 n03127925 n03146219
+            n03207743 n03220513 n03272010 n03337140 n03347037 n03400231 n03417042 n03476684 n03527444 n03535780
+            n03544143 n03584254 n03676483 n03770439 n03773504 n03775546 n03838899 n03854065 n03888605 n03908618
+            n03924679 n03980874 n03998194 n04067472 n04146614 n04149813 n04243546 n04251144 n04258138 n04275548
+            n04296562 n04389033 n04418357 n04435653 n04443257 n04509417 n04515003 n04522168 n04596742 n04604644
+            n04612504 n06794110 n07584110 n07613480 n07697537 n07747607 n09246464 n09256479 n13054560 n13133613
+            """.split()  # noqa: SIM905  a hundred quoted names are harder to read
+        ),
+        train=500,
+        test=100,
+        pixels=84,
+    )
+)
