@@ -151,7 +151,7 @@ def test_golden_fast_step(golden, load_golden, assert_close, case):
     method.network.register_forward_hook(lambda module, inputs, output: outputs.append(output.detach()))
     for regularizer in method.regularizers:
         regularizer.draw_labels = lambda count, device: terms["pretext_labels"]
-        pretext = listen(regularizer, "logits")
+        pretext = listen(regularizer, "classify")
     labels = fixture["stream_labels"]
     loss, stream_logits = method.fast_step(fixture["stream_images"], labels)
 
@@ -179,7 +179,8 @@ def test_golden_gradients_of_the_pretext_loss_alone(golden, load_golden, assert_
     regularizer.draw_labels = lambda count, device: case["pretext_labels"][:count]
     buffers = copy.deepcopy(dict(network.named_buffers()))
     pixels = fixture["stream_images"]
-    method.regularization(pixels, method.views.plain(pixels)).backward()
+    raw = method.views.plain(pixels)
+    regularizer.loss(network, raw, raw).backward()
     parameters = dict(network.named_parameters())
     parameters |= {f"pretext.{name}": value for name, value in regularizer.named_parameters()}
     sums = dict(zip(map(ours, case["pretext_only_gradsum_names"]), case["pretext_only_gradsum"], strict=True))

@@ -227,8 +227,8 @@ def test_golden_step(golden, load_golden, assert_close, case):
     outputs, pretext = [], []
     method.network.register_forward_hook(lambda module, inputs, output: outputs.append(output.detach()))
     for regularizer in method.regularizers:
-        original = regularizer.logits
-        regularizer.logits = lambda *inputs, original=original: pretext.append(original(*inputs)) or pretext[-1]
+        original = regularizer.classify
+        regularizer.classify = lambda *inputs, original=original: pretext.append(original(*inputs)) or pretext[-1]
     before = tensors(method)
 
     pixels, labels = fixture["stream_images"], fixture["stream_labels"]

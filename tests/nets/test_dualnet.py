@@ -5,6 +5,7 @@ from torch.nn import functional as F
 from cler.data.augment import Views
 from cler.nets import forward_apart
 from cler.nets.dualnet import DualNetwork
+from cler.nets.norm import Groups
 from cler.nets.projector import Projector
 from cler.regularizers.equivariant import output_at
 
@@ -95,7 +96,7 @@ def test_projector_equals_plain_layers(assert_close):
     projector, norm = Projector(6, 9).double(), torch.nn.BatchNorm1d(9).double()
     batches = [torch.randn(n, 6, dtype=torch.float64) for n in (5, 4)]
     expected = [projector.fc2(F.relu(norm(projector.fc1(batch)))) for batch in batches]
-    assert_close(projector(torch.cat(batches), [5, 4]), torch.cat(expected))
+    assert_close(projector(torch.cat(batches), Groups((5, 4))), torch.cat(expected))
     assert_close(projector.bn.running_mean, norm.running_mean)
     assert_close(projector.bn.running_var, norm.running_var)
     assert all(layer.bias is None for layer in (projector.fc1, projector.fc2))

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from cler.nets.norm import BatchNorm
+from cler.nets.norm import BatchNorm, Groups
 
 pytest.importorskip("triton")
 interpreted = os.environ.get("TRITON_INTERPRET") == "1"
@@ -19,16 +19,16 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    ("channels", "size", "groups", "relu", "residual", "tracked"),
+    ("channels", "size", "groups", "guests", "relu", "residual", "tracked"),
     [
-        (20, 6, (3,), True, True, True),
-        (64, 32, (2, 3, 4), True, False, True),
-        (70, 5, (2, 3), False, False, True),
-        (24, 9, (4, 2), True, True, False),
-        (16, 4, (2, 2), False, True, True),
+        (20, 6, (3,), 0, True, True, True),
+        (64, 32, (2, 3, 4), 1, True, False, True),
+        (70, 5, (2, 3), 0, False, False, True),
+        (24, 9, (4, 2), 1, True, True, False),
+        (16, 4, (2, 2, 3), 2, False, True, True),
     ],
 )
-def test_kernels_equal_pytorch(channels, size, groups, relu, residual, tracked):
+def test_kernels_equal_pytorch(channels, size, groups, guests, relu, residual, tracked):
     from cler.nets import norm_gpu
 
     torch.manual_seed(0)
@@ -49,9 +49,17 @@ def test_kernels_equal_pytorch(channels, size, groups, relu, residual, tracked):
     weight32, bias32 = leaf(layer.weight), leaf(layer.bias)
     running = (layer.running_mean.float(), layer.running_var.float()) if tracked else None
     ours = norm_gpu.batch_norm(
-        x32, added32, weight32, bias32, running, groups=groups, relu=relu, momentum=layer.momentum, eps=layer.eps
+        x32,
+        added32,
+        weight32,
+        bias32,
+        running,
+        groups=Groups(groups, guests),
+        relu=relu,
+        momentum=layer.momentum,
+        eps=layer.eps,
     )
-    expected = layer(x, residual=added, relu=relu, groups=groups)
+    expected = layer(x, residual=added, relu=relu, groups=Groups(groups, guests))
     assert (ours - expected).abs().max() < 1e-5
     inputs = [x, layer.weight, layer.bias, *([added] if residual else [])]
     inputs32 = [x32, weight32, bias32, *([added32] if residual else [])]

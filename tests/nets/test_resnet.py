@@ -5,6 +5,7 @@ import torch
 
 from cler.data.augment import Views
 from cler.nets import ResNet18, forward_apart
+from cler.nets.norm import Groups
 from cler.nets.resnet import compile_blocks
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -84,7 +85,7 @@ def test_compiled_blocks_compute_the_same_in_training_and_are_left_out_of_evalua
     compile_blocks(compiled)
     images = torch.randn(6, 3, 8, 8, dtype=torch.float64)
     for network in (plain, compiled):
-        network(images, [2, 4]).square().sum().backward()
+        network(images, Groups((2, 4))).square().sum().backward()
     for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
     torch.testing.assert_close(plain.state_dict(), compiled.state_dict())

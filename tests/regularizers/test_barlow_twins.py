@@ -9,6 +9,7 @@ from cler.data.augment import Views, crop_and_flip
 from cler.data.stream import Batch
 from cler.methods import Setup
 from cler.methods.er_ace import ErAce
+from cler.nets.norm import Groups
 from cler.regularizers.barlow_twins import BarlowTwins, barlow_twins_loss
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -204,7 +205,7 @@ def test_two_views_are_two_passes_in_order(assert_close):
     projector = copy.deepcopy(regularizer.projector)
     raw, augmented, second = torch.randn(3, 8, 3, 16, 16, dtype=torch.float64)
     views.augmented_again = lambda images: second
-    loss = regularizer.loss(network, raw, augmented, [5, 3])  # parts of the batch are not normalised apart
+    loss = regularizer.loss(network, raw, augmented, Groups((5, 3)))  # parts of the batch are not normalised apart
     assert_close(loss, 0.5 * barlow_twins_loss(*(projector(one_by_one.features(view)) for view in (augmented, second))))
     pairs = [*zip(network.named_buffers(), one_by_one.buffers(), strict=True)]
     pairs += zip(regularizer.projector.named_buffers(), projector.buffers(), strict=True)

@@ -14,6 +14,7 @@ from torch import nn
 
 from cler import Equivariant, Jigsaw, ResNet18, Rotation
 from cler.errors import UsageError
+from cler.nets.norm import Groups
 from cler.pretext import Flips, Product
 
 
@@ -110,7 +111,7 @@ def images():
 
 
 def as_methods_do(regularizer, network, raw):
-    return regularizer.loss(network, raw, torch.zeros_like(raw), [len(raw)])
+    return regularizer.loss(network, raw, torch.zeros_like(raw), Groups((len(raw),)))
 
 
 @pytest.mark.parametrize("name", ["rotation", "jigsaw"])

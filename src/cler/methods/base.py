@@ -15,6 +15,7 @@ from cler.errors import unknown
 from cler.memory import Reservoir
 from cler.nets import ResNet18
 from cler.nets.conv import WorkingCopies
+from cler.nets.norm import Groups
 from cler.regularizers.base import Regularizer
 
 
@@ -130,16 +131,26 @@ class Method:
         """Scores (N, n_classes) of normalised images, for evaluation."""
         return self.network(images)
 
-    def regularization(self, pixels: Tensor, augmented: Tensor, groups: Sequence[int] | None = None) -> Tensor | float:
-        """The sum of the regularisers' losses on some images, and nothing at all without a regulariser.
+    def outputs(
+        self, *batches: Tensor, pixels: Tensor, groups: Groups | None = None
+    ) -> tuple[tuple[Tensor, ...], Tensor | float]:
+        """What the network makes of some batches, each normalised apart, and the sum of the regularisers' losses.
 
-        `groups` are sizes of parts of the batch that have to be normalised apart where they pass the network.
+        Those are on the same images as `pixels`, not augmented; `groups` are parts of them that are normalised apart.
         """
+        sizes = tuple(map(len, batches))
+        images, apart = (torch.cat(batches), Groups(sizes)) if len(batches) > 1 else (batches[0], None)
         if not self.regularizers:
-            return 0.0
+            return self.network(images, apart).split(sizes), 0.0
         raw = self.views.plain(pixels)
-        losses = [each.loss(self.network, raw, augmented, groups) for each in self.regularizers]
-        return torch.stack(losses).sum()
+        invited = [each.invite(self.network, raw, groups) for each in self.regularizers]
+        guests = [each for each in invited if each is not None]
+        outputs = self.network(images, apart, guests) if guests else self.network(images, apart)
+        losses = [
+            each.loss(self.network, raw, images, groups) if own is None else each.loss_of(own)
+            for each, own in zip(self.regularizers, invited, strict=True)
+        ]
+        return outputs.split(sizes), torch.stack(losses).sum()
 
     def descend(
         self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None, *, accumulate: bool = False

@@ -182,11 +182,11 @@ class CoPE(Method):
         losses, parts = [], []
         for step in range(self.options.inner):
             pixels, images, labels = self.with_replay(batch)
-            embeddings = self.embed(images)
+            (outputs,), penalty = self.outputs(images, pixels=pixels)
+            embeddings = F.normalize(outputs)
             stream, replay = embeddings.detach().tensor_split([len(batch.labels)])
             parts.append((replay, labels[len(batch.labels) :]))
-            loss = ppp_loss(embeddings, labels, self.prototypes, self.seen, self.options.temperature)
-            loss = loss + self.regularization(pixels, images)
+            loss = ppp_loss(embeddings, labels, self.prototypes, self.seen, self.options.temperature) + penalty
             self.descend(loss, accumulate=self.released and step > 0)
             losses.append(loss.detach())
         parts.append((stream, batch.labels))

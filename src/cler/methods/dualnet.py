@@ -14,8 +14,8 @@ from cler.data.stream import Batch
 from cler.errors import UsageError
 from cler.memory import Reservoir
 from cler.methods.base import Method, Setup, make_optimizer, register
-from cler.nets import forward_apart
 from cler.nets.dualnet import DualNetwork
+from cler.nets.norm import Groups
 from cler.regularizers.barlow_twins import barlow_twins_loss
 
 CHUNK = 500
@@ -138,27 +138,26 @@ class DualNet(Method):
 
     def slow_loss(self, pixels: Tensor) -> Tensor:
         """Barlow Twins between the slow net's projections of two crops of each image."""
-        sizes = [len(pixels)] * 2
-        views = torch.cat([self.views.augmented(pixels) for _ in sizes])
-        projections = self.network.projector(self.network.slow_features(views, sizes), sizes)
-        return barlow_twins_loss(*projections.split(sizes))
+        two = Groups((len(pixels),) * 2)
+        views = torch.cat([self.views.augmented(pixels) for _ in two.sizes])
+        projections = self.network.projector(self.network.slow_features(views, two), two)
+        return barlow_twins_loss(*projections.split(two.sizes))
 
     def fast_step(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """One step of everything; gives back the loss and the logits of the stream batch before the step."""
         images = self.views.plain(pixels)
         if self.task == 0:
-            stream_logits = self.network(images)
+            (stream_logits,), penalty = self.outputs(images, pixels=pixels)
             loss = F.cross_entropy(stream_logits, labels)
         else:
             replay = self.memory.sample(self.setup.replay_batch)
-            replay_images = self.views.plain(replay.pixels)
-            stream_logits, replay_logits = forward_apart(self.network, images, replay_images)
+            (stream_logits, replay_logits), penalty = self.outputs(
+                images, self.views.plain(replay.pixels), pixels=torch.cat([pixels, replay.pixels])
+            )
             loss = F.cross_entropy(stream_logits, labels) + F.cross_entropy(replay_logits, replay.labels)
             distilled = distillation(replay_logits, replay.extra["logits"], self.options.temperature)
             loss = loss + self.options.distill * distilled
-            pixels = torch.cat([pixels, replay.pixels])
-            images = torch.cat([images, replay_images])
-        loss = loss + self.regularization(pixels, images)
+        loss = loss + penalty
         self.descend(loss)
         return loss, stream_logits
 

@@ -35,8 +35,8 @@ class ExperienceReplay(Method):
             pixels = torch.cat([pixels, replay.pixels])
             images = torch.cat([images, self.views.augmented(replay.pixels)])
             labels = torch.cat([labels, replay.labels])
-        loss = F.cross_entropy(self.network(images), labels)
-        loss = loss + self.regularization(pixels, images)
+        (logits,), penalty = self.outputs(images, pixels=pixels)
+        loss = F.cross_entropy(logits, labels) + penalty
         self.descend(loss)
         self.memory.add(batch.pixels, batch.labels)
         return loss

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from cler.data.stream import Batch
 from cler.methods.base import Method, Setup, register
-from cler.nets import forward_apart
 
 
 def allowed_classes(labels: Tensor, seen: Tensor) -> Tensor:
@@ -57,16 +56,16 @@ class ErAce(Method):
         pixels, images, labels = batch
         self.seen.index_fill_(0, labels, True)
         if self.task == 0:
-            loss = F.cross_entropy(self.network(images), labels)
+            (logits,), penalty = self.outputs(images, pixels=pixels)
+            loss = F.cross_entropy(logits, labels)
         else:
             replay = self.memory.sample(self.setup.replay_batch)
-            replay_images = self.views.augmented(replay.pixels)
-            stream_logits, replay_logits = forward_apart(self.network, images, replay_images)
+            (stream_logits, replay_logits), penalty = self.outputs(
+                images, self.views.augmented(replay.pixels), pixels=torch.cat([pixels, replay.pixels])
+            )
             loss = masked_cross_entropy(stream_logits, labels, allowed_classes(labels, self.seen))
             loss = loss + F.cross_entropy(replay_logits, replay.labels)
-            pixels = torch.cat([pixels, replay.pixels])
-            images = torch.cat([images, replay_images])
-        loss = loss + self.regularization(pixels, images)
+        loss = loss + penalty
         self.descend(loss)
-        self.memory.add(batch.pixels, batch.labels)
+        self.memory.add(pixels, labels)
         return loss

@@ -27,7 +27,7 @@ class Finetune(Method):
 
     def observe(self, batch: Batch) -> Tensor:
         """One step on the stream batch."""
-        loss = F.cross_entropy(self.network(batch.images), batch.labels)
-        loss = loss + self.regularization(batch.pixels, batch.images)
+        (logits,), penalty = self.outputs(batch.images, pixels=batch.pixels)
+        loss = F.cross_entropy(logits, batch.labels) + penalty
         self.descend(loss)
         return loss

@@ -23,7 +23,7 @@ from cler.errors import UsageError, unknown
 from cler.memory.quota import QuotaMemory, Recollection
 from cler.methods.base import Method, register
 from cler.nets import forward_apart
-from cler.nets.norm import frozen_statistics
+from cler.nets.norm import Groups, frozen_statistics
 from cler.nets.simplex import SimplexResNet18
 
 VARIANTS = ("text", "released")
@@ -165,18 +165,22 @@ class XDer(Method):
 
     def loss_without_replay(self, batch: Batch) -> Tensor:
         """L_stream + L_future, in the first task."""
-        logits = self.network(batch.images)
+        (logits,), penalty = self.outputs(batch.images, pixels=self.pretext_pixels(batch))
         return (
             self.stream_loss(logits, batch.labels)
             + self.options.eta * mean_of_positive(self.future_violations(logits, batch.labels))
-            + self.regularization(self.pretext_pixels(batch), batch.images)
+            + penalty
         )
 
     def loss_with_replay(self, batch: Batch) -> Tensor:
         """L_stream + L_mse + L_ce + L_past + L_future; brings the stored logits up to date on the way."""
         replay = self.memory.sample(self.setup.replay_batch, draws=2)
-        replay_images = self.views.augmented(replay.pixels)
-        stream, draw_1, draw_2 = forward_apart(self.network, batch.images, *replay_images.chunk(2))
+        (stream, draw_1, draw_2), penalty = self.outputs(
+            batch.images,
+            *self.views.augmented(replay.pixels).chunk(2),
+            pixels=torch.cat([self.pretext_pixels(batch), replay.pixels]),
+            groups=Groups((len(batch.pixels), len(replay.pixels))),
+        )
         stored_logits, _ = replay.logits.chunk(2)
         _, true_labels = replay.labels.chunk(2)
 
@@ -192,11 +196,7 @@ class XDer(Method):
             + self.options.beta * F.cross_entropy(draw_2[:, : self.present.start], true_labels)
             + self.options.eta * mean_of_positive(past_violations(stream, self.present, self.options.margin))
             + self.options.eta * mean_of_positive(torch.cat(too_close_in_future))
-            + self.regularization(
-                torch.cat([self.pretext_pixels(batch), replay.pixels]),
-                torch.cat([batch.images, replay_images]),  # in what order the draws come makes no difference
-                groups=(len(batch.images), len(replay_images)),
-            )
+            + penalty
         )
 
     def stream_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ class XDer(Method):
         return future_violations(logits, labels, self.present, self.options.margin)
 
     def pretext_pixels(self, batch: Batch) -> Tensor:
-        """The stream as pixels, from 0 to 255, that `regularization` then normalises."""
+        """The stream as pixels, from 0 to 255, that `outputs` then normalises."""
         return batch.pixels if self.options.variant == "text" else 255 * batch.images
 
     def update_logits(self, replay: Recollection, outputs: Tensor, repeated: Tensor) -> None:

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.nets.conv import Conv2d
+from cler.nets.norm import Groups
 from cler.nets.projector import Projector
-from cler.nets.resnet import ConvNorm, Stage, conv3x3, linear_in_full, pool
+from cler.nets.resnet import ConvNorm, Guests, Stage, board, conv3x3, leave, linear_in_full, pool
 
 
 class SlowNet(nn.Module):
@@ -29,11 +30,11 @@ class SlowNet(nn.Module):
         """What follows the stem, in order."""
         return self.layer1, self.layer2, self.layer3, self.layer4
 
-    def first_maps(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def first_maps(self, images: Tensor, groups: Groups | None = None) -> Tensor:
         """What the first stage takes, half the size of the images."""
         return F.max_pool2d(self.stem(images, groups), 3, stride=2, padding=1)
 
-    def forward(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def forward(self, images: Tensor, groups: Groups | None = None) -> Tensor:
         """The maps of the last stage, h_4."""
         x = self.first_maps(images, groups)
         for stage in self.stages:
@@ -47,7 +48,7 @@ class FastUnit(ConvNorm):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(Conv2d(inputs, outputs, 3, padding=1), relu=False)
 
-    def forward(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def forward(self, x: Tensor, groups: Groups | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H/2, W/2)."""
         return F.max_pool2d(super().forward(x, groups), 2, ceil_mode=True)
 
@@ -55,8 +56,8 @@ class FastUnit(ConvNorm):
 class DualNetwork(nn.Module):
     """Slow and fast net, fused by m_j = ReLU(u_j(m_{j−1})) · h_j with m_0 the image; m_4 is pooled and classified.
 
-    `width` is the number of filters of the first layers. `groups` are sizes of parts of a batch that are normalised
-    apart, as in ResNet18. The projector serves the slow net's own loss.
+    `width` is the number of filters of the first layers. Groups and guests are as in ResNet18; guests leave before the
+    third unit's ReLU. The projector serves the slow net's own loss.
     """
 
     tap, head = "fast.3", "fast.4"
@@ -72,20 +73,22 @@ class DualNetwork(nn.Module):
         self.classifier = nn.Linear(self.feature_size, n_classes)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def features(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def features(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
         """The fused features m_4, pooled, (N, 8·width)."""
-        fused = images.contiguous(memory_format=torch.channels_last)
-        slow = self.slow.first_maps(fused, groups)
-        for unit, stage in zip(self.fast.values(), self.slow.stages, strict=True):
-            fast = F.relu(unit(fused, groups))  # before the stage, which a pass that ends at this unit does not need
-            slow = stage(slow, groups)
-            fused = fast * slow
+        fused, together = board(images, groups, guests)
+        slow = self.slow.first_maps(fused, together)
+        for name, stage in zip(self.fast, self.slow.stages, strict=True):
+            fast = self.fast[name](fused, together)  # before the stage, which a pass that ends here does not need
+            if f"fast.{name}" == self.tap:
+                fast, slow, together = leave(fast, guests), slow[: len(images)], groups
+            slow = stage(slow, together)
+            fused = F.relu(fast) * slow
         return pool(fused)
 
-    def slow_features(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def slow_features(self, images: Tensor, groups: Groups | None = None) -> Tensor:
         """The slow net's own features h_4, pooled, (N, 8·width)."""
         return pool(self.slow(images.contiguous(memory_format=torch.channels_last), groups))
 
-    def forward(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def forward(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
         """Logits (N, n_classes)."""
-        return linear_in_full(self.classifier, self.features(images, groups))
+        return linear_in_full(self.classifier, self.features(images, groups, guests))

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+class Groups(NamedTuple):
+    """What a batch is made up of: parts that are normalised apart, as if each had its own pass."""
+
+    sizes: tuple[int, ...]
+    guests: int = 0
+    """How many of them, the last ones, leave running statistics alone."""
+
+
 class BatchNorm(nn.Module):
     """Batch norm of maps that also adds a residual and applies ReLU, with the parameters of `nn.BatchNorm2d`.
 
-    With `groups` (sizes that add up to the batch) each group is normalised by its own statistics and the running ones
-    are updated group after group, just as if they had come in passes of their own.
+    With `groups` each group is normalised by its own statistics and the running ones are updated group after group,
+    just as if they had come in passes of their own.
     """
 
     running_mean: Tensor
@@ -34,7 +42,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
 
     def forward(
-        self, x: Tensor, *, residual: Tensor | None = None, relu: bool = False, groups: Sequence[int] | None = None
+        self, x: Tensor, *, residual: Tensor | None = None, relu: bool = False, groups: Groups | None = None
     ) -> Tensor:
         """Normalise, add, rectify: (N, C, H, W) to the same."""
         running = (self.running_mean, self.running_var) if self.track_running_stats or not self.training else None
@@ -44,11 +52,11 @@ class BatchNorm(nn.Module):
                 x, residual, self.weight, self.bias, running,
                 groups=groups, relu=relu, momentum=self.momentum, eps=self.eps,
             )  # fmt: skip
-        mean, variance = running or (None, None)
-        parts = x.split(list(groups)) if groups and self.training else [x]
+        sizes, guests = groups if groups and self.training else ((len(x),), 0)
+        moved = [running or (None, None)] * (len(sizes) - guests) + [(None, None)] * guests
         normalised = [
             F.batch_norm(part, mean, variance, self.weight, self.bias, self.training, self.momentum, self.eps)
-            for part in parts
+            for part, (mean, variance) in zip(x.split(list(sizes)), moved, strict=True)
         ]
         out = torch.cat(normalised) if len(normalised) > 1 else normalised[0]
         if residual is not None:

@@ -10,7 +10,6 @@ border of a group. The first kernel reduces each chunk, the second one merges th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,6 +17,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from cler.nets.norm import Groups
 
 TILE = 4096
 """Values that a program holds at a time."""
@@ -110,10 +111,10 @@ def _merge(chunks, groups, partial, group, columns, CHANNELS: tl.constexpr, PART
 @triton.jit
 def _normalise(
     x, residual, out, chunks, groups, partial, weight, bias, running_mean, running_var, saved, momentum, eps,
-    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr, GROUPS: tl.constexpr,
-    RESIDUAL: tl.constexpr, RELU: tl.constexpr, UPDATE: tl.constexpr,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr, TRACKED: tl.constexpr,
+    RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Apply the statistics of each chunk's group; note them for the way back; move the running ones."""
+    """Apply the statistics of each chunk's group; note them for the way back; move the running ones by some groups."""
     chunk = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < CHANNELS
@@ -125,11 +126,11 @@ def _normalise(
     if chunk == tl.load(groups + 3 * group):
         tl.store(saved + group * 2 * CHANNELS + columns, mean, inside)
         tl.store(saved + group * 2 * CHANNELS + CHANNELS + columns, scale, inside)
-    if UPDATE:
+    if TRACKED > 0:
         if chunk == 0:
             kept_mean = tl.load(running_mean + columns, inside, 0.0)
             kept_var = tl.load(running_var + columns, inside, 0.0)
-            for each in tl.static_range(GROUPS):
+            for each in tl.static_range(TRACKED):
                 new_mean, new_squares, new_count = _merge(chunks, groups, partial, each, columns, CHANNELS, PARTS)
                 kept_mean += momentum * (new_mean - kept_mean)
                 kept_var += momentum * (new_squares / (new_count - 1) - kept_var)
@@ -237,7 +238,7 @@ class _BatchNorm(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor,
         running_mean: Tensor | None, running_var: Tensor | None,
-        sizes: tuple[int, ...], relu: bool, momentum: float, eps: float,
+        sizes: tuple[int, ...], tracked: int, relu: bool, momentum: float, eps: float,
     ) -> Tensor:  # fmt: skip
         _, channels, height, width = x.shape
         x = x.contiguous(memory_format=torch.channels_last)
@@ -252,8 +253,8 @@ class _BatchNorm(torch.autograd.Function):
         _normalise[grid](
             x, x if residual is None else residual, out, plan.chunks, plan.groups, partial, weight, bias,
             weight if running_mean is None else running_mean, weight if running_var is None else running_var,
-            saved, momentum, eps, **shape, PARTS=plan.parts, GROUPS=plan.n_groups,
-            RESIDUAL=residual is not None, RELU=relu, UPDATE=running_mean is not None,
+            saved, momentum, eps, **shape, PARTS=plan.parts, TRACKED=0 if running_mean is None else tracked,
+            RESIDUAL=residual is not None, RELU=relu,
         )  # fmt: skip
         ctx.save_for_backward(x, out if relu else x, weight, saved)
         ctx.plan, ctx.relu, ctx.residual = plan, relu, residual is not None
@@ -275,7 +276,7 @@ class _BatchNorm(torch.autograd.Function):
             gradient, x, out, plan.chunks, plan.groups, saved, partial, weight, to_x, to_residual, to_weight, to_bias,
             **shape, PARTS=plan.parts, GROUPS=plan.n_groups, RESIDUAL=ctx.residual and ctx.relu, RELU=ctx.relu,
         )  # fmt: skip
-        return to_x, to_residual if ctx.residual else None, to_weight, to_bias, *[None] * 6
+        return to_x, to_residual if ctx.residual else None, to_weight, to_bias, *[None] * 7
 
 
 def _launch(plan: Plan, channels: int) -> tuple[tuple[int, int], dict[str, int]]:
@@ -291,12 +292,13 @@ def batch_norm(
     bias: Tensor,
     running: tuple[Tensor, Tensor] | None,
     *,
-    groups: Sequence[int] | None,
+    groups: Groups | None,
     relu: bool,
     momentum: float,
     eps: float,
 ) -> Tensor:
     """Normalise each group by its own statistics, add the residual, rectify; `running` statistics are updated."""
-    sizes = (len(x),) if groups is None else tuple(groups)
+    sizes, guests = groups or ((len(x),), 0)
     mean, variance = running or (None, None)
-    return _BatchNorm.apply(x, residual, weight, bias, mean, variance, sizes, relu, momentum, eps)
+    tracked = len(sizes) - guests
+    return _BatchNorm.apply(x, residual, weight, bias, mean, variance, sizes, tracked, relu, momentum, eps)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor, nn
 
-from cler.nets.norm import BatchNorm
+from cler.nets.norm import BatchNorm, Groups
 from cler.nets.resnet import linear_in_full
 
 
@@ -19,7 +17,7 @@ class Projector(nn.Module):
         self.bn = BatchNorm(hidden)
         self.fc2 = nn.Linear(hidden, size, bias=False)
 
-    def forward(self, features: Tensor, groups: Sequence[int] | None = None) -> Tensor:
-        """(N, size) to the same; parts of the batch with sizes `groups` are normalised apart."""
+    def forward(self, features: Tensor, groups: Groups | None = None) -> Tensor:
+        """(N, size) to the same."""
         hidden = linear_in_full(self.fc1, features).unflatten(1, (-1, 1, 1))  # as maps of one pixel
         return linear_in_full(self.fc2, self.bn(hidden, relu=True, groups=groups).flatten(1))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.nets.conv import Conv2d
-from cler.nets.norm import BatchNorm
+from cler.nets.norm import BatchNorm, Groups
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> Conv2d:
@@ -26,7 +27,7 @@ class ConvNorm(nn.Module):
         self.bn = BatchNorm(conv.out_channels)
         self.relu = relu
 
-    def forward(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def forward(self, x: Tensor, groups: Groups | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H', W')."""
         return self.bn(self.conv(x), relu=self.relu, groups=groups)
 
@@ -47,11 +48,11 @@ class BasicBlock(nn.Module):
         if stride != 1 or inputs != outputs:
             self.shortcut = ConvNorm(Conv2d(inputs, outputs, 1, stride=stride, bias=False), relu=False)
 
-    def forward(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def forward(self, x: Tensor, groups: Groups | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H', W')."""
         return self.compiled(x, groups) if self.compiled and self.training else self.transform(x, groups)
 
-    def transform(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def transform(self, x: Tensor, groups: Groups | None = None) -> Tensor:
         """What `forward` computes."""
         residual = x if self.shortcut is None else self.shortcut(x, groups)
         out = self.bn1(self.conv1(x), relu=True, groups=groups)
@@ -64,11 +65,46 @@ class Stage(nn.Sequential):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__(BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1))
 
-    def forward(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def forward(self, x: Tensor, groups: Groups | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H/stride, W/stride)."""
         for block in self:
             x = block(x, groups)
         return x
+
+
+@dataclass
+class Guests:
+    """Images that go with a batch, in the same convolutions, as far as the network's tap.
+
+    They are normalised apart, and the running statistics never see them.
+    """
+
+    images: Tensor
+    sizes: tuple[int, ...]
+    """Of the parts that are normalised apart."""
+    maps: Tensor | None = None
+    """What the network has made of them where they left."""
+
+
+def board(images: Tensor, groups: Groups | None, guests: Sequence[Guests]) -> tuple[Tensor, Groups | None]:
+    """The batch that goes through a network, in the layout of its maps, and what it is made up of."""
+    if guests:
+        own = groups.sizes if groups else (len(images),)
+        theirs = [size for each in guests for size in each.sizes]
+        groups = Groups((*own, *theirs), guests=len(theirs))
+        images = torch.cat([images, *(each.images for each in guests)])
+    return images.contiguous(memory_format=torch.channels_last), groups
+
+
+def leave(maps: Tensor, guests: Sequence[Guests]) -> Tensor:
+    """The maps without those of the guests, who get them."""
+    if not guests:
+        return maps
+    counts = [len(each.images) for each in guests]
+    own, *theirs = maps.split([len(maps) - sum(counts), *counts])
+    for each, their_maps in zip(guests, theirs, strict=True):
+        each.maps = their_maps
+    return own
 
 
 class ResNet18(nn.Module):
@@ -77,8 +113,8 @@ class ResNet18(nn.Module):
     `width` is the number of filters of the stem: 64 for CIFAR, 20 for the slim network used on mini-ImageNet. Any
     square input size works.
 
-    A batch may be made of several groups that are to be normalised apart, as if each had its own pass: `groups` gives
-    their sizes. The convolutions then run once over all of them.
+    A batch may be made of several groups that are normalised apart, and guests may go with it as far as layer3: the
+    convolutions then run once over all of them.
     """
 
     tap, head = "layer3", "layer4"
@@ -95,16 +131,16 @@ class ResNet18(nn.Module):
         self.classifier = nn.Linear(8 * width, n_classes)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def features(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def features(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
         """Pooled features (N, 8·width)."""
-        x = self.stem(images.contiguous(memory_format=torch.channels_last), groups)
-        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
-            x = stage(x, groups)
-        return pool(x)
+        x, together = board(images, groups, guests)
+        for stage in (self.stem, self.layer1, self.layer2, self.layer3):
+            x = stage(x, together)
+        return pool(self.layer4(leave(x, guests), groups))
 
-    def forward(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def forward(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
         """Logits (N, n_classes)."""
-        return linear_in_full(self.classifier, self.features(images, groups))
+        return linear_in_full(self.classifier, self.features(images, groups, guests))
 
 
 def pool(maps: Tensor) -> Tensor:
@@ -120,8 +156,8 @@ def linear_in_full(layer: nn.Linear, features: Tensor) -> Tensor:
 
 def forward_apart(network: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
     """The network's outputs for several batches, each normalised by its own statistics, in one pass."""
-    sizes = [len(batch) for batch in batches]
-    return network(torch.cat(batches), sizes).split(sizes)
+    sizes = tuple(len(batch) for batch in batches)
+    return network(torch.cat(batches), Groups(sizes)).split(sizes)
 
 
 COMPILER = "inductor"

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from cler.errors import UsageError
-from cler.nets.resnet import ResNet18
+from cler.nets.norm import Groups
+from cler.nets.resnet import Guests, ResNet18
 
 
 def simplex(n_classes: int) -> Tensor:
@@ -39,8 +40,8 @@ class SimplexResNet18(ResNet18):
         super().__init__(n_classes, width=width, channels=channels)
         self.register_buffer("corners", simplex(n_classes).to(torch.get_default_dtype()), persistent=False)
 
-    def forward(self, images: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def forward(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
         """Logits (N, n_classes)."""
-        outputs = super().forward(images, groups)
+        outputs = super().forward(images, groups, guests)
         with torch.autocast(outputs.device.type, enabled=False):  # as the classifier
             return outputs[:, :-1] @ self.corners

@@ -7,12 +7,11 @@ z_a, z_b are the projected features of two views, each dimension standardised ov
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
 from cler.data.augment import Views
+from cler.nets.norm import Groups
 from cler.nets.projector import Projector
 from cler.regularizers.base import REGULARIZERS, Entry, Regularizer
 
@@ -55,12 +54,12 @@ class BarlowTwins(Regularizer):
         self.weight = weight
         self.projector = Projector(int(network.feature_size))  # type: ignore[arg-type]
 
-    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Groups | None = None) -> Tensor:
         """The weighted loss over the whole batch, whatever its parts."""
-        sizes = [len(augmented), len(raw)]
+        two = Groups((len(augmented), len(raw)))
         views = torch.cat([augmented, self.views.augmented_again(raw)])
-        features = network.features(views, sizes)  # type: ignore[operator]
-        first, second = self.projector(features, sizes).split(sizes)
+        features = network.features(views, two)  # type: ignore[operator]
+        first, second = self.projector(features, two).split(two.sizes)
         return self.weight * barlow_twins_loss(first, second)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from cler.data.augment import Views
 from cler.errors import unknown
+from cler.nets.norm import Groups
+from cler.nets.resnet import Guests
 
 
 class Regularizer(nn.Module):
@@ -19,12 +21,20 @@ class Regularizer(nn.Module):
     `after_step`. It keeps to the rule of `observe`: no Python decision depends on the value of a tensor.
     """
 
-    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Groups | None = None) -> Tensor:
         """The weighted loss, a scalar, on the same images normalised only (`raw`) and as trained on (`augmented`).
 
-        `groups` are sizes of parts of the batch that have to be normalised apart where they pass the network.
+        `groups` are parts of the batch that have to be normalised apart where they pass the network.
         """
         raise TypeError(f"{type(self).__name__} has to define loss")
+
+    def invite(self, network: nn.Module, raw: Tensor, groups: Groups | None) -> Guests | None:
+        """Guests of the method's own pass, for `loss_of` to make the loss of; None for a pass of its own, in `loss`."""
+        return None
+
+    def loss_of(self, guests: Guests) -> Tensor:
+        """The weighted loss, where the guests have left the network."""
+        raise TypeError(f"{type(self).__name__} has to define loss_of")
 
     def after_step(self, network: nn.Module) -> None:
         """Called after each step of the optimiser."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import difflib
 import itertools
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cler.data.augment import Views
 from cler.errors import UsageError, unknown
-from cler.nets.norm import frozen_statistics
-from cler.nets.resnet import linear_in_full, pool
+from cler.nets.norm import Groups, frozen_statistics
+from cler.nets.resnet import Guests, linear_in_full, pool
 from cler.pretext import Jigsaw, PixelPermutations, Rotation, TransformFamily
 from cler.regularizers.base import REGULARIZERS, Entry, Regularizer
 
@@ -47,9 +47,9 @@ class Equivariant(Regularizer):
         generator: where the transforms are drawn from; torch's default if there is none.
         example: images to pass once, so that what does not fit is found here, and the head's width for certain.
 
-    The pretext images go through the network in a pass of their own, up to the tap, normalised by their own batch
-    statistics; the network's running statistics never see them. The network is referred to, not owned: it is no part of
-    the regulariser's parameters, state and copies.
+    The pretext images go through the network up to the tap, in a pass of their own or as guests of another, normalised
+    by their own batch statistics; the network's running statistics never see them. The network is referred to, not
+    owned: it is no part of the regulariser's parameters, state and copies.
     """
 
     linear: nn.Linear | None
@@ -89,15 +89,32 @@ class Equivariant(Regularizer):
             raise UsageError(f"the regulariser takes normalised images, not {images.dtype}: images.float() / 255, say")
         return self.loss(self._network.module, images, images)
 
-    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Groups | None = None) -> Tensor:
         """The weighted loss; only the raw images count."""
         labels = self.draw_labels(len(raw), raw.device)
         return self.weight * F.cross_entropy(self.logits(network, raw, labels, groups), labels)
 
-    def logits(self, network: nn.Module, raw: Tensor, labels: Tensor, groups: Sequence[int] | None = None) -> Tensor:
+    def logits(self, network: nn.Module, raw: Tensor, labels: Tensor, groups: Groups | None = None) -> Tensor:
         """What the head makes of each image under its transform, (N, n_transforms)."""
         apart = () if groups is None else (groups,)  # only our own networks take them
-        output = self._head_output(network, self.transforms.apply(raw, labels), *apart)
+        return self.classify(self._head_output(network, self.transforms.apply(raw, labels), *apart))
+
+    def invite(self, network: nn.Module, raw: Tensor, groups: Groups | None) -> Transformed | None:
+        """The transformed images, as guests of a network that lets them off where the head reads."""
+        if getattr(network, "tap", None) != self.tap:
+            return None
+        labels = self.draw_labels(len(raw), raw.device)
+        sizes = groups.sizes if groups else (len(raw),)
+        return Transformed(self.transforms.apply(raw, labels), sizes, labels=labels)
+
+    def loss_of(self, guests: Guests) -> Tensor:
+        """The weighted loss, as `loss` gives it."""
+        assert isinstance(guests, Transformed)
+        logits = self.classify(self.stage(guests.maps, Groups(guests.sizes)))
+        return self.weight * F.cross_entropy(logits, guests.labels)
+
+    def classify(self, output: Tensor) -> Tensor:
+        """What the head gives after pooling."""
         if self.linear is None:
             return output
         features = pooled(output, self.linear.in_features)
@@ -109,7 +126,7 @@ class Equivariant(Regularizer):
             raise UsageError(f"the images are on {device}, the generator is not: torch.Generator('{device.type}')")
         return torch.randint(self.transforms.n_transforms, (count,), generator=self.generator, device=device)
 
-    def _head_output(self, network: nn.Module, images: Tensor, *apart: Sequence[int]) -> Tensor:
+    def _head_output(self, network: nn.Module, images: Tensor, *apart: Groups) -> Tensor:
         """What the head gives before pooling."""
         network = unwrapped(network)
         tap = _find(network, self.tap)
@@ -129,7 +146,7 @@ class Equivariant(Regularizer):
         if trained and not maps.requires_grad:
             raise UsageError(f"no gradient would reach tap '{self.tap}': turn off no_grad and checkpointing before it")
 
-    def _first_output(self, maps: Tensor, *apart: Sequence[int]) -> Tensor:
+    def _first_output(self, maps: Tensor, *apart: Groups) -> Tensor:
         """The head's first pass, which shows whether it takes what the tap gives."""
         try:
             output = self.stage(maps, *apart)
@@ -150,6 +167,13 @@ class Equivariant(Regularizer):
         untouched = self.transforms.apply(images, torch.zeros(len(images), dtype=torch.long, device=images.device))
         with frozen_statistics(self.stage):
             return self._head_output(self._network.module, untouched)
+
+
+@dataclass
+class Transformed(Guests):
+    """Images with the transforms that they went through."""
+
+    labels: Tensor = field(kw_only=True)
 
 
 class _Reference:

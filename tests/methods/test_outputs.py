@@ -1,0 +1,76 @@
+"""The pass of a method with guests of its regularisers, against passes of their own."""
+
+import copy
+
+import pytest
+import torch
+
+from cler import Equivariant
+from cler.data.augment import Views
+from cler.methods import Setup
+from cler.methods.base import Method
+from cler.nets import ResNet18, forward_apart
+from cler.nets.dualnet import DualNetwork
+from cler.nets.norm import Groups
+from cler.nets.simplex import SimplexResNet18
+
+PARTS = (4, 3, 2)
+
+
+def make_method(network, regularizers):
+    views = Views((0.5,) * 3, (0.25,) * 3, dtype=torch.float64)
+    setup = Setup(network, views, tasks=2, classes_per_task=3, image_shape=(3, 16, 16), regularizers=regularizers)
+    return Method(setup)
+
+
+def state(*modules):
+    """Gradients and buffers."""
+    found = {}
+    for number, module in enumerate(modules):
+        found |= {f"{number}.{name}": parameter.grad for name, parameter in module.named_parameters()}
+        found |= {f"{number}.{name}": buffer for name, buffer in module.named_buffers()}
+    return found
+
+
+@pytest.mark.parametrize("kind", [ResNet18, SimplexResNet18, DualNetwork])
+@pytest.mark.parametrize("groups", [None, Groups((4, 5))], ids=["one", "two"])
+@pytest.mark.parametrize("heads", [("rotation",), ("jigsaw", "rotation")], ids="+".join)
+def test_guests_are_as_good_as_passes_of_their_own(kind, groups, heads, assert_close):
+    torch.manual_seed(0)
+    network = kind(6, width=4).double()
+    regularizers = [
+        Equivariant(network, name, tap=network.tap, head=network.head, weight=0.3).double() for name in heads
+    ]
+    pixels = torch.randint(256, (sum(PARTS), 3, 16, 16)).to(torch.uint8)
+    batches = torch.randn(sum(PARTS), 3, 16, 16, dtype=torch.float64).split(PARTS)
+    apart, own_heads = copy.deepcopy((network, regularizers))
+
+    torch.manual_seed(1)
+    outputs, penalty = make_method(network, regularizers).outputs(*batches, pixels=pixels, groups=groups)
+    (torch.cat(outputs).square().mean() + penalty).backward()
+
+    torch.manual_seed(1)
+    raw = make_method(apart, ()).views.plain(pixels)
+    expected_penalty = sum(each.loss(apart, raw, raw, groups) for each in own_heads)
+    expected = forward_apart(apart, *batches)
+    (torch.cat(expected).square().mean() + expected_penalty).backward()
+
+    assert_close(penalty, expected_penalty)
+    for mine, theirs in zip(outputs, expected, strict=True):
+        assert_close(mine, theirs)
+    found, wanted = state(network, *regularizers), state(apart, *own_heads)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert (found[name] is None) == (value is None), name
+        if value is not None:
+            assert_close(found[name], value, name)
+
+
+def test_a_network_with_another_tap_takes_no_guests():
+    network = ResNet18(6, width=4)
+    regularizer = Equivariant(network, "rotation", tap="layer2", head="layer3")
+    assert regularizer.invite(network, torch.zeros(2, 3, 16, 16), None) is None
+    method = make_method(network.double(), [regularizer.double()])
+    pixels = torch.randint(256, (4, 3, 16, 16)).to(torch.uint8)
+    _, penalty = method.outputs(method.views.plain(pixels), pixels=pixels)
+    assert float(penalty.detach()) > 0
