@@ -90,7 +90,10 @@ def test_several_inexact_candidates_are_no_twin():
     assert twin_of(CLER, PLAIN | {"lr": 0.1}, PLAIN | {"lr": 0.03}) is None
 
 
-@pytest.mark.parametrize("key", ["dataset", "tasks", "buffer", "epochs", "variant", "batch", "width", "class_order"])
+@pytest.mark.parametrize(
+    "key",
+    ["dataset", "tasks", "buffer", "epochs", "variant", "batch", "width", "class_order", "optimizer", "replay_batch"],
+)
 def test_another_benchmark_is_no_twin(key):
     assert twin_of(CLER, PLAIN | {key: "other" if key in ("dataset", "variant") else 99}) is None
 

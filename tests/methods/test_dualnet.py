@@ -369,6 +369,5 @@ def test_memory_keeps_logits_with_their_images():
     ],
 )
 def test_wrong_options_are_explained(name, value):
-    flag = "--" + name.replace("_", "-")
-    with pytest.raises(UsageError, match=rf"^{flag} must .*, not {value}$"):
+    with pytest.raises(UsageError, match=rf"^{name} must .*, not {value}$"):
         DualNetOptions(**{name: value})

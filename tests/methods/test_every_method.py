@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten
 from cler.data.images import ImageData
 from cler.engine import train
 from cler.engine.evaluate import evaluate
-from cler.experiments.execute import build_run
+from cler.experiments.build import build_run
 from cler.experiments.settings import make_settings, option_kinds
 from cler.methods import METHODS
 from cler.methods.finetune import Finetune

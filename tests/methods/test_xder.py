@@ -542,8 +542,14 @@ class Listening(Regularizer):
         return torch.zeros(())
 
 
+def test_the_released_variant_is_about_cler():
+    with pytest.raises(UsageError, match="with rotation or jigsaw only"):
+        toy_method(options=XDerOptions(variant="released"), regularizers=[Listening()])
+
+
 @pytest.mark.parametrize("variant", ["text", "released"])
-def test_what_a_regularizer_is_given(variant):
+def test_what_a_regularizer_is_given(variant, monkeypatch):
+    monkeypatch.setattr("cler.methods.xder.Equivariant", Listening)
     method = toy_method(options=XDerOptions(variant=variant), regularizers=[Listening()])
     for task in range(2):
         method.begin_task(task)

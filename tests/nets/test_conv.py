@@ -1,4 +1,9 @@
+import subprocess
+import sys
+
+import pytest
 import torch
+import torch.nn.functional as F
 
 from cler.nets import ResNet18
 from cler.nets.conv import Conv2d, WorkingCopies
@@ -36,3 +41,27 @@ def test_small_steps_are_not_lost_in_the_working_precision():
         copies.refresh()
     assert abs(float(layer.weight.detach()) - 0.99) < 1e-5
     assert float(layer.working.detach()) < 1
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_a_stride_is_what_pytorch_makes_of_it(kernel):
+    torch.manual_seed(0)
+    layer = Conv2d(5, 7, kernel, stride=2, padding=kernel // 2).double()
+    x = torch.randn(2, 5, 9, 8, dtype=torch.float64, requires_grad=True)
+    inputs = [x, layer.weight, layer.bias]
+    outputs = [layer(x), F.conv2d(x, layer.weight, layer.bias, 2, kernel // 2)]
+    assert torch.allclose(*outputs, rtol=1e-12)
+    for ours, expected in zip(*(torch.autograd.grad(each.square().sum(), inputs) for each in outputs), strict=True):
+        assert torch.allclose(ours, expected, rtol=1e-12)
+
+
+def test_narrow_networks_learn_from_large_images():
+    """In a process of its own: with a strided 1×1 convolution of PyTorch 2.13 it would crash."""
+    code = """
+import torch, cler
+torch.set_num_threads(1)
+network = cler.ResNet18(3, width=4)
+for _ in range(3):
+    network(torch.randn(4, 3, 84, 84)).sum().backward()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

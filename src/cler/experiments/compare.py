@@ -16,7 +16,10 @@ from cler.regularizers import REGULARIZERS
 NOT_COMPARED = frozenset({"seed", "device", "threads"})
 REGULARIZER_KEYS = frozenset({"regularizer", "weight"})
 # The paper tunes learning rate and method options per method × regulariser; these must agree all the same.
-TWIN_KEYS = ("method", "dataset", "tasks", "buffer", "epochs", "variant", "batch", "width", "class_order", "precision")
+TWIN_KEYS = (
+    "method", "dataset", "tasks", "buffer", "epochs", "variant", "batch", "replay_batch", "optimizer", "width",
+    "class_order", "precision",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

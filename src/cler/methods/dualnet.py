@@ -51,7 +51,7 @@ class DualNetOptions:
 
 def _require(name: str, rule: str, value: float, holds: bool) -> None:
     if not (holds and math.isfinite(value)):
-        raise UsageError(f"--{name.replace('_', '-')} must {rule}, not {value}")
+        raise UsageError(f"{name} must {rule}, not {value}")
 
 
 def distillation(logits: Tensor, stored: Tensor, temperature: float) -> Tensor:

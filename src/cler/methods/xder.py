@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from cler.data.stream import Batch
 from cler.errors import UsageError, unknown
 from cler.memory.quota import QuotaMemory, Recollection
-from cler.methods.base import Method, register
+from cler.methods.base import Method, Setup, register
 from cler.nets import forward_apart
 from cler.nets.norm import Groups, frozen_statistics
 from cler.nets.simplex import SimplexResNet18
+from cler.regularizers import Equivariant
 
 VARIANTS = ("text", "released")
 T = TypeVar("T")
@@ -123,6 +124,11 @@ class XDer(Method):
     replays = True
     Options = XDerOptions
     memory: QuotaMemory
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        if self.options.variant == "released" and not all(isinstance(each, Equivariant) for each in self.regularizers):
+            raise UsageError("variant released is about CLER's pretext images: take it with rotation or jigsaw only")
 
     @classmethod
     def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:

@@ -52,16 +52,19 @@ class BatchNorm(nn.Module):
                 x, residual, self.weight, self.bias, running,
                 groups=groups, relu=relu, momentum=self.momentum, eps=self.eps,
             )  # fmt: skip
-        sizes, guests = groups if groups and self.training else ((len(x),), 0)
-        moved = [running or (None, None)] * (len(sizes) - guests) + [(None, None)] * guests
-        normalised = [
-            F.batch_norm(part, mean, variance, self.weight, self.bias, self.training, self.momentum, self.eps)
-            for part, (mean, variance) in zip(x.split(list(sizes)), moved, strict=True)
-        ]
-        out = torch.cat(normalised) if len(normalised) > 1 else normalised[0]
+        if groups and self.training:
+            moved = [running] * (len(groups.sizes) - groups.guests) + [None] * groups.guests
+            parts = zip(x.split(list(groups.sizes)), moved, strict=True)
+            out = torch.cat([self._normalised(part, statistics) for part, statistics in parts])
+        else:
+            out = self._normalised(x, running)
         if residual is not None:
             out = out + residual
         return F.relu(out) if relu else out
+
+    def _normalised(self, x: Tensor, running: tuple[Tensor, Tensor] | None) -> Tensor:
+        mean, variance = running or (None, None)
+        return F.batch_norm(x, mean, variance, self.weight, self.bias, self.training, self.momentum, self.eps)
 
 
 @cache
