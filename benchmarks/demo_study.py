@@ -14,7 +14,9 @@ from pathlib import Path
 from rich.console import Console
 
 from cler.experiments.compare import compare
-from cler.experiments.execute import Job, execute, find_device, remaining
+from cler.experiments.execute import execute
+from cler.experiments.jobs import Job, remaining
+from cler.experiments.machine import find_device
 from cler.experiments.results import find_results
 from cler.experiments.settings import Settings, make_settings, parse_seeds
 from cler.report.progress import ProgressBars

@@ -41,8 +41,10 @@ from rich.console import Console
 from cler.data import cifar, download, images, sample
 from cler.engine.tensorfile import checksum
 from cler.errors import UsageError
-from cler.experiments import execute, results, settings
+from cler.experiments import results, settings
 from cler.experiments.compare import compare
+from cler.experiments.jobs import Job, remaining
+from cler.experiments.record import Builder, Recorder, Watcher
 from cler.learner import Learner
 from cler.learner.folder import JOURNAL, FolderLearner
 from cler.report.content import make_report
@@ -337,9 +339,9 @@ class Noise:
         return self.check(folder)
 
 
-def noise_job(folder: Path) -> execute.Job:
+def noise_job(folder: Path) -> Job:
     chosen = settings.make_settings(dataset="noise", tasks=2, buffer=4, batch=4, replay_batch=4, width=1)
-    return execute.Job(chosen, 0, folder)
+    return Job(chosen, 0, folder)
 
 
 def read_runs(name: str, content: bytes, folder: Path) -> list[str]:
@@ -348,12 +350,12 @@ def read_runs(name: str, content: bytes, folder: Path) -> list[str]:
         shutil.copy(good, folder / good.name.removeprefix("good-"))
     (folder / name.partition("-")[2]).write_bytes(content)
     watcher = _Watcher()
-    if execute.remaining([noise_job(folder)]):
-        execute.Builder(torch.device("cpu"), None, execute.Recorder(watcher))(noise_job(folder))
+    if remaining([noise_job(folder)]):
+        Builder(torch.device("cpu"), None, Recorder(watcher))(noise_job(folder))
     return [line for line in watcher.lines if "going on from task" not in line]
 
 
-class _Watcher(execute.Watcher):
+class _Watcher(Watcher):
     def __init__(self) -> None:
         self.lines: list[str] = []
 

@@ -14,7 +14,7 @@ from cler.engine import Run
 from cler.engine.run import matmul_precision
 from cler.engine.steps import Recorded
 from cler.experiments.bench import random_images
-from cler.experiments.execute import build_run
+from cler.experiments.build import build_run
 from cler.experiments.settings import make_settings
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS

@@ -28,11 +28,12 @@ import torch._dynamo
 
 import cler.cli
 import cler.experiments.compare
+import cler.experiments.trainers
 import cler.report.progress
 import cler.report.tables  # this and those above: what every command needs is imported once, before forking
 from cler.data import images
 from cler.engine import Run
-from cler.experiments.execute import Recorder
+from cler.experiments.record import Recorder
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 
@@ -154,7 +155,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     images.register(Noise())
-    cler.experiments.execute.Recorder = DigestRecorder  # type: ignore[misc]
+    cler.experiments.trainers.Recorder = DigestRecorder  # type: ignore[misc]
     draw, lines, kills, kept, different = random.Random(options.seed), [], 0, 0, 0
     pairs = [(method, regularizer) for method in METHODS for regularizer in ("none", *REGULARIZERS)]
     draw.shuffle(pairs)

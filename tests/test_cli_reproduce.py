@@ -15,7 +15,7 @@ from cler.cli import reproduce as command
 from cler.data import images
 from cler.experiments import paper, reproduce
 from cler.experiments import settings as settings_module
-from cler.experiments.execute import Recorder
+from cler.experiments.record import Recorder
 from cler.experiments.results import read_result
 
 ROOT = Path(__file__).parents[1]

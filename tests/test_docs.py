@@ -4,12 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from cler.data.images import ImageData
+from cler.engine import train
+from cler.experiments.build import build_run
 from cler.experiments.compare import compare
 from cler.experiments.paper import find_table
 from cler.experiments.reproduce import lines
 from cler.experiments.results import find_results
+from cler.experiments.settings import make_settings
 from cler.methods import METHODS
+from cler.regularizers import REGULARIZERS
 from cler.report.content import make_report
 from cler.report.markdown import markdown
 
@@ -46,6 +52,25 @@ def test_the_readme_has_the_gains_that_the_result_files_give():
 def test_the_readme_can_be_pasted(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(block, {})
+
+
+def test_the_method_and_the_regulariser_in_the_guide_work_together():
+    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    method, regularizer = [block.split("```")[0] for block in guide.split("```python\n")[1:3]]
+    pixels, labels = torch.zeros(24, 3, 8, 8, dtype=torch.uint8).random_(256), torch.arange(4).repeat(6)
+    data = ImageData("noise", pixels, labels, pixels, labels, tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
+    before = dict(METHODS), dict(REGULARIZERS)
+    try:
+        exec(method.replace('name = "finetune"', 'name = "mine"'), {})
+        exec(regularizer, {})
+        settings = make_settings(method="mine", regularizer="small-features", tasks=2, width=2, batch=4)
+        run = build_run(settings, 0, data)
+        train([run])
+        assert run.complete
+    finally:
+        for registry, content in zip((METHODS, REGULARIZERS), before, strict=True):
+            registry.clear()
+            registry.update(content)
 
 
 @pytest.mark.parametrize("method", ["er-ace", "xder", "cope", "dualnet"])

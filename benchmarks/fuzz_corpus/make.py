@@ -23,7 +23,7 @@ from PIL import Image
 from cler import Learner
 from cler.data.sample import pack
 from cler.engine import Run, train
-from cler.experiments import execute
+from cler.experiments import record
 from cler.experiments.results import make_result, write_json
 
 CORPUS = Path(__file__).parent
@@ -125,7 +125,7 @@ def make_runs() -> None:
     sys.path.insert(0, str(CORPUS.parent))
     import fuzz
 
-    class Recorder(execute.Recorder):
+    class Recorder(record.Recorder):
         def checkpoint(self, run: Run) -> None:
             super().checkpoint(run)
             raise KeyboardInterrupt
@@ -135,9 +135,9 @@ def make_runs() -> None:
     folder.mkdir()
     job = fuzz.noise_job(folder)
     write_json(folder / "settings.json", {"settings": job.settings.to_dict(), "seed": 0})
-    recorder = Recorder(execute.Watcher())
+    recorder = Recorder(record.Watcher())
     with suppress(KeyboardInterrupt):
-        train([execute.Builder(torch.device("cpu"), None, recorder)(job)], recorder)
+        train([record.Builder(torch.device("cpu"), None, recorder)(job)], recorder)
     for path in list(folder.iterdir()):
         path.rename(folder / f"good-{path.name}")
     deep = "[" * 3000 + "]" * 3000

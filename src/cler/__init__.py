@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from cler.nets import ResNet18
-from cler.pretext import Flips, Jigsaw, Product, Rotation
-from cler.regularizers import Equivariant
 
 if TYPE_CHECKING:
     from cler.learner import Learner
+    from cler.nets import ResNet18
+    from cler.pretext import Flips, Jigsaw, Product, Rotation
+    from cler.regularizers import Equivariant
 
 __version__ = "0.1.0"
 __all__ = ["Equivariant", "Flips", "Jigsaw", "Learner", "Product", "ResNet18", "Rotation", "__version__"]
+_WHERE = {
+    "Equivariant": "regularizers",
+    "Learner": "learner",
+    "ResNet18": "nets",
+    **dict.fromkeys(("Flips", "Jigsaw", "Product", "Rotation"), "pretext"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """The learner is imported when it is asked for: it needs more than the rest."""
-    if name != "Learner":
+    """Import what is asked for, so that a command that needs no PyTorch does not wait for it."""
+    if name not in _WHERE:
         raise AttributeError(f"module 'cler' has no attribute '{name}'")
-    from cler.learner import Learner
+    return getattr(import_module(f"cler.{_WHERE[name]}"), name)
 
-    return Learner
+
+def __dir__() -> list[str]:
+    return __all__

@@ -155,8 +155,8 @@ def test_missing_says_what_to_do(tmp_path: Path, made: tuple[str, ...]):
     for name in made:
         (tmp_path / "mini-imagenet" / name).mkdir(parents=True)
     message = (
-        f"mini-ImageNet is not in {tmp_path}: run `cler data get mini-imagenet`, "
-        f"or lay its folders train and val in {tmp_path / 'mini-imagenet'} by hand"
+        f"mini-ImageNet is not in {tmp_path}: run `cler data get mini-imagenet --data-dir {tmp_path}`, give another "
+        f"--data-dir, or lay its folders train and val in {tmp_path / 'mini-imagenet'} by hand"
     )
     with pytest.raises(UsageError) as raised:
         TINY.load(tmp_path)

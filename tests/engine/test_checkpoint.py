@@ -10,7 +10,7 @@ import torch
 from cler.data.images import ImageData
 from cler.engine import Listener, checkpoint, train
 from cler.errors import UsageError
-from cler.experiments.execute import build_run
+from cler.experiments.build import build_run
 from cler.experiments.settings import make_settings
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS

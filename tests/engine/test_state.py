@@ -1,3 +1,7 @@
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -5,7 +9,7 @@ from torch import nn
 from cler.data.images import ImageData
 from cler.engine.state import State, collect, restore
 from cler.errors import UsageError
-from cler.experiments.execute import build_run
+from cler.experiments.build import build_run
 from cler.experiments.settings import make_settings
 
 
@@ -98,6 +102,32 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(changes, says):
     with pytest.raises(UsageError, match=says):
         restore(new, state)
     assert all(torch.equal(before[name], tensor) for name, tensor in collect(new).tensors.items())
+
+
+@pytest.mark.parametrize("kept", [set(), deque(), np.zeros(2), bytearray(), [{"inner": set()}], {"inner": deque()}])
+def test_what_cannot_be_carried_is_refused_by_name(kept):
+    method = make_run().method
+    method.memory.kept = kept
+    with pytest.raises(TypeError, match=r"memory\.kept\S* is a \w+, which no checkpoint carries: keep it in tensors"):
+        collect(method)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of a method that does not come with the package."""
+
+    speed: int = 3
+
+
+@pytest.mark.parametrize(
+    "kept", [None, "text", print, torch.float32, torch.device("cpu"), torch.Generator(), (1, "a"), Options()]
+)
+def test_settings_may_be_of_any_kind_that_does_not_change(kept):
+    method = make_run().method
+    before = collect(method)
+    method.kept = kept
+    after = collect(method)
+    assert (after.tensors.keys(), after.numbers) == (before.tensors.keys(), before.numbers)
 
 
 def test_numbers_of_another_type_are_refused():

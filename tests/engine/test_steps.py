@@ -35,7 +35,7 @@ class FakeCuda:
     def __init__(self):
         self.log, self.waits, self.generators = [], [], []
         self.capturing, self.stream, self.unfinished = False, "main", 0
-        self.streams = 0
+        self.streams, self.unjoined, self.error_at_the_end = 0, set(), None
         fake = self
 
         class Stream:
@@ -44,7 +44,7 @@ class FakeCuda:
                 self.name = f"stream {fake.streams}"
 
             def wait_stream(self, other):
-                fake.waits.append((self.name, other.name))
+                fake.wait(self.name, other.name)
 
         class Graph:
             def register_generator_state(self, generator):
@@ -66,7 +66,16 @@ class FakeCuda:
         self.Stream, self.CUDAGraph, self.Event = Stream, Graph, Event
 
     def current_stream(self):
-        return SimpleNamespace(name="main", wait_stream=lambda other: self.waits.append(("main", other.name)))
+        return SimpleNamespace(name="main", wait_stream=lambda other: self.wait("main", other.name))
+
+    def wait(self, name, other):
+        self.waits.append((name, other))
+        if self.capturing and other == "main":
+            self.unjoined.add(name)
+        elif self.capturing and other not in self.unjoined:
+            raise RuntimeError("dependency created on uncaptured work in another stream")
+        elif self.capturing:
+            self.unjoined.remove(other)
 
     def synchronize(self):
         pass
@@ -78,13 +87,19 @@ class FakeCuda:
             yield
         finally:
             self.capturing = False
+            if self.unjoined:
+                raise RuntimeError("capture has unjoined work")
+            if self.error_at_the_end:
+                raise self.error_at_the_end
 
     def use(self, stream):
         @contextmanager
         def manager():
             before, self.stream = self.stream, stream.name
-            yield
-            self.stream = before
+            try:
+                yield
+            finally:
+                self.stream = before
 
         return manager()
 
@@ -163,15 +178,17 @@ def test_where_recording_fails_the_steps_go_on_and_it_is_said_once(cuda):
     assert "\n" not in said[0]
 
 
-def test_running_out_of_memory_while_recording_is_passed_on(cuda):
-    run = FakeRun(cuda, "a")
-    run.error = torch.OutOfMemoryError("no more")
-    stepper = Recorded([run], pytest.fail)
+@pytest.mark.parametrize("over_it", [None, RuntimeError("capture was invalidated")])
+def test_running_out_of_memory_while_recording_is_passed_on(cuda, over_it):
+    runs = [FakeRun(cuda, name) for name in "abc"]
+    runs[1].error, cuda.error_at_the_end = torch.OutOfMemoryError("no more"), over_it
+    stepper = Recorded(runs, pytest.fail)
     stepper.begin_task()
     for _ in range(WARM_UP):
         stepper.step()
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(torch.OutOfMemoryError, match="no more"):
         stepper.step()
+    assert not cuda.unjoined
 
 
 def test_the_host_stays_a_few_steps_ahead_and_no_more(cuda):

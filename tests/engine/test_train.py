@@ -1,5 +1,6 @@
 import importlib
 import math
+import time
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from cler.engine import Listener, groups, train
 from cler.engine import evaluate as evaluation
 from cler.engine.evaluate import evaluate
 from cler.engine.groups import train_in_groups
-from cler.experiments.execute import build_run
+from cler.experiments.build import build_run
 from cler.experiments.settings import make_settings
+from cler.methods import METHODS
 
 loop = importlib.import_module("cler.engine.train")  # the name in the package is the function
 
@@ -208,6 +210,55 @@ def test_a_loss_that_is_not_finite_stops_that_run_alone(told_at_every_step):
     assert notes.progressed[-1].done == 1
 
 
+def test_a_failed_run_takes_no_more_steps_and_the_others_go_on_with_the_next_one(told_at_every_step):
+    bad, good = poison(make_run(seed=0), task=0, step=2), make_run("er", seed=1)
+    told = []
+
+    class Look(Notes):
+        def failed(self, run):
+            told.append((run.steps_done, good.steps_done, run.seconds > 0))
+
+    notes = Look()
+    train([bad, good], notes)
+    assert told == [(2, 2, True)]
+    assert int(bad._position) == 2
+    assert [p.labels for p in notes.progressed[:3]] == [("finetune 0", "er 1")] * 2 + [("er 1",)]
+    assert (bad.steps_done, good.steps_done) == (2, 18)
+    alone = make_run("er", seed=1)
+    train([alone])
+    assert good.accuracy == alone.accuracy
+
+
+def test_a_failure_before_a_run_was_stopped_is_noticed_when_it_goes_on():
+    """Where not a step of the task was left."""
+    old, new, notes = make_run(), make_run(), Notes()
+    old.begin_task(0)
+    for _ in range(6):
+        old.step()
+    old.taken = 6
+    old._bad_step.fill_(4)
+    new.restore(old.state(), old.accuracy)
+    train([new], notes)
+    assert notes.failures == [("finetune 0", "the loss was not finite at task 1, step 5; try a lower --lr or --weight")]
+
+
+def test_the_time_that_checkpoints_take_is_not_the_runs(monkeypatch):
+    now = time.perf_counter
+    waited = []
+
+    class Slow(Listener):
+        checkpoint_every = 0
+
+        def checkpoint(self, run):
+            waited.append(1000)
+
+    run = make_run()
+    monkeypatch.setattr(time, "perf_counter", lambda: now() + sum(waited))
+    train([run], Slow())
+    assert len(waited) == 18 + 2
+    assert 0 < run.seconds < 1000
+
+
 def test_a_failure_in_the_first_task_leaves_no_row():
     notes = Notes()
     bad = make_run(lr=1e30)
@@ -230,7 +281,7 @@ def test_an_infinite_loss_is_a_failure_too(value):
 def test_when_every_run_has_failed_nothing_more_is_done(told_at_every_step):
     runs = [poison(make_run(seed=seed), task=1, step=seed + 1) for seed in range(2)]
     train(runs)
-    assert [run.steps_done for run in runs] == [6 + 2, 6 + 2]
+    assert [run.steps_done for run in runs] == [6 + 1, 6 + 2]
     assert ["step 1;" in runs[0].failure, "step 2;" in runs[1].failure] == [True, True]
 
 
@@ -284,10 +335,10 @@ def test_a_group_that_does_not_fit_is_halved_and_finished_runs_are_not_repeated(
     fake.room = 2
     notes = Notes()
     train_in_groups(list(range(7)), built, key=lambda job: job == 6, at_once=6, listener=notes)
-    assert [len(group) for group in fake.tried] == [6, 3, 1, 2, 3, 1, 2, 1]
+    assert [len(group) for group in fake.tried] == [6, 3, 2, 1, 2, 1, 1]
     assert fake.finished == [f"run {job}" for job in range(7)]
     assert notes.messages[0] == "out of memory with 6 runs at once; going on with 3"
-    assert len(notes.messages) == 3
+    assert len(notes.messages) == 2
 
 
 def test_a_run_that_does_not_fit_alone_is_an_error(fake):
@@ -295,6 +346,20 @@ def test_a_run_that_does_not_fit_alone_is_an_error(fake):
     with pytest.raises(torch.OutOfMemoryError):
         train_in_groups([1, 2], built, key=lambda job: 0, at_once=2)
     assert [len(group) for group in fake.tried] == [2, 1]
+
+
+def test_what_has_ended_before_memory_ran_out_is_not_repeated_and_the_rest_is_grouped_anew(monkeypatch):
+    stands, tried = dict.fromkeys("abcdef", "begin"), []
+
+    def train(runs, listener):
+        tried.append("".join(runs))
+        if len(tried) == 1:
+            stands.update(a=None, c="middle", e="middle")  # one has ended, two have come further
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(groups, "train", train)
+    train_in_groups(list("abcdef"), lambda job: job, key=stands.get, at_once=5)
+    assert tried == ["abcde", "bd", "ce", "f"]
 
 
 def test_another_error_is_not_taken_for_lack_of_memory(monkeypatch):
@@ -335,3 +400,66 @@ def test_without_a_wish_a_cpu_takes_one_run_at_a_time():
     train_in_groups([0, 1], build, key=lambda job: 0, listener=notes)
     assert {p.labels for p in notes.progressed} == {("finetune 0",), ("finetune 1",)}
     assert sum(run.complete for run in runs) == 2
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(2, 2), (100, 6)])
+def test_all_the_memory_of_a_run_that_replays_decides_how_many_fit(monkeypatch, wanted, found):
+    memory = {"in use": 0, "peak": 0}
+
+    def take(amount, passing=0):
+        memory["in use"] += amount
+        memory["peak"] = max(memory["peak"], memory["in use"] + passing)
+
+    class FakeRun:
+        device, schedule, task = torch.device("cuda"), (5, 5), 0
+
+        def __init__(self):
+            take(30)
+
+        def __del__(self):
+            take(-30)
+
+        def begin_task(self, task):
+            self.task = task
+
+        def step(self):
+            take(0, passing=10 * (self.task + 1))
+
+        def end_task(self, task):
+            pass
+
+    loaded = []
+
+    def build(job):
+        if not loaded:
+            take(400)
+            loaded.append("images")
+        return FakeRun()
+
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: memory.update(peak=memory["in use"]))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: memory["in use"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: memory["peak"])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000 - memory["in use"], 1000))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    assert groups.how_many_fit(build, 0, wanted) == found  # half of 600, for 30 + 20 each
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("task", [0, 2])
+def test_a_run_that_goes_on_can_be_measured_too(method, task):
+    """In a later task, where it may not replay classes of a task that it has not reached."""
+    old, new = make_run(method, regularizer="rotation"), make_run(method, regularizer="rotation")
+    task = min(task, len(old.schedule) - 1)
+    for each in range(task):
+        old.begin_task(each)
+        old.step()
+        old.end_task(each)
+        old.evaluate(each)
+    old.begin_task(task)
+    for _ in range(old.schedule[task]):
+        old.step()
+    old.taken = old.schedule[task]
+    new.restore(old.state(), old.accuracy)
+    groups.begin_second_task([new])
+    new.step()
+    assert new.method.task == max(task, min(1, len(old.schedule) - 1))

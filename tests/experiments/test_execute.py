@@ -12,9 +12,12 @@ import cler
 from cler.data import images
 from cler.data.images import ImageData, Status
 from cler.errors import UsageError
-from cler.experiments import execute as ex
-from cler.experiments import workers
-from cler.experiments.results import find_results, read_result
+from cler.experiments import record, trainers, workers
+from cler.experiments.build import check_fit
+from cler.experiments.execute import execute
+from cler.experiments.jobs import make_jobs as jobs_of
+from cler.experiments.jobs import remaining
+from cler.experiments.results import find_results, read_json, read_result
 from cler.experiments.settings import make_settings
 
 CPU = torch.device("cpu")
@@ -46,16 +49,16 @@ def stripes(monkeypatch):
 
 def make_jobs(out, seeds=(0,), **changes):
     options = {"method": "finetune", "dataset": "stripes", "tasks": 2, "width": 2, "batch": 4, "replay_batch": 4}
-    return ex.make_jobs(make_settings(**options | changes), seeds, out)
+    return jobs_of(make_settings(**options | changes), seeds, out)
 
 
 def run_all(jobs, **options):
     watcher = Notes()
-    ex.execute(jobs, device=CPU, workers=1, watcher=watcher, **options)
+    execute(jobs, device=CPU, workers=1, watcher=watcher, **options)
     return watcher
 
 
-class Notes(ex.Watcher):
+class Notes(record.Watcher):
     """Keeps what it is told."""
 
     def __init__(self):
@@ -163,9 +166,9 @@ def test_joint_is_stored_with_its_single_row(tmp_path):
 
 def test_a_finished_run_is_not_repeated(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])
-    assert ex.remaining(jobs) == jobs
+    assert remaining(jobs) == jobs
     run_all(jobs[:1])
-    assert ex.remaining(jobs) == jobs[1:]
+    assert remaining(jobs) == jobs[1:]
 
 
 def test_an_unfinished_run_is_begun_again_and_gives_the_same(tmp_path):
@@ -178,11 +181,11 @@ def test_an_unfinished_run_is_begun_again_and_gives_the_same(tmp_path):
     half["complete"] = False
     half["accuracy"] = {name: rows[:1] for name, rows in half["accuracy"].items()}
     (job.folder / "result.json").write_text(json.dumps(half))
-    assert ex.remaining([job]) == [job]
+    assert remaining([job]) == [job]
     run_all([job])
     assert without_times(job.folder) == whole
     assert len((job.folder / "log.jsonl").read_text().splitlines()) == len(log)
-    assert ex.remaining([job]) == []
+    assert remaining([job]) == []
 
 
 class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
@@ -197,11 +200,11 @@ def test_a_run_that_is_stopped_keeps_the_tasks_it_has_done(tmp_path):
 
     (job,) = make_jobs(tmp_path)
     with pytest.raises(Stopped):
-        ex.execute([job], device=CPU, workers=1, watcher=StopInTheSecondTask())
+        execute([job], device=CPU, workers=1, watcher=StopInTheSecondTask())
     result = read_result(job.folder)
     assert result["complete"] is False
     assert [len(row) for row in result["accuracy"]["class_il"]] == [1]
-    assert ex.remaining([job]) == [job]
+    assert remaining([job]) == [job]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +215,7 @@ def test_a_folder_with_a_different_run_is_refused(tmp_path, changes, named):
     run_all(jobs)
     before = (jobs[0].folder / "result.json").read_bytes()
     with pytest.raises(UsageError, match=rf"{jobs[0].folder} holds a different run \(it differs in {named}\).*--out"):
-        ex.remaining(make_jobs(tmp_path, **changes))
+        remaining(make_jobs(tmp_path, **changes))
     assert (jobs[0].folder / "result.json").read_bytes() == before
 
 
@@ -221,7 +224,7 @@ def test_a_folder_with_a_broken_result_is_refused(tmp_path):
     job.folder.mkdir(parents=True)
     (job.folder / "result.json").write_text('{"format": 1')
     with pytest.raises(UsageError, match=r"result\.json is not JSON"):
-        ex.remaining([job])
+        remaining([job])
 
 
 @pytest.mark.parametrize("settings", ['"er-ace"', "[1]", "null"])
@@ -230,14 +233,14 @@ def test_a_folder_with_settings_of_another_kind_is_refused(tmp_path, settings):
     job.folder.mkdir(parents=True)
     (job.folder / "settings.json").write_text(f'{{"settings": {settings}, "seed": 0}}')
     with pytest.raises(UsageError, match="holds a different run"):
-        ex.remaining([job])
+        remaining([job])
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     jobs = make_jobs(tmp_path / "file" / "runs")
     with pytest.raises(UsageError, match=r"cannot write to .*file"):
-        ex.execute(jobs, device=CPU, workers=1)
+        execute(jobs, device=CPU, workers=1)
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
@@ -261,7 +264,7 @@ def test_a_failure_is_recorded_and_the_next_run_goes_on(tmp_path):
 
 
 def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatch):
-    build = ex.build_run
+    build = record.build_run
 
     def poisoned(settings, seed, data, label=""):
         run = build(settings, seed, data, label)
@@ -269,7 +272,7 @@ def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatc
         run.method.observe = lambda batch: learn(batch) * (float("nan") if run.method.task == 1 else 1.0)
         return run
 
-    monkeypatch.setattr(ex, "build_run", poisoned)
+    monkeypatch.setattr(record, "build_run", poisoned)
     (job,) = make_jobs(tmp_path)
     run_all([job])
     result = read_result(job.folder)
@@ -282,7 +285,7 @@ def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatc
 def test_a_failed_run_would_only_fail_again(tmp_path):
     jobs = make_jobs(tmp_path, lr=1e30)
     run_all(jobs)
-    assert ex.remaining(jobs) == []
+    assert remaining(jobs) == []
 
 
 # -- where it runs -----------------------------------------------------------------------------------------------------
@@ -304,7 +307,7 @@ def test_in_processes_equals_in_turn(tmp_path):
     in_turn, in_processes = (make_jobs(tmp_path / name, seeds=[0, 1, 2]) for name in ("turn", "processes"))
     run_all(in_turn)
     watcher = Notes()
-    ex.execute(in_processes, device=CPU, workers=2, watcher=watcher)
+    execute(in_processes, device=CPU, workers=2, watcher=watcher)
     for one, other in zip(in_turn, in_processes, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
     assert len({str(without_times(job.folder)["accuracy"]) for job in in_turn}) > 1
@@ -316,12 +319,12 @@ def test_in_processes_equals_in_turn(tmp_path):
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])  # this data set is not known in a new process
     with pytest.raises(UsageError, match="unknown data set 'stripes'"):
-        workers.train_in_processes(jobs, None, 2, ex.Watcher())
+        workers.train_in_processes(jobs, None, 2, record.Watcher())
 
 
 def test_threads_are_the_runs_own(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(ex, "train", lambda runs, recorder: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr(trainers, "train", lambda runs, recorder: seen.append(torch.get_num_threads()))
     run_all([*make_jobs(tmp_path, threads=2), *make_jobs(tmp_path / "one", threads=1)])
     assert seen == [2, 1]
     assert torch.get_num_threads() == 1
@@ -329,7 +332,7 @@ def test_threads_are_the_runs_own(tmp_path, monkeypatch):
 
 def test_a_finished_run_gives_its_memory_back(tmp_path):
     (job,) = make_jobs(tmp_path)
-    builder = ex.Builder(CPU, None, ex.Recorder(ex.Watcher()))
+    builder = record.Builder(CPU, None, record.Recorder(record.Watcher()))
     run = builder(job)
     gone = weakref.ref(run)
     del run
@@ -352,32 +355,16 @@ def test_side_by_side_equals_in_turn(tmp_path):
     watcher = Notes()
     for job in grouped:
         job.folder.mkdir(parents=True)
-    ex.train_on_gpu(grouped, CPU, None, 10, watcher)
+    trainers.train_on_gpu(grouped, CPU, None, 10, watcher)
     for one, other in zip(in_turn, grouped, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
-    assert [ex.read_json(job.folder / "result.json")["at_once"] for job in grouped] == [3, 3, 3, 1, 1]
+    assert [read_json(job.folder / "result.json")["at_once"] for job in grouped] == [3, 3, 3, 1, 1]
     together = {p.labels for p in watcher.progressed}
     assert together == {
         ("finetune, seed 0", "finetune, seed 1", "er-ace+rotation, seed 0"),
         ("joint, seed 0",),
         ("er, seed 0",),
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [("gpu", r"unknown device 'gpu' \(known: auto, cpu, cuda\)"), ("cuda:7", "unknown device 'cuda:7'")],
-)
-def test_unknown_devices(name, says):
-    with pytest.raises(UsageError, match=says):
-        ex.find_device(name)
-
-
-def test_a_gpu_that_is_not_there(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert ex.find_device("auto") == CPU
-    with pytest.raises(UsageError, match="--device cuda: torch sees no GPU"):
-        ex.find_device("cuda")
 
 
 @pytest.mark.parametrize(
@@ -388,10 +375,10 @@ def test_settings_are_held_against_the_data_before_anything_is_written(changes, 
     (job,) = make_jobs(Path("unused"), **changes)
     data = Stripes().load(None)
     if says is None:
-        ex.check_fit(job.settings, data)
+        check_fit(job.settings, data)
     else:
         with pytest.raises(UsageError, match=says):
-            ex.check_fit(job.settings, data)
+            check_fit(job.settings, data)
 
 
 def test_images_that_a_regulariser_cannot_take_are_refused():
@@ -399,20 +386,5 @@ def test_images_that_a_regulariser_cannot_take_are_refused():
     odd = ImageData("odd", data.train_images[..., :7, :7], data.train_labels, data.test_images[..., :7, :7],
                     data.test_labels, data.classes, data.mean, data.std)  # fmt: skip
     with pytest.raises(UsageError, match="jigsaw needs images of even size"):
-        ex.check_fit(make_jobs(Path("unused"), regularizer="jigsaw")[0].settings, odd)
-    ex.check_fit(make_jobs(Path("unused"), regularizer="rotation")[0].settings, odd)
-
-
-def test_two_processes_do_not_work_on_one_run(tmp_path):
-    with ex.locked(tmp_path), pytest.raises(UsageError, match="another cler is working"), ex.locked(tmp_path):
-        pass
-    with ex.locked(tmp_path):
-        pass
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_lock_that_was_given_back_while_it_was_asked_for_is_none(tmp_path, monkeypatch):
-    """Its file has been deleted, and a third process could lock a new one."""
-    monkeypatch.setattr(ex.fcntl, "flock", lambda file, how: (tmp_path / ".lock").unlink())
-    with pytest.raises(UsageError, match="another cler is working"), ex.locked(tmp_path):
-        pass
+        check_fit(make_jobs(Path("unused"), regularizer="jigsaw")[0].settings, odd)
+    check_fit(make_jobs(Path("unused"), regularizer="rotation")[0].settings, odd)

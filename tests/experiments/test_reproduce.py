@@ -394,7 +394,7 @@ def test_the_cell_with_least_to_do_comes_first(table, tmp_path):
 class Slow:
     """A run whose steps take these seconds of a clock that stands still otherwise."""
 
-    schedule = (1, 100)
+    schedule, task = (1, 100), 0
 
     def __init__(self, monkeypatch, seconds):
         self.now, self.seconds = 0.0, iter(seconds)

@@ -20,9 +20,11 @@ from cler.data import images
 from cler.data.images import ImageData, Status
 from cler.engine import Listener, checkpoint
 from cler.errors import UsageError
-from cler.experiments import execute as ex
-from cler.experiments import results
+from cler.experiments import record, results
+from cler.experiments.execute import execute
+from cler.experiments.jobs import make_jobs, remaining, restart
 from cler.experiments.settings import make_settings
+from cler.experiments.trainers import stopping_after_a_step, train_on_gpu
 
 CPU = torch.device("cpu")
 CLER = Path(sys.executable).with_name("cler")
@@ -55,14 +57,14 @@ def stains(monkeypatch):
 def make_job(out, seed=0, **changes):
     options = {"method": "er-ace", "dataset": "stains", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
     options |= {"buffer": 10} | changes
-    return ex.make_jobs(make_settings(**options), [seed], out, checkpoint_every=1e-9)[0]
+    return make_jobs(make_settings(**options), [seed], out, checkpoint_every=1e-9)[0]
 
 
 class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
     pass
 
 
-class Notes(ex.Watcher):
+class Notes(record.Watcher):
     """Keeps what it is told."""
 
     def __init__(self):
@@ -77,7 +79,7 @@ class Notes(ex.Watcher):
 
 def run(*jobs):
     notes = Notes()
-    ex.execute(jobs, device=CPU, workers=1, watcher=notes)
+    execute(jobs, device=CPU, workers=1, watcher=notes)
     return notes
 
 
@@ -135,11 +137,11 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch, whole, stops)
     for position in stops:
         with stopping_at(monkeypatch, position):
             run(job)
-        assert ex.remaining([job]) == [job]
+        assert remaining([job]) == [job]
     task, taken = stops[-1]
     assert run(job).messages == [f"er-ace, seed 0: going on from task {task + 1}, step {taken + 1}"]
     assert_ended_like(job.folder, whole)
-    assert ex.remaining([job]) == []
+    assert remaining([job]) == []
 
 
 def test_log_lines_of_a_task_that_is_done_again_are_not_doubled(tmp_path, monkeypatch, whole):
@@ -158,7 +160,7 @@ def test_a_run_begun_anew(tmp_path, monkeypatch, whole):
     job = make_job(tmp_path)
     with stopping_at(monkeypatch, (1, 3)):
         run(job)
-    ex.restart([job, make_job(tmp_path, seed=1)])
+    restart([job, make_job(tmp_path, seed=1)])
     assert not list(job.folder.glob("*.safetensors"))
     assert run(job).messages == []
     assert_ended_like(job.folder, whole)
@@ -170,7 +172,7 @@ def test_a_checkpoint_left_by_a_run_that_was_killed_at_its_end_is_cleared_away(t
         patch.setattr(checkpoint, "delete", lambda folder: None)
         run(job)
     assert (job.folder / checkpoint.NAME).exists()
-    assert ex.remaining([job]) == []
+    assert remaining([job]) == []
     assert_ended_like(job.folder, whole)
 
 
@@ -196,10 +198,46 @@ def test_side_by_side_runs_go_on_with_those_that_stand_where_they_do(tmp_path, m
         def progress(self, progress):
             seen.append(progress.labels)
 
-    ex.train_on_gpu(together, CPU, None, 10, Look())
+    train_on_gpu(together, CPU, None, 10, Look())
     labels = [job.label for job in together]
     assert set(seen) == {(labels[0], labels[2]), (labels[1],), (labels[3],)}
     for one, other in zip(alone, together, strict=True):
+        assert without_times(one.folder) == without_times(other.folder)
+
+
+@pytest.mark.parametrize("moment", ["in the second task", "in the last evaluation"])
+def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypatch, moment):
+    """The way of a GPU, on a CPU: a run fails, memory runs out later, and the others go on from where they stand."""
+    alone, together = ([make_job(tmp_path / name, seed) for seed in range(4)] for name in ("alone", "together"))
+    run(*alone[1:])
+    build = record.build_run
+
+    def build_badly(settings, seed, data, label):
+        built = build(settings, seed, data, label)
+        learn, evaluate = built.method.observe, built.evaluate
+
+        def learn_badly(batch):
+            if moment == "in the second task" and seed == 3 and built.method.task == 1 and built.at_once > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return learn(batch) * (float("nan") if seed == 0 else 1.0)
+
+        def evaluate_badly(task):
+            if moment == "in the last evaluation" and seed == 2 and task == 1 and built.at_once > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            evaluate(task)
+
+        built.method.observe, built.evaluate = learn_badly, evaluate_badly
+        return built
+
+    monkeypatch.setattr(record, "build_run", build_badly)
+    for job in together:
+        job.folder.mkdir(parents=True)
+    notes = Notes()
+    train_on_gpu(together, CPU, None, 10, notes)
+    assert "out of memory with 4 runs at once; going on with 2" in notes.messages
+    assert sorted(label for label, _ in notes.ended) == [job.label for job in together]
+    assert [line["event"] for line in logged(together[0].folder)] == ["failed"]
+    for one, other in zip(alone[1:], together[1:], strict=True):
         assert without_times(one.folder) == without_times(other.folder)
 
 
@@ -289,6 +327,22 @@ def test_a_full_disk_stops_no_run_and_is_said_once(tmp_path, monkeypatch, whole)
     assert_ended_like(jobs[0].folder, whole)
 
 
+@pytest.mark.parametrize("end", [None, Stopped, KeyboardInterrupt])
+def test_checkpoints_that_are_written_in_the_background_are_asked_for_at_the_end(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(checkpoint, "write", full_disk)
+    notes = Notes()
+    with contextlib.suppress(Stopped, KeyboardInterrupt), record.Recorder(notes) as recorder:
+        build = record.Builder(CPU, None, recorder)
+        for job in (make_job(tmp_path), make_job(tmp_path, seed=1)):
+            job.folder.mkdir(parents=True)
+            built = build(job)
+            built.device = torch.device("cuda")  # which is only asked whether to wait for the disk
+            recorder.checkpoint(built)
+        if end:
+            raise end
+    assert notes.messages == ["cannot write checkpoints (No space left on device); going on without"]
+
+
 def test_results_so_far_that_cannot_be_written_stop_no_run(tmp_path, monkeypatch, whole):
     job, write = make_job(tmp_path), results.write_json
 
@@ -297,7 +351,7 @@ def test_results_so_far_that_cannot_be_written_stop_no_run(tmp_path, monkeypatch
             full_disk()
         write(path, value)
 
-    monkeypatch.setattr(ex, "write_json", full_until_the_end)
+    monkeypatch.setattr(record, "write_json", full_until_the_end)
     assert run(job).messages == ["cannot write results so far (No space left on device); going on without"]
     assert_ended_like(job.folder, whole)
 
@@ -311,7 +365,7 @@ def test_a_result_that_cannot_be_written_is_an_error_of_one_line_and_is_not_lost
         write(path, value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ex, "write_json", full_at_the_end)
+        patch.setattr(record, "write_json", full_at_the_end)
         with pytest.raises(UsageError, match=rf"cannot write to {job.folder}: No space left on device"):
             run(job)
     assert run(job).messages == ["er-ace, seed 0: going on from task 2, step 7"]  # only the last evaluation was left
@@ -346,7 +400,7 @@ def test_a_clock_that_goes_backwards_changes_nothing(tmp_path, monkeypatch, whol
         def now(cls, zone=None):
             return datetime.fromtimestamp(next(now), UTC)
 
-    monkeypatch.setattr(ex, "datetime", Backwards)
+    monkeypatch.setattr(record, "datetime", Backwards)
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     assert run(job).messages == ["er-ace, seed 0: going on from task 2, step 4"]
     assert_ended_like(job.folder, whole)
@@ -401,7 +455,7 @@ def test_checkpoints_only_after_each_task(tmp_path, monkeypatch, cler):
 
 def test_the_first_signal_lets_the_step_end_and_the_second_does_not():
     listener = Listener()
-    with ex.stopping_after_a_step(listener, signal.SIGINT):
+    with stopping_after_a_step(listener, signal.SIGINT):
         signal.raise_signal(signal.SIGINT)
         assert listener.stop
         with pytest.raises(KeyboardInterrupt):

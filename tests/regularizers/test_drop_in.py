@@ -451,7 +451,10 @@ def without_gradients():
         (small_network, {"head": "late.2"}, "how many channels head 'late.2' gives out: give example=images"),
         (small_network, {"tap": "late", "head": "out.2"}, r"tap 'late' gives, \(N, 8, 4, 4\): mat1 and mat2"),
         (lambda: small_network(width=9), {"tap": "late"}, r"tap 'late' gives, \(N, 8, 4, 4\): .*channels"),
-        (small_network, {"head": "early.0:0"}, "how many channels"),
+        (small_network, {"head": "early.0:0"}, "'early.0:0' is not there: 'early' has 3 sub-modules"),
+        (small_network, {"head": "late.1:9"}, "'late.1:9' is not there: 'late' has"),
+        (lambda: nn.Identity, {}, "network must be a torch.nn.Module, not type"),
+        (small_network, {"weight": -1}, "weight must be zero or larger, not -1"),
         (with_a_pair, {}, "tap 'early' gives a tuple, not a tensor"),
         (never_calls_its_tap, {}, "never calls"),
         (without_gradients, {}, "no gradient would reach tap 'early'"),
@@ -495,8 +498,13 @@ def test_an_example_tells_the_width(images):
 
 
 def test_images_have_to_be_normalised(images):
+    regularizer = on_small(small_network())
     with pytest.raises(UsageError, match=r"normalised images, not torch\.uint8"):
-        on_small(small_network())((100 * images).to(torch.uint8))
+        regularizer((100 * images).to(torch.uint8))
+    with pytest.raises(UsageError, match="a tensor of normalised images, not float32"):
+        regularizer(images.numpy())
+    with pytest.raises(UsageError, match="at least one image"):
+        regularizer(images[:0])
 
 
 def test_a_generator_of_another_device_is_refused(images):

@@ -47,26 +47,26 @@ def bench(
 ) -> None:
     """Time a step of every method × regulariser on random images in the shape of CIFAR-100."""
     from cler.experiments import bench as benchmark
-    from cler.experiments import execute as ex
+    from cler.experiments import machine
     from cler.experiments.results import write_json
     from cler.experiments.settings import make_settings, parse_seeds
     from cler.methods import METHODS
     from cler.regularizers import REGULARIZERS
 
-    target = ex.find_device(device)
+    target = machine.find_device(device)
     on_gpu = target.type == "cuda"
-    precision = precision or ex.default_precision(target)
+    precision = precision or machine.default_precision(target)
     counts = parse_seeds(runs or ("1,5,10" if on_gpu else "1"), "--runs")
     pairs = [(m, r) for m in method or METHODS for r in regularizer or ("none", *REGULARIZERS)]
     for m, r in pairs:
         make_settings(method=m, regularizer=r, dataset="cifar100", precision=precision, width=width, threads=threads)
     if min(counts) < 1 or (steps is not None and steps < 1):
         raise UsageError("--runs and --steps must be larger than zero")
-    about = {"environment": ex.environment(target), "precision": precision, "width": width, "compile": compile}
+    about = {"environment": machine.environment(target), "precision": precision, "width": width, "compile": compile}
     timings = benchmark.read_timings(out, about) if out else []
     wanted = {(*pair, count) for pair in pairs for count in counts}
     start = time.monotonic()
-    with ex.threads(threads):
+    with machine.threads(threads):
         for timing in benchmark.measure(
             pairs,
             counts,
@@ -89,7 +89,7 @@ def bench(
     if as_json:
         print(json.dumps(as_values(about, timings), indent=1))
     else:
-        hardware = ex.environment(target)["hardware"]
+        hardware = machine.environment(target)["hardware"]
         console.print(as_table(f"ms per step and run, {hardware}, {precision}", timings))
 
 

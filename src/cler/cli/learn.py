@@ -58,7 +58,7 @@ def learn(
 
     Ctrl-C saves and stops; the same command goes on from there.
     """
-    from cler.experiments.execute import check_writable
+    from cler.experiments.folders import check_writable
     from cler.learner.folder import TRIES, FolderLearner
 
     if not folder.is_dir():
@@ -85,7 +85,7 @@ def learn(
 @contextmanager
 def _alone(state: Path) -> Iterator[None]:
     """Keep other processes out of the state's folder."""
-    from cler.experiments.execute import locked
+    from cler.experiments.folders import locked
 
     with ExitStack() as stack:
         try:

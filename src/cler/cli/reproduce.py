@@ -60,8 +60,9 @@ def reproduce(
 
     Stopped at any moment, the same command goes on from there.
     """
-    from cler.experiments import execute as ex
     from cler.experiments import reproduce as steps
+    from cler.experiments.folders import check_writable
+    from cler.experiments.machine import default_precision, find_device
 
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
     for name, value in (("seeds", seeds), ("seconds", seconds), ("workers", workers)):
@@ -72,14 +73,14 @@ def reproduce(
     chosen = steps.select(
         _table(table, pretext), only=only or (), datasets=dataset or (), buffers=buffer or (), epochs=epochs or ()
     )
-    target = ex.find_device(device)
-    precision, at_once = ex.default_precision(target), steps.runs_at_once(target, workers)
+    target = find_device(device)
+    precision, at_once = default_precision(target), steps.runs_at_once(target, workers)
     state = steps.look(chosen, out, seeds=seeds, precision=precision)
     for line in state.complaints:
         say(line)
     training = bool(state.missing) and not dry_run
     if training:
-        ex.check_writable(out)
+        check_writable(out)
         steps.check_disk(out, sum(len(work.jobs) for work in state.missing), at_once)
     costs = _tell_costs(state.missing, target, at_once)
     failures: list[str] = []

@@ -88,7 +88,9 @@ def run(
     """
     given = {k: v for k, v in locals().items() if k in _SETTING_NAMES and v is not None}
     from cler import data
-    from cler.experiments import execute as ex
+    from cler.experiments.build import check_fit
+    from cler.experiments.jobs import make_jobs, past_failures, remaining, restart
+    from cler.experiments.machine import default_precision, find_device
     from cler.experiments.settings import make_settings, parse_options, parse_seeds, read_config
 
     chosen = (read_config(config, method) if config else {}) | given
@@ -99,19 +101,19 @@ def run(
             raise UsageError(f"--{name} must be larger than zero, not {value}")
     if not (math.isfinite(checkpoint_every) and checkpoint_every >= 0):
         raise UsageError(f"--checkpoint-every must be a number from 0, not {checkpoint_every}")
-    target = ex.find_device(device)
-    chosen.setdefault("precision", ex.default_precision(target))
+    target = find_device(device)
+    chosen.setdefault("precision", default_precision(target))
     settings = make_settings(**chosen)
-    ex.check_fit(settings, data.load(settings.dataset, data_dir))
-    jobs = ex.make_jobs(settings, wanted, out, checkpoint_every=checkpoint_every)
-    todo = ex.remaining(jobs)
-    failures = ex.past_failures([job for job in jobs if job not in todo])
+    check_fit(settings, data.load(settings.dataset, data_dir))
+    jobs = make_jobs(settings, wanted, out, checkpoint_every=checkpoint_every)
+    todo = remaining(jobs)
+    failures = past_failures([job for job in jobs if job not in todo])
     if len(todo) < len(jobs):
         say(f"{len(jobs) - len(todo)} of {len(jobs)} runs are already in {out}")
     for line in failures:
         say(line)
     if not resume:
-        ex.restart(todo)
+        restart(todo)
     failures += train_with_progress(todo, target, data_dir, workers, at_once)
     if len(failures) < len(jobs):
         show_comparison([job.folder for job in jobs], as_json)
@@ -133,22 +135,23 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder that results and figure go to.")] = Path("demo"),
 ) -> None:
     """See what forgetting is, what replay does about it, and what CLER adds, in a few minutes on two cores."""
-    from cler.experiments import execute as ex
     from cler.experiments.compare import compare as compare_runs
     from cler.experiments.demo import demo_jobs
+    from cler.experiments.jobs import remaining
+    from cler.experiments.machine import find_device
     from cler.experiments.results import find_results
     from cler.experiments.settings import parse_seeds
     from cler.report.figures import accuracy_after_each_task
     from cler.report.tables import comparison_table, one_sentence
 
-    target = ex.find_device(device)
+    target = find_device(device)
     jobs = demo_jobs(parse_seeds(seeds), out, target)
     console.print(
         "Ten classes arrive two at a time, each image is seen once, and the question at the end is about all ten. "
         "Finetune only learns; ER-ACE also replays 200 remembered images; CLER adds a puzzle: which of the 24 orders "
         "have an image's quarters been put in?\n"
     )
-    failures = train_with_progress(ex.remaining(jobs), target, None, workers)
+    failures = train_with_progress(remaining(jobs), target, None, workers)
     groups = compare_runs(find_results([job.folder for job in jobs])[0]).groups
     figure = out / "accuracy.png"
     accuracy_after_each_task(groups, figure)

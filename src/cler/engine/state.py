@@ -92,6 +92,8 @@ class _Walk:
         for owner, key in _parts(thing):
             path = f"{name}.{key}" if name else str(key)
             if not isinstance(owner[key], Number):
+                if _counts(thing):
+                    _check_kind(path, owner[key])
                 self._visit(path, owner[key])
             elif _counts(thing):
                 self.numbers[path] = owner, key
@@ -130,6 +132,20 @@ _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 def _counts(thing: Any) -> bool:
     """Whether numbers in this thing may change: those of a network are how it was made."""
     return isinstance(thing, Regularizer) or not isinstance(thing, nn.Module | tuple)
+
+
+def _check_kind(name: str, thing: Any) -> None:
+    """Refuse what may change and cannot be carried; text, functions and the like are taken for settings."""
+    carried = isinstance(thing, Tensor | Optimizer | nn.Module | dict | list | tuple) or _is_ours(thing)
+    settings = thing is None or callable(thing) or _is_frozen(thing) or isinstance(thing, _OF_SETTINGS)
+    if not carried and not settings:
+        raise TypeError(
+            f"{name} is a {type(thing).__name__}, which no checkpoint carries: keep it in tensors, numbers, or lists "
+            "or dictionaries of these"
+        )
+
+
+_OF_SETTINGS = (str, torch.Generator, torch.device, torch.dtype)
 
 
 def _is_ours(thing: Any) -> bool:

@@ -89,12 +89,15 @@ class Recorded:
     def _side_by_side(self) -> None:
         """A step of every run, each on its stream, between two points of the current stream."""
         current = torch.cuda.current_stream()
-        for run, stream in zip(self.runs, self.streams, strict=True):
-            stream.wait_stream(current)
-            with torch.cuda.stream(stream):
-                run.step()
         for stream in self.streams:
-            current.wait_stream(stream)
+            stream.wait_stream(current)
+        try:
+            for run, stream in zip(self.runs, self.streams, strict=True):
+                with torch.cuda.stream(stream):
+                    run.step()
+        finally:
+            for stream in self.streams:
+                current.wait_stream(stream)
 
     def _settled(self) -> bool:
         return all(run.method.settled for run in self.runs)
@@ -107,9 +110,9 @@ class Recorded:
         try:
             with torch.cuda.graph(graph):
                 self._side_by_side()
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            if out_of_memory := _out_of_memory(error):
+                raise out_of_memory from None
             self.can_record = False
             reason = str(error).splitlines()[0]
             self.message(f"a step could not be recorded as a CUDA graph ({reason}); going on without, more slowly")
@@ -122,3 +125,10 @@ class Recorded:
         self._waiting.append(event)
         if len(self._waiting) > IN_FLIGHT:
             self._waiting.popleft().synchronize()
+
+
+def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
+    """The lack of memory behind an error: a recording that it ends may raise another error over it."""
+    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+        error = error.__context__
+    return error

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from cler.engine.run import Run, matmul_precision
-from cler.engine.steps import Stepper, make_stepper
+from cler.engine.steps import make_stepper
 
 REPORT_SECONDS = 0.25
 """How often progress is reported, and the losses are looked at."""
@@ -51,7 +51,7 @@ class Listener:
         """A run stands between two steps or tasks, to be kept as it is now."""
 
     def failed(self, run: Run) -> None:
-        """When a run stops because its loss is no longer finite."""
+        """When a run is left out because its loss is no longer finite."""
 
     def message(self, text: str) -> None:
         """Something that a person should know."""
@@ -60,82 +60,101 @@ class Listener:
 def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
     """Train runs that share a device, a precision, a schedule and where they stand in it, from there to the end.
 
-    Results are in each run's `accuracy`. A run whose loss stops being finite is left out from then on, with its
-    `failure` set; the others go on.
+    Results are in each run's `accuracy`. A run whose loss stops being finite is left out as soon as that is noticed,
+    with its `failure` set; the others go on.
     """
     listener = listener or Listener()
-    alive = list(runs)
     if len({(run.schedule, run.precision, run.device, run.task, run.taken) for run in runs}) > 1:
         raise ValueError("runs trained side by side have to share schedule, precision and device, and where they stand")
     for run in runs:
         run.at_once = len(runs)
     with matmul_precision(runs[0].precision):
-        stepper = make_stepper(alive, listener.message)
+        group = _Group(runs, listener)
         for task in range(runs[0].task, len(runs[0].schedule)):
-            _train_task(alive, task, stepper, listener)
-            for run in alive:
-                run.check(task)
-                if run.failure is not None:
-                    listener.failed(run)
-            if any(run.failure for run in alive):
-                alive = [run for run in alive if run.failure is None]
-                if not alive:
-                    return
-                stepper = make_stepper(alive, listener.message)
-            for run in alive:
+            _train_task(group, task)
+            if not group.runs:
+                return
+            for run in group.runs:
                 start = time.perf_counter()
                 run.end_task(task)
                 run.evaluate(task)
                 run.seconds += time.perf_counter() - start
                 listener.evaluated(run, task)
-            for run in alive:
+            for run in group.runs:
                 if not run.complete:
                     listener.checkpoint(run)
 
 
-def _train_task(runs: Sequence[Run], task: int, stepper: Stepper, listener: Listener) -> None:
+class _Group:
+    """Runs side by side that have not failed, and how they take their steps."""
+
+    def __init__(self, runs: Sequence[Run], listener: Listener) -> None:
+        self.runs, self.listener = runs, listener
+        self.stepper = make_stepper(runs, listener.message)
+
+    def leave_out_failed(self, task: int) -> None:
+        """Look at the losses; the runs that go on do so without those that have failed."""
+        for run in self.runs:
+            run.check(task)
+        failed = [run for run in self.runs if run.failure is not None]
+        for run in failed:
+            self.listener.failed(run)
+        if failed:
+            self.runs = [run for run in self.runs if run.failure is None]
+        if failed and self.runs:
+            self.stepper = make_stepper(self.runs, self.listener.message)
+            self.stepper.begin_task()
+
+
+def _train_task(group: _Group, task: int) -> None:
     """What is left of one task, for all runs; ends early when every run has failed."""
-    begun = done = runs[0].taken
+    listener, device, schedule = group.listener, group.runs[0].device, group.runs[0].schedule
+    begun = done = group.runs[0].taken
     if not begun:
-        for run in runs:
+        for run in group.runs:
             run.begin_task(task)
-    stepper.begin_task()
-    schedule = runs[0].schedule
+    group.stepper.begin_task()
     before, steps = sum(schedule[:task]), schedule[task]
     start = reported = kept = counted = time.perf_counter()
     for done in range(begun + 1, steps + 1):
-        stepper.step()
+        group.stepper.step()
         now = time.perf_counter()
         if now - reported >= REPORT_SECONDS or done == steps:
-            reported = now
-            accuracies = [run.running_accuracy for run in runs if run.running_accuracy is not None]
+            accuracies = [run.running_accuracy for run in group.runs if run.running_accuracy is not None]
             listener.progress(
                 Progress(
-                    labels=tuple(run.label for run in runs),
+                    labels=tuple(run.label for run in group.runs),
                     task=task,
                     tasks=len(schedule),
                     step=done,
                     steps=steps,
                     done=(before + done) / sum(schedule),
-                    steps_per_second=len(runs) * (done - begun) / (now - start),
+                    steps_per_second=len(group.runs) * (done - begun) / (now - start),
                     accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
                 )
             )
-            for run in runs:
-                run.check(task)
-            if all(run.failure for run in runs):
-                break
+            _count(group.runs, done, now - counted)
+            reported = counted = now
+            group.leave_out_failed(task)
+            if not group.runs:
+                return
         if now - kept >= listener.checkpoint_every or listener.stop:
-            _count(runs, done, now - counted)
-            counted = now
-            for run in runs:
+            _wait(device)
+            _count(group.runs, done, time.perf_counter() - counted)
+            for run in group.runs:
                 listener.checkpoint(run)
-            kept = time.perf_counter()
+            kept = counted = time.perf_counter()
         if listener.stop:
             raise KeyboardInterrupt
-    if runs[0].device.type == "cuda":
-        torch.cuda.synchronize(runs[0].device)
-    _count(runs, done, time.perf_counter() - counted)
+    _wait(device)
+    _count(group.runs, done, time.perf_counter() - counted)
+    group.leave_out_failed(task)
+
+
+def _wait(device: torch.device) -> None:
+    """For the steps that a GPU has yet to take."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _count(runs: Sequence[Run], taken: int, seconds: float) -> None:

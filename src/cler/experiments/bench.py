@@ -13,11 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cler.data.images import ImageData
 from cler.engine import Run
-from cler.engine.groups import release_memory
+from cler.engine.groups import begin_second_task, release_memory
 from cler.engine.run import matmul_precision
 from cler.engine.steps import WARM_UP, make_stepper
 from cler.errors import UsageError
-from cler.experiments.execute import build_run
+from cler.experiments.build import build_run
 from cler.experiments.results import read_json
 from cler.experiments.settings import make_settings
 
@@ -130,16 +130,6 @@ def measure(
                 yield Timing(method, regularizer, count, milliseconds, flops / 1e9, share, gigabytes, evaluation)
             runs = joining = []
             release_memory()
-
-
-def begin_second_task(runs: Sequence[Run]) -> None:
-    """After a glimpse of the first one, for the second to have something to replay; the first if there is only one."""
-    for run in runs:
-        run.begin_task(0)
-        if len(run.schedule) > 1:
-            run.step()
-            run.end_task(0)
-            run.begin_task(1)
 
 
 def time_steps(runs: Sequence[Run], steps: int, message: Callable[[str], None] = print) -> tuple[float, float]:

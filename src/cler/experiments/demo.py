@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from cler.experiments.execute import Job, make_jobs
+from cler.experiments.jobs import Job, make_jobs
 from cler.experiments.settings import make_settings
 
 PAIRS = (("er-ace", "jigsaw"), ("er-ace", "none"), ("finetune", "none"))

@@ -7,6 +7,7 @@ import os
 import shutil
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,14 @@ import torch
 
 from cler import stats
 from cler.data.images import ImageData
-from cler.engine.groups import MOST_AT_ONCE, how_many_fit, release_memory
+from cler.engine.groups import MOST_AT_ONCE, begin_second_task, how_many_fit, release_memory
 from cler.engine.run import Run, matmul_precision
 from cler.errors import UsageError, unknown
-from cler.experiments.bench import MOST_UNTIMED, begin_second_task, random_images, time_steps
+from cler.experiments.bench import MOST_UNTIMED, random_images, time_steps
+from cler.experiments.build import build_run
 from cler.experiments.compare import Gain, Group, compare
-from cler.experiments.execute import Job, build_run, make_jobs, past_failures, remaining, threads
+from cler.experiments.jobs import Job, make_jobs, past_failures, remaining
+from cler.experiments.machine import threads
 from cler.experiments.paper import BesidePaper, Cell, PaperTable, Printed, compared
 from cler.experiments.results import find_results, without_non_finite
 from cler.experiments.settings import Settings
@@ -141,15 +144,29 @@ class Line:
         )
 
 
-def lines(table: PaperTable, groups: Sequence[Group], precision: str | None = None) -> list[Line]:
-    """Every cell of a table, ours beside the paper's; of groups that differ only in precision, `precision` first."""
-    ours = {cell: find_group(cell, groups, precision) for cell in table.cells}
+def lines(table: PaperTable, groups: Sequence[Group], precision: str = Settings.precision) -> list[Line]:
+    """Every cell of a table, ours beside the paper's.
+
+    Of groups that differ only in precision those in the usual one come first: that in which most of the table's runs
+    were made or, where that does not decide, `precision`.
+    """
+    usual = usual_precision(table, groups, precision)
+    ours = {cell: find_group(cell, groups, usual) for cell in table.cells}
     return [
         _line(cell, setting, table, ours)
         for cell in table.cells
         for setting in table.settings
         if cell.printed(setting) or not (cell.class_il or cell.task_il)
     ]
+
+
+def usual_precision(table: PaperTable, groups: Sequence[Group], default: str) -> str:
+    """The precision of most runs that a table asks for; in a draw, and without any, the default."""
+    runs: Counter[str] = Counter()
+    for group in groups:
+        if any(cell.made(group) for cell in table.cells):
+            runs[group.settings["precision"]] += len(group.runs)
+    return max([*runs], key=lambda name: (runs[name], name == default), default=default)
 
 
 def find_group(cell: Cell, groups: Sequence[Group], precision: str | None = None) -> Group | None:
@@ -295,11 +312,12 @@ class State:
 
 
 def look(table: PaperTable, out: Path, *, seeds: int, precision: str) -> State:
-    """How far the folder is with so many seeds of each cell."""
+    """How far the folder is with so many seeds of each cell; runs that it lacks are made as most others there were."""
     results, skipped = find_results([out]) if out.exists() else ([], [])
     # Runs that were stopped or have failed are told of, where they matter, as work.
     comparison = compare(run for run in results if run.complete and run.failure is None)
-    missing, complaints = _missing(table, comparison.groups, seeds=seeds, precision=precision, out=out)
+    usual = usual_precision(table, comparison.groups, precision)
+    missing, complaints = _missing(table, comparison.groups, seeds=seeds, precision=usual, out=out)
     complaints = list(dict.fromkeys([*skipped, *comparison.complaints, *complaints]))
     return State(comparison.groups, missing, complaints)
 

@@ -15,7 +15,9 @@ from typing import Any
 
 from cler.engine import Progress
 from cler.errors import UsageError
-from cler.experiments.execute import Job, Watcher, train_in_turn
+from cler.experiments.jobs import Job
+from cler.experiments.record import Watcher
+from cler.experiments.trainers import train_in_turn
 
 
 class Sender(Watcher):

@@ -18,7 +18,7 @@ from cler.data.augment import Views
 from cler.data.stream import Batch
 from cler.engine.state import State, collect, restore
 from cler.errors import UsageError, unknown
-from cler.experiments.execute import find_device
+from cler.experiments.machine import find_device
 from cler.learner import files
 from cler.learner.classifier import Classifier, evaluating
 from cler.learner.export import export

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -58,14 +59,16 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
     if not find_method(method).task_free:
         known = ", ".join(name for name, each in METHODS.items() if each.task_free)
         raise UsageError(f"{method} has to know where tasks begin and end; a stream without tasks can have {known}")
-    settings = Settings(
-        buffer=given["buffer"] if find_method(method).replays else 0,
-        weight=_weight(regularizer, given["weight"]),
-        options=_options(method, given["options"]),
-        **{
-            name: given[name] for name in ("method", "regularizer", "batch", "replay_batch", "lr", "optimizer", "width")
-        },
-    )
+    names = ("method", "regularizer", "batch", "replay_batch", "lr", "optimizer", "width")
+    try:
+        settings = Settings(
+            buffer=given["buffer"] if find_method(method).replays else 0,
+            weight=_weight(regularizer, given["weight"]),
+            options=_options(method, given["options"]),
+            **{name: given[name] for name in names},
+        )
+    except UsageError as error:  # which speaks of the command line
+        raise UsageError(re.sub(r"--[a-z-]+", lambda flag: flag[0][2:].replace("-", "_"), str(error))) from None
     _within("image_size", size, 1, LARGEST_IMAGE)
     _within("channels", given["channels"], 1, MOST_CHANNELS)
     _within("seed", given["seed"], 0, LARGEST_SEED)

@@ -66,6 +66,10 @@ class Equivariant(Regularizer):
         example: Tensor | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(network, nn.Module):
+            raise UsageError(f"network must be a torch.nn.Module, not {type(network).__name__}")
+        if not weight >= 0:
+            raise UsageError(f"weight must be zero or larger, not {weight}")
         self.transforms = _family(transforms)
         self.weight = weight
         self.generator = generator
@@ -85,8 +89,11 @@ class Equivariant(Regularizer):
 
     def forward(self, images: Tensor) -> Tensor:
         """The weighted loss on images that are normalised and not augmented."""
-        if not images.is_floating_point():
-            raise UsageError(f"the regulariser takes normalised images, not {images.dtype}: images.float() / 255, say")
+        if not isinstance(images, Tensor) or not images.is_floating_point():
+            kind = getattr(images, "dtype", type(images).__name__)
+            raise UsageError(f"the regulariser takes a tensor of normalised images, not {kind}: images / 255, say")
+        if not len(images):
+            raise UsageError("the regulariser needs at least one image")
         return self.loss(self._network.module, images, images)
 
     def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Groups | None = None) -> Tensor:
@@ -221,14 +228,19 @@ def unwrapped(network: nn.Module) -> nn.Module:
 def _find(network: nn.Module, path: str) -> nn.Module:
     """The sub-module at a dotted path, which may end in a slice: 'blocks.9:12'."""
     parent, _, last = path.rpartition(".")
+    found = None
     try:
         if ":" in last:
             start, stop = (int(number) if number else None for number in last.split(":"))
-            return nn.Sequential(*list(network.get_submodule(parent).children())[start:stop])
-        if path:
+            found = list(network.get_submodule(parent).children())
+        elif path:
             return network.get_submodule(path)
     except (AttributeError, ValueError):
         pass
+    if found is not None:
+        if max(start or 0, stop or 0) > len(found) or not found[start:stop]:
+            raise UsageError(f"'{path}' is not there: '{parent}' has {len(found)} sub-modules")
+        return nn.Sequential(*found[start:stop])
     names = [name for name, _ in network.named_modules() if name]
     near = ", ".join(difflib.get_close_matches(path, names, n=6, cutoff=0))
     raise UsageError(f"the network has no sub-module '{path}'; near names: {near}")

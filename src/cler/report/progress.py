@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from cler.engine import Progress
-from cler.experiments.execute import Watcher
+from cler.experiments.record import Watcher
 
 
 class ProgressBars(Watcher):

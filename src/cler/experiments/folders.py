@@ -1,0 +1,44 @@
+"""Folders of runs: whether they can be written to, and by one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cler.errors import UsageError
+
+
+def check_writable(folder: Path) -> None:
+    """Make the folder, or say why it cannot be written to."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Inside, what cannot be written is an error of one line."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write to {path}: {error.strerror}") from None
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a run's folder; a process that ends, however it ends, gives its locks back."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = os.path.samestat(os.fstat(file.fileno()), (folder / ".lock").stat())  # not one just given back
+        except OSError:
+            held = False
+        if not held:
+            raise UsageError(f"another cler is working in {folder}: wait for it, or choose another --out")
+        yield
+        (folder / ".lock").unlink(missing_ok=True)

@@ -1,0 +1,79 @@
+"""What is to be done: a run and the folder it goes to, and what its folder tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cler.engine import checkpoint
+from cler.errors import UsageError
+from cler.experiments.folders import locked, writing
+from cler.experiments.results import read_json, read_result
+from cler.experiments.settings import Settings
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to be done, and the folder it goes to."""
+
+    settings: Settings
+    seed: int
+    folder: Path
+    checkpoint_every: float = 60.0
+    """Seconds between checkpoints within a task; 0 for none but that at its end."""
+
+    @property
+    def label(self) -> str:
+        """What progress calls it."""
+        return f"{self.settings.pair}, seed {self.seed}"
+
+
+def make_jobs(settings: Settings, seeds: Sequence[int], out: Path, *, checkpoint_every: float = 60.0) -> list[Job]:
+    """A job per seed, in `out/PAIR_DATASET_BUFFER/seed-N`."""
+    size = f"_m{settings.buffer}" if settings.buffer else ""
+    folder = out / f"{settings.pair}_{settings.dataset}{size}"
+    return [Job(settings, seed, folder / f"seed-{seed}", checkpoint_every) for seed in seeds]
+
+
+def remaining(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that are not finished yet; refuses folders that hold another run."""
+    return [job for job in jobs if not finished(job)]
+
+
+def finished(job: Job) -> bool:
+    """Whether the folder holds this run, ended: one that was stopped goes on, one that failed would fail again."""
+    wanted: dict[str, Any] = {"settings": job.settings.to_dict(), "seed": job.seed}
+    for name in ("settings.json", "result.json"):
+        if not (job.folder / name).exists():
+            continue
+        found = read_json(job.folder / name)
+        if {key: found.get(key) for key in wanted} != wanted:
+            there = found.get("settings")
+            same = there.items() if isinstance(there, dict) else ()
+            differing = [key for key, value in wanted["settings"].items() if (key, value) not in same] or ["seed"]
+            raise UsageError(
+                f"{job.folder} holds a different run (it differs in {', '.join(differing)}): choose another --out"
+            )
+    if not (job.folder / "result.json").exists():
+        return False
+    result = read_result(job.folder)
+    ended = result["complete"] or "failure" in result
+    if ended:
+        checkpoint.delete(job.folder)  # left over where the run was killed just after its end
+    return ended
+
+
+def past_failures(jobs: Sequence[Job]) -> list[str]:
+    """A line for each finished job that had failed."""
+    failures = [(job, read_result(job.folder).get("failure")) for job in jobs]
+    return [f"{job.label} stopped: {why} (to try again, delete {job.folder})" for job, why in failures if why]
+
+
+def restart(jobs: Sequence[Job]) -> None:
+    """Delete what jobs that were stopped could go on from."""
+    for job in jobs:
+        if job.folder.is_dir():
+            with writing(job.folder), locked(job.folder):
+                checkpoint.delete(job.folder)

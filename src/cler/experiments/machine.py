@@ -1,0 +1,62 @@
+"""The machine that runs are made on: its device, precision, threads, and what it is."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from cler.errors import UsageError
+
+
+def find_device(name: str) -> torch.device:
+    """'auto' is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise UsageError(f"unknown device '{name}' (known: auto, cpu, cuda)")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: torch sees no GPU here; leave --device out to use the CPU")
+    return torch.device(name)
+
+
+def default_precision(device: torch.device) -> str:
+    """bfloat16 on a GPU, where it costs no accuracy; single precision on a CPU."""
+    return "bf16" if device.type == "cuda" else "fp32"
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Use so many CPU threads inside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """What the run was made with."""
+    from cler import __version__
+
+    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return {
+        "cler": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "device": device.type,
+        "hardware": hardware,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,20 @@
+import pytest
+
+from cler.errors import UsageError
+from cler.experiments import folders
+from cler.experiments.folders import locked
+
+
+def test_two_processes_do_not_work_on_one_run(tmp_path):
+    with locked(tmp_path), pytest.raises(UsageError, match="another cler is working"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_was_given_back_while_it_was_asked_for_is_none(tmp_path, monkeypatch):
+    """Its file has been deleted, and a third process could lock a new one."""
+    monkeypatch.setattr(folders.fcntl, "flock", lambda file, how: (tmp_path / ".lock").unlink())
+    with pytest.raises(UsageError, match="another cler is working"), locked(tmp_path):
+        pass
