@@ -342,7 +342,7 @@ def mistake(answer):
         (("--method", "er-ac"), "did you mean 'er-ace'?"),
         (("--image-size", "9"), "jigsaw needs images of even size"),
         (("--channels", "2"), "PIL images have 1 or 3 channels"),
-        (("--buffer", "5"), "smaller than --replay-batch"),
+        (("--buffer", "5"), "smaller than replay_batch"),
         (("--device", "tpu"), "unknown device 'tpu'"),
     ],
 )

@@ -51,6 +51,7 @@ def learn(
     ] = None,
     width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.", show_default="64")] = None,
     seed: Annotated[int | None, typer.Option(help="Where everything random comes from.", show_default="0")] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads; more than one pays for wide networks.", min=1)] = 1,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -59,6 +60,7 @@ def learn(
     Ctrl-C saves and stops; the same command goes on from there.
     """
     from cler.experiments.folders import check_writable
+    from cler.experiments.machine import threads as using_threads
     from cler.learner.folder import TRIES, FolderLearner
 
     if not folder.is_dir():
@@ -73,7 +75,7 @@ def learn(
     }  # fmt: skip
     state = state or folder / ".cler"
     check_writable(state)
-    with _alone(state):
+    with _alone(state), using_threads(threads):
         learner = _learner(state, {name: value for name, value in given.items() if value is not None}, device)
         watched = FolderLearner(folder, state, learner, held_out=held_out, tries=1 if once else TRIES, message=say)
         with _asked_to_stop() as stop:

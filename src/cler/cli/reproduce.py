@@ -112,7 +112,8 @@ def _tell_costs(missing: Sequence[Work], device: torch.device, at_once: int) -> 
     if not missing:
         return {}
     say(f"measuring a few steps of what is missing on this {'GPU' if device.type == 'cuda' else 'CPU'} ...")
-    costs = seconds_per_run(missing, device, at_once)
+    with errors.status("measuring") as line:
+        costs = seconds_per_run(missing, device, at_once, lambda what: line.update(f"measuring {what}"))
     for work in cheapest_first(missing, costs):
         cost = duration(costs[work.cell] * len(work.jobs))
         say(f"missing: {work.cell.where}: {work.cell.label}, {_count(work.jobs)}, about {cost}")

@@ -8,7 +8,7 @@ import shutil
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -353,7 +353,9 @@ def runs_at_once(device: torch.device, workers: int | None = None) -> int:
     return MOST_AT_ONCE if device.type == "cuda" else workers or os.cpu_count() or 1
 
 
-def seconds_per_run(missing: Sequence[Work], device: torch.device, at_once: int) -> dict[Cell, float]:
+def seconds_per_run(
+    missing: Sequence[Work], device: torch.device, at_once: int, watch: Callable[[str], object] = lambda text: None
+) -> dict[Cell, float]:
     """How much time a run of each cell adds, from a few steps of each distinct pair on random images."""
     steps = 2 * (MOST_STEPS if device.type == "cpu" else MEASURED_STEPS) + MOST_UNTIMED  # up to twice CIFAR-100's tasks
     sizes = {work.cell: IMAGE_SIZES.get(work.cell.dataset, 32) for work in missing}
@@ -365,6 +367,7 @@ def seconds_per_run(missing: Sequence[Work], device: torch.device, at_once: int)
         settings = work.jobs[0].settings
         key = settings.pair, settings.dataset, settings.precision
         if key not in measured:
+            watch(f"{settings.pair} on {settings.dataset}")
             measured[key] = _seconds_per_step(settings, data[sizes[work.cell]], at_once)
         seconds[work.cell] = settings.epochs * TRAINING_IMAGES // settings.batch * measured[key]
     return seconds
