@@ -10,7 +10,7 @@ border of a group. The first kernel reduces each chunk, the second one merges th
 from __future__ import annotations
 
 import itertools
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     """A power of two no smaller than the chunks of any group."""
 
 
-@lru_cache(maxsize=256)
+@cache  # for ever: a recorded step reads from where they are
 def make_plan(sizes: tuple[int, ...], pixels: int, device: torch.device) -> Plan:
     """The plan for groups of so many images of so many pixels."""
     longest = max(sizes) * pixels
