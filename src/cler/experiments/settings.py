@@ -205,7 +205,7 @@ def parse_options(method: str | None, texts: list[str]) -> dict[str, Any]:
             raise (
                 unknown(f"setting of {method}", name, kinds)
                 if kinds
-                else UsageError(f"{method} has no --set of its own")
+                else UsageError(f"{method} has no settings of its own: leave --set out")
             )
         try:
             options[name] = {"int": int, "float": float}.get(kinds[name], str)(value)
@@ -229,7 +229,7 @@ def parse_seeds(text: str, flag: str = "--seeds") -> list[int]:
             raise UsageError(f"{flag} '{text}': numbers go up to {LARGEST_SEED}")
         numbers = range(int(first), int(last or first) + 1)
         if not numbers:
-            raise UsageError(f"{flag} '{text}' runs backwards")
+            raise UsageError(f"{flag} '{text}' runs backwards; write {last}..{first}")
         wanted += len(numbers)
         if wanted > LARGEST_SEED + 1:
             raise UsageError(f"{flag} asks for more than all {LARGEST_SEED + 1} seeds; write 0..9, or 0,1,5")

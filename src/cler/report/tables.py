@@ -98,7 +98,8 @@ def _numbers(group: Group, separator: str) -> list[str]:
     """Number of runs, then `SCORES`; gain and p-value in one cell, with the separator between."""
     cells = [str(len(group.runs))]
     for name in SETTINGS:
-        cells += [plus_minus(group.faa[name]), f"{group.adjusted_forgetting[name].mean:.1f}"]
+        joint = len(group.runs[0].accuracy[name]) == 1  # which has no earlier task to forget
+        cells += [plus_minus(group.faa[name]), "" if joint else f"{group.adjusted_forgetting[name].mean:.1f}"]
         cells.append(_gain(group.gain[name], separator) if group.gain else "")
     return cells
 
