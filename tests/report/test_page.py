@@ -51,6 +51,11 @@ def report(runs):
     return runs.report(*pairs, preface="What was done.")
 
 
+def test_commands_in_the_preface_look_like_commands(runs):
+    made = page(runs.report((runs.plain, [30.0]), preface="By `cler <run>`, then."))
+    assert "<p>By <code>cler &lt;run&gt;</code>, then.</p>" in made
+
+
 def test_the_page_needs_nothing_from_elsewhere(report):
     text = page(report)
     elements = Elements(text)
