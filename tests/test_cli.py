@@ -430,12 +430,14 @@ def test_a_damaged_data_file_is_named(cler, tmp_path, size, says):
     assert re.search(says, checked.out)
 
 
-def test_a_folder_with_a_different_run_is_not_touched(cler, tmp_path):
+def test_runs_with_other_settings_go_beside_each_other(cler, tmp_path):
     assert cler("run", "finetune", *QUICK, "--out", "runs").code == 0
     before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
-    answer = cler("run", "finetune", *QUICK, "--lr", 0.5, "--out", "runs")
-    assert_refused(answer, r"holds a different run \(it differs in lr\): choose another --out")
-    assert {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()} == before
+    assert cler("run", "finetune", *QUICK, "--lr", 0.5, "--out", "runs").code == 0
+    assert {path: path.read_bytes() for path in before} == before
+    answer = cler("compare", "runs")
+    assert answer.code == 0
+    assert "lr 0.5" in answer.out
 
 
 @pytest.mark.parametrize("out", ["file", "file/runs", "/proc/nothing"])

@@ -3,6 +3,7 @@ import json
 import os
 import platform
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -215,8 +216,17 @@ def test_a_folder_with_a_different_run_is_refused(tmp_path, changes, named):
     run_all(jobs)
     before = (jobs[0].folder / "result.json").read_bytes()
     with pytest.raises(UsageError, match=rf"{jobs[0].folder} holds a different run \(it differs in {named}\).*--out"):
-        remaining(make_jobs(tmp_path, **changes))
+        remaining([replace(job, folder=jobs[0].folder) for job in make_jobs(tmp_path, **changes)])
     assert (jobs[0].folder / "result.json").read_bytes() == before
+
+
+def test_what_was_changed_is_in_the_folder_s_name(tmp_path):
+    usual = {"dataset": "cifar100", **dict.fromkeys(("tasks", "width", "batch", "replay_batch"))}
+    (plain,) = make_jobs(tmp_path, method="er-ace", buffer=500, **usual)
+    assert plain.folder == tmp_path / "er-ace_cifar100_m500" / "seed-0"
+    changes = {"lr": 0.5, "class_order": 3, "variant": "text"}
+    (changed,) = make_jobs(tmp_path, method="cope", regularizer="jigsaw", buffer=2000, **usual, **changes)
+    assert changed.folder.parent.name == "cope+jigsaw_cifar100_m2000_lr-0.5_class_order-3_variant-text"
 
 
 def test_a_folder_with_a_broken_result_is_refused(tmp_path):

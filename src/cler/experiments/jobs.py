@@ -11,7 +11,7 @@ from cler.engine import checkpoint
 from cler.errors import UsageError
 from cler.experiments.folders import locked, writing
 from cler.experiments.results import read_json, read_result
-from cler.experiments.settings import Settings
+from cler.experiments.settings import Settings, unusual
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,13 @@ class Job:
 
 
 def make_jobs(settings: Settings, seeds: Sequence[int], out: Path, *, checkpoint_every: float = 60.0) -> list[Job]:
-    """A job per seed, in `out/PAIR_DATASET_BUFFER/seed-N`."""
-    size = f"_m{settings.buffer}" if settings.buffer else ""
-    folder = out / f"{settings.pair}_{settings.dataset}{size}"
+    """A job per seed, in `out/PAIR_DATASET_BUFFER_CHANGES/seed-N`, so that runs with other settings go elsewhere."""
+    size = [f"m{settings.buffer}"] if settings.buffer else []
+    changes = [
+        f"{name}-{value:g}" if isinstance(value, float) else f"{name}-{value}"
+        for name, value in unusual(settings).items()
+    ]
+    folder = out / "_".join([settings.pair, settings.dataset, *size, *changes])
     return [Job(settings, seed, folder / f"seed-{seed}", checkpoint_every) for seed in seeds]
 
 

@@ -331,7 +331,7 @@ def _missing(
         settings = cell.settings(group.settings["precision"] if group else precision)
         new = [seed for seed in range(seeds) if group is None or seed not in group.seeds]
         todo = []
-        for job in make_jobs(settings, new, out / _subfolder(cell)):
+        for job in make_jobs(settings, new, out):
             try:
                 todo += remaining([job])
                 complaints += past_failures([job]) if job not in todo else []
@@ -340,12 +340,6 @@ def _missing(
         if todo:
             works.append(Work(cell, tuple(todo)))
     return works, complaints
-
-
-def _subfolder(cell: Cell) -> str:
-    """Where runs go that the name of a run's folder would not tell from those of the first tables."""
-    changes = [*([("epochs", cell.epochs)] if cell.epochs > 1 else []), *cell.changes]
-    return "_".join(f"{name}-{value:g}" for name, value in changes)
 
 
 def runs_at_once(device: torch.device, workers: int | None = None) -> int:

@@ -105,6 +105,28 @@ class Settings:
         return values | dataclasses.asdict(self.method_options)
 
 
+def _usual(method: str, regularizer: str, dataset: str, buffer: int | None) -> dict[str, Any]:
+    """What the paper, or this package where the paper does not say, takes for a method on a data set."""
+    table = paper_settings()
+    about = table.get(dataset, {})
+    by_method = about.get("methods", {})
+    usual = table["default"] | {name: value for name, value in about.items() if name != "methods"}
+    usual["weight"] = REGULARIZERS[regularizer].weight if regularizer in REGULARIZERS else 0.0
+    buffer = usual["buffer"] if buffer is None else buffer
+    for name in (method, f"{method}+{regularizer}"):
+        usual |= by_method.get(name, {}) | by_method.get(f"{name}@{buffer}", {})
+    return usual
+
+
+def unusual(settings: Settings) -> dict[str, Any]:
+    """The settings that somebody has changed, but for method, regulariser, data set and the memory's size."""
+    chosen = settings.method, settings.regularizer, settings.dataset, settings.buffer
+    usual = {each.name: each.default for each in dataclasses.fields(Settings)}
+    usual |= dataclasses.asdict(find_method(settings.method).Options()) | _usual(*chosen)
+    usual |= dict(zip(("method", "regularizer", "dataset", "buffer"), chosen, strict=True))
+    return {name: value for name, value in settings.to_dict().items() if value != usual[name]}
+
+
 def option_kinds(method: str) -> dict[str, str]:
     """Names and kinds of the settings that only this method has."""
     return {each.name: str(each.type) for each in dataclasses.fields(find_method(method).Options)}
@@ -125,15 +147,7 @@ def make_settings(**given: Any) -> Settings:
     dataset = given.get("dataset", Settings.dataset)
     regularizer = given.get("regularizer", Settings.regularizer)
     find_dataset(dataset)
-    table = paper_settings()
-    about = table.get(dataset, {})
-    by_method = about.get("methods", {})
-    merged = table["default"] | {name: value for name, value in about.items() if name != "methods"}
-    merged["weight"] = REGULARIZERS[regularizer].weight if regularizer in REGULARIZERS else 0.0
-    buffer = given.get("buffer", merged["buffer"])
-    for name in (method.name, f"{method.name}+{regularizer}"):
-        merged |= by_method.get(name, {}) | by_method.get(f"{name}@{buffer}", {})
-    merged |= given
+    merged = _usual(method.name, regularizer, dataset, given.get("buffer")) | given
     if regularizer == "none":
         if given.get("weight", 0) != 0:
             raise UsageError(f"--weight {given['weight']} has no effect without --regularizer")
