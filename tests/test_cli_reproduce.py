@@ -13,7 +13,7 @@ import pytest
 from cler.cli import main
 from cler.cli import reproduce as command
 from cler.data import images
-from cler.experiments import paper, reproduce
+from cler.experiments import cost, paper, reproduce
 from cler.experiments import settings as settings_module
 from cler.experiments.record import Recorder
 from cler.experiments.results import read_result
@@ -77,7 +77,7 @@ def toy(monkeypatch):
     monkeypatch.setitem(images.DATASETS, "toy", made["Toy"]())
     for module in (paper, settings_module):
         monkeypatch.setattr(module, "paper_file", lambda: made["PAPER"])
-    monkeypatch.setattr(reproduce, "seconds_per_run", lambda missing, *_: {work.cell: 100.0 for work in missing})
+    monkeypatch.setattr(cost, "seconds_per_run", lambda missing, *_: {work.cell: 100.0 for work in missing})
     return made["Toy"]
 
 
@@ -174,7 +174,7 @@ def test_a_cpu_has_one_queue_unless_time_is_limited_and_the_cheapest_runs_come_f
 
     monkeypatch.setattr(command, "train_with_progress", train)
     monkeypatch.setattr(
-        reproduce,
+        cost,
         "seconds_per_run",
         lambda missing, *_: {work.cell: 1.0 if work.cell.equivariant else 9.0 for work in missing},
     )
@@ -303,7 +303,7 @@ def test_mistakes_are_one_line(cler, tmp_path, arguments, says):
 
 def test_too_little_disk_or_no_folder_is_one_line(toy, cler, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(reproduce, "RUNNING_BYTES", 10**18)
+        patch.setattr(cost, "RUNNING_BYTES", 10**18)
         code, _, err = cler(*QUICK)
     assert code == 2
     assert err.startswith("cler: reproduction has ")  # before anything is measured

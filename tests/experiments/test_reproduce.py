@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cler.data.stream import Stream
 from cler.errors import UsageError
-from cler.experiments import paper, reproduce
+from cler.experiments import cost, paper, reproduce
 from cler.experiments import settings as settings_module
 from cler.experiments.bench import MOST_UNTIMED
 from cler.experiments.compare import compare
@@ -362,9 +362,9 @@ def test_costs_are_measured_once_for_each_pair_and_grow_with_the_epochs(table, t
         measured.append(type(run.method).name)
         return 0.002
 
-    monkeypatch.setattr(reproduce, "_time_of_a_step", step)
+    monkeypatch.setattr(cost, "_time_of_a_step", step)
     missing = look(table, tmp_path).missing
-    costs = reproduce.seconds_per_run(missing, CPU, at_once=2)
+    costs = cost.seconds_per_run(missing, CPU, at_once=2)
     assert measured == ["er-ace"] * 2
     assert [costs[work.cell] for work in missing] == pytest.approx([5.0, 5.0, 15.0])
 
@@ -376,18 +376,18 @@ def test_costs_are_measured_on_images_of_the_right_size(tmp_path, monkeypatch):
         measured[settings.dataset] = data.image_size, Stream(data, settings.tasks, batch=settings.batch).schedule[1]
         return 0.001
 
-    monkeypatch.setattr(reproduce, "_seconds_per_step", step)
+    monkeypatch.setattr(cost, "_seconds_per_step", step)
     table = reproduce.select(find_table("table1"), only=["er-ace"], buffers=[2000])
-    reproduce.seconds_per_run(look(table, tmp_path).missing, CPU, at_once=1)
+    cost.seconds_per_run(look(table, tmp_path).missing, CPU, at_once=1)
     assert {name: size for name, (size, _) in measured.items()} == {"cifar100": 32, "mini-imagenet": 84}
-    assert min(steps for _, steps in measured.values()) >= reproduce.MOST_STEPS + MOST_UNTIMED
+    assert min(steps for _, steps in measured.values()) >= cost.MOST_STEPS + MOST_UNTIMED
 
 
 def test_the_cell_with_least_to_do_comes_first(table, tmp_path):
     store(tmp_path, results(cell_of(table, "er-ace+jigsaw"), [25.0]))
     missing = look(table, tmp_path).missing
-    seconds = {work.cell: cost for work, cost in zip(missing, (6.0, 10.0, 4.0), strict=True)}
-    ordered = reproduce.cheapest_first(missing, seconds)
+    seconds = {work.cell: each for work, each in zip(missing, (6.0, 10.0, 4.0), strict=True)}
+    ordered = cost.cheapest_first(missing, seconds)
     assert [seconds[work.cell] * len(work.jobs) for work in ordered] == [8.0, 10.0, 12.0]
 
 
@@ -398,7 +398,7 @@ class Slow:
 
     def __init__(self, monkeypatch, seconds):
         self.now, self.seconds = 0.0, iter(seconds)
-        monkeypatch.setattr(reproduce.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(cost.time, "perf_counter", lambda: self.now)
 
     def begin_task(self, task):
         self.task = task
@@ -414,19 +414,19 @@ class Slow:
 )
 def test_a_cost_is_the_median_of_five_steps_or_five_seconds_in_the_second_task(monkeypatch, seconds, median):
     run = Slow(monkeypatch, seconds)
-    assert reproduce._time_of_a_step(run) == pytest.approx(median)
+    assert cost._time_of_a_step(run) == pytest.approx(median)
     assert run.task == 1
     assert list(run.seconds) == []
 
 
 def test_a_step_is_really_measured(table, tmp_path):
     (work, *_) = look(table, tmp_path).missing
-    assert reproduce.seconds_per_run([work], CPU, at_once=1)[work.cell] > 1
+    assert cost.seconds_per_run([work], CPU, at_once=1)[work.cell] > 1
 
 
 def test_too_little_disk_is_said_before_anything_is_trained(tmp_path, monkeypatch):
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9))
-    reproduce.check_disk(tmp_path, runs=100, at_once=2)
+    cost.check_disk(tmp_path, runs=100, at_once=2)
     with pytest.raises(UsageError, match=r"has 1.00 GB of free disk and this may take 4.01 GB: make room"):
-        reproduce.check_disk(tmp_path, runs=100, at_once=10)
+        cost.check_disk(tmp_path, runs=100, at_once=10)

@@ -60,6 +60,7 @@ def reproduce(
 
     Stopped at any moment, the same command goes on from there.
     """
+    from cler.experiments import cost
     from cler.experiments import reproduce as steps
     from cler.experiments.folders import check_writable
     from cler.experiments.machine import default_precision, find_device
@@ -74,20 +75,20 @@ def reproduce(
         _table(table, pretext), only=only or (), datasets=dataset or (), buffers=buffer or (), epochs=epochs or ()
     )
     target = find_device(device)
-    precision, at_once = default_precision(target), steps.runs_at_once(target, workers)
+    precision, at_once = default_precision(target), cost.runs_at_once(target, workers)
     state = steps.look(chosen, out, seeds=seeds, precision=precision)
     for line in state.complaints:
         say(line)
     training = bool(state.missing) and not dry_run
     if training:
         check_writable(out)
-        steps.check_disk(out, sum(len(work.jobs) for work in state.missing), at_once)
+        cost.check_disk(out, sum(len(work.jobs) for work in state.missing), at_once)
     costs = _tell_costs(state.missing, target, at_once)
     failures: list[str] = []
     if training:
         say("stop with Ctrl-C at any time; --only and --seeds do less")
         _fetch(state.missing, data_dir)
-        work = steps.cheapest_first(state.missing, costs)
+        work = cost.cheapest_first(state.missing, costs)
         failures = _train(work, deadline, target, at_once, data_dir, workers)
         state = steps.look(chosen, out, seeds=seeds, precision=precision)
     _show(chosen, state, costs, precision, as_json)
@@ -106,7 +107,7 @@ def _table(name: str, pretext: str | None) -> PaperTable:
 
 def _tell_costs(missing: Sequence[Work], device: torch.device, at_once: int) -> dict[Cell, float]:
     """Seconds of a run of each cell that lacks some."""
-    from cler.experiments.reproduce import cheapest_first, seconds_per_run
+    from cler.experiments.cost import cheapest_first, seconds_per_run
     from cler.report.numbers import duration
 
     if not missing:

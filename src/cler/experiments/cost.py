@@ -1,0 +1,106 @@
+"""What the runs that a table lacks will take: time, from a few steps on this machine, and room on the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from cler.data.images import ImageData
+from cler.engine.groups import MOST_AT_ONCE, begin_second_task, how_many_fit, release_memory
+from cler.engine.run import Run, matmul_precision
+from cler.errors import UsageError
+from cler.experiments.bench import MOST_UNTIMED, random_images, time_steps
+from cler.experiments.build import build_run
+from cler.experiments.machine import threads
+from cler.experiments.paper import Cell
+from cler.experiments.reproduce import Work
+from cler.experiments.settings import Settings
+
+TRAINING_IMAGES = 50_000
+"""Of both of the paper's image sets."""
+IMAGE_SIZES = {"mini-imagenet": 84}
+"""In pixels, where it is not 32."""
+RUNNING_BYTES = 400_000_000
+"""On disk for a run while it is trained: two checkpoints with 8000 images of 84×84 pixels, or the full-size network."""
+FINISHED_BYTES = 100_000
+MEASURED_AT_ONCE = 4
+"""Runs side by side whose steps are timed on a GPU: more of them would cost more to begin than they tell."""
+MEASURED_STEPS = 20
+"""Of them."""
+MOST_STEPS, MOST_SECONDS = 5, 5.0
+"""Of a measurement on a CPU."""
+
+
+def runs_at_once(device: torch.device, workers: int | None = None) -> int:
+    """How many runs a group has: what fills a GPU, or a run for each process."""
+    return MOST_AT_ONCE if device.type == "cuda" else workers or os.cpu_count() or 1
+
+
+def seconds_per_run(
+    missing: Sequence[Work], device: torch.device, at_once: int, watch: Callable[[str], object] = lambda text: None
+) -> dict[Cell, float]:
+    """How much time a run of each cell adds, from a few steps of each distinct pair on random images."""
+    steps = 2 * (MOST_STEPS if device.type == "cpu" else MEASURED_STEPS) + MOST_UNTIMED  # up to twice CIFAR-100's tasks
+    sizes = {work.cell: IMAGE_SIZES.get(work.cell.dataset, 32) for work in missing}
+    data = {size: random_images(device, steps, size=size) for size in set(sizes.values())}
+    at_once = min(at_once, sum(len(work.jobs) for work in missing))
+    measured: dict[tuple[str, ...], float] = {}
+    seconds = {}
+    for work in missing:
+        settings = work.jobs[0].settings
+        key = settings.pair, settings.dataset, settings.precision
+        if key not in measured:
+            watch(f"{settings.pair} on {settings.dataset}")
+            measured[key] = _seconds_per_step(settings, data[sizes[work.cell]], at_once)
+        seconds[work.cell] = settings.epochs * TRAINING_IMAGES // settings.batch * measured[key]
+    return seconds
+
+
+def cheapest_first(missing: Sequence[Work], seconds: dict[Cell, float]) -> list[Work]:
+    """In the order of what is left to do of each cell, so that a long one holds up no other."""
+    return sorted(missing, key=lambda work: seconds[work.cell] * len(work.jobs))
+
+
+def _seconds_per_step(settings: Settings, data: ImageData, at_once: int) -> float:
+    """Of one run among so many: measured so on a GPU; on a CPU alone, as if the cores did not disturb each other."""
+
+    def build(seed: int) -> Run:
+        return build_run(settings, seed, data)
+
+    with matmul_precision(settings.precision), threads(settings.threads):
+        if data.train_images.device.type == "cpu":
+            return _time_of_a_step(build(0)) / at_once
+        count = how_many_fit(build, 0, min(at_once, MEASURED_AT_ONCE))
+        runs = [build(seed) for seed in range(count)]
+        begin_second_task(runs)
+        milliseconds, _ = time_steps(runs, MEASURED_STEPS, message=lambda text: None)
+        del runs
+        release_memory()
+        return milliseconds / 1000
+
+
+def _time_of_a_step(run: Run) -> float:
+    """The median of a few, in the second task, where every method does all it does, if there is one."""
+    begin_second_task([run])
+    times: list[float] = []
+    while len(times) < MOST_STEPS and sum(times) < MOST_SECONDS:
+        start = time.perf_counter()
+        run.step()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def check_disk(out: Path, runs: int, at_once: int) -> None:
+    """Refuse a folder without room for so many runs."""
+    needed = RUNNING_BYTES * min(runs, at_once) + FINISHED_BYTES * runs
+    if (free := shutil.disk_usage(out).free) < needed:
+        raise UsageError(
+            f"{out} has {free / 1e9:.2f} GB of free disk and this may take {needed / 1e9:.2f} GB: "
+            "make room, or choose another --out"
+        )
