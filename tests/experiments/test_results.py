@@ -146,6 +146,7 @@ def put(key, new, *, inside=None):
         (put("class_il", [[80.0], [20.0]], inside="accuracy"), "row 1 of an accuracy matrix needs 2"),
         (put("class_il", [[80.0], [20.0, 101]], inside="accuracy"), "not percentages"),
         (put("class_il", [[80.0], [20.0, "x"]], inside="accuracy"), "not percentages"),
+        (put("class_il", 1e12, inside="faa"), "'faa' has entries that are not percentages"),
         (put("class_il", [], inside="accuracy"), "at least one row"),
         (put("task_il", [[80.0]], inside="accuracy"), "differ in size"),
         (put("seconds", float("nan")), "not finite"),

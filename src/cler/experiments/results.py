@@ -213,6 +213,8 @@ def _check(value: Any) -> None:
     number_or_null = (int, float) if value["accuracy"]["class_il"] else (int, float, type(None))
     for metric in METRICS:
         _check_fields(value[metric], dict.fromkeys(SETTINGS, number_or_null), f"{metric}.")
+        if not all(-100 <= (value[metric][name] or 0) <= 100 for name in SETTINGS):
+            raise UsageError(f"'{metric}' has entries that are not percentages")
 
 
 def _check_fields(value: dict[str, Any], fields: dict[str, Any], prefix: str) -> None:
