@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from cler.engine.run import Run
 from cler.engine.state import State
 from cler.engine.tensorfile import checksum, on_host, pieces
-from cler.errors import UsageError
+from cler.errors import UsageError, one_line
 
 FORMAT = 1
 NAME = "checkpoint.safetensors"
@@ -111,7 +111,7 @@ def _read(path: Path) -> Checkpoint:
             f"cannot read {path}: {error.strerror}; see to that, or give --restart to begin anew"
         ) from None
     except SafetensorError as error:
-        raise _DamagedError(str(error).splitlines()[0]) from None
+        raise _DamagedError(one_line(str(error).partition("\n")[0])) from None
     header = metadata.get("header", "")
     if metadata.get("checksum") != checksum(header, tensors):
         raise _DamagedError("its checksum is wrong")
