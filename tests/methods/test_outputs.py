@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from cler import Equivariant
 from cler.data.augment import Views
@@ -66,9 +67,17 @@ def test_guests_are_as_good_as_passes_of_their_own(kind, groups, heads, assert_c
             assert_close(found[name], value, name)
 
 
-def test_a_network_with_another_tap_takes_no_guests():
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"tap": "layer2", "head": "layer3"},
+        {"tap": "layer3", "head": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4))},
+    ],
+    ids=["another tap", "a head of one's own"],
+)
+def test_where_guests_would_not_fit_the_images_have_a_pass_of_their_own(where):
     network = ResNet18(6, width=4)
-    regularizer = Equivariant(network, "rotation", tap="layer2", head="layer3")
+    regularizer = Equivariant(network, "rotation", **where)
     assert regularizer.invite(network, torch.zeros(2, 3, 16, 16), None) is None
     method = make_method(network.double(), [regularizer.double()])
     pixels = torch.randint(256, (4, 3, 16, 16)).to(torch.uint8)

@@ -108,7 +108,7 @@ class Equivariant(Regularizer):
 
     def invite(self, network: nn.Module, raw: Tensor, groups: Groups | None) -> Transformed | None:
         """The transformed images, as guests of a network that lets them off where the head reads."""
-        if getattr(network, "tap", None) != self.tap:
+        if getattr(network, "tap", None) != self.tap or self._own:  # a head that is not ours may not take groups
             return None
         labels = self.draw_labels(len(raw), raw.device)
         sizes = groups.sizes if groups else (len(raw),)
