@@ -37,7 +37,7 @@ from cler.experiments.record import Recorder
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 
-COMMON = "--dataset noise --tasks 2 --width 2 --batch 4 --replay-batch 4 --device cpu --workers 1".split()  # noqa: SIM905
+COMMON = "--dataset noise --tasks 2 --width 2 --batch 4 --replay-batch 4 --lr 0.003 --device cpu --workers 1".split()  # noqa: SIM905
 MOST_KILLS = 12
 """After so many a run is left in peace."""
 

@@ -18,6 +18,16 @@ pytestmark = [
 ]
 
 
+def make_layer(channels):
+    torch.manual_seed(0)
+    layer = BatchNorm(channels).to(device, torch.float64)  # in float64 the layer takes PyTorch's path
+    torch.nn.init.uniform_(layer.weight, 0.5, 1.5)
+    torch.nn.init.normal_(layer.bias)
+    layer.running_mean.normal_()
+    layer.running_var.uniform_(0.5, 2)
+    return layer
+
+
 @pytest.mark.parametrize(
     ("channels", "size", "groups", "guests", "relu", "residual", "tracked"),
     [
@@ -31,12 +41,8 @@ pytestmark = [
 def test_kernels_equal_pytorch(channels, size, groups, guests, relu, residual, tracked):
     from cler.nets import norm_gpu
 
-    torch.manual_seed(0)
-    layer = BatchNorm(channels).to(device, torch.float64)  # in float64 the layer takes PyTorch's path
+    layer = make_layer(channels)
     layer.track_running_stats = tracked
-    torch.nn.init.uniform_(layer.weight, 0.5, 1.5)
-    torch.nn.init.normal_(layer.bias)
-    layer.running_mean.normal_()
     shape = sum(groups), channels, size, size
     x = (3 + 2 * torch.randn(shape, dtype=torch.float64, device=device)).requires_grad_()
     added = torch.randn_like(x).requires_grad_() if residual else None
@@ -70,3 +76,40 @@ def test_kernels_equal_pytorch(channels, size, groups, guests, relu, residual, t
     if tracked:
         assert (running[0] - layer.running_mean).abs().max() < 1e-5
         assert (running[1] - layer.running_var).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "relu", "residual"), [(20, 6, True, True), (64, 32, True, False), (70, 5, False, True)]
+)
+def test_given_statistics(channels, size, relu, residual):
+    from cler.nets import norm_gpu
+
+    layer = make_layer(channels).eval()
+    x = 3 + 2 * torch.randn(3, channels, size, size, dtype=torch.float64, device=device)
+    added = torch.randn_like(x) if residual else None
+    expected = layer(x, residual=added, relu=relu)
+    ours = norm_gpu.apply_statistics(
+        x.float(),
+        added.float() if residual else None,
+        layer.weight.detach().float(),
+        layer.bias.detach().float(),
+        (layer.running_mean.float(), layer.running_var.float()),
+        relu=relu,
+        eps=layer.eps,
+    )
+    assert (ours - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_run_that_diverges_is_not_rectified_away(training):
+    from cler.nets import norm_gpu
+
+    layer = make_layer(8).float()
+    x = torch.randn(2, 8, 4, 4, device=device)
+    x[0, 3, 1, 1] = float("nan")
+    parameters = x, None, layer.weight.detach(), layer.bias.detach(), (layer.running_mean, layer.running_var)
+    if training:
+        out = norm_gpu.batch_norm(*parameters, groups=None, relu=True, momentum=layer.momentum, eps=layer.eps)
+    else:
+        out = norm_gpu.apply_statistics(*parameters, relu=True, eps=layer.eps)
+    assert out[0, 3, 1, 1].isnan()

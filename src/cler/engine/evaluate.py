@@ -11,7 +11,7 @@ from cler.data.stream import Stream
 from cler.methods.base import Method
 from cler.metrics import class_and_task_correct
 
-CHUNK = 500
+CHUNK = 1000
 """Test images in one pass; the result does not depend on it."""
 
 

@@ -95,4 +95,5 @@ def release_memory() -> None:
     """Hand memory of finished runs back to the device."""
     gc.collect()
     if torch.cuda.is_available():
+        torch._C._cuda_clearCublasWorkspaces()  # 65 MB for each stream that a run has had
         torch.cuda.empty_cache()

@@ -156,11 +156,12 @@ def time_steps(runs: Sequence[Run], steps: int, message: Callable[[str], None] =
 
 def evaluation_share(run: Run, milliseconds: float) -> float:
     """What evaluation takes of a run on Seq. CIFAR-100 whose steps take so long: runs are evaluated one by one."""
-    run.evaluate(0)
+    half = run.stream.tasks // 2 - 1  # what a run is evaluated on, on average
+    run.evaluate(half)
     _wait(run.device)
     start = time.perf_counter()
-    run.evaluate(0)
-    images = len(run.stream.data.test_images) / (1 if run.method.merged else run.stream.tasks)
+    run.evaluate(half)
+    images = len(run.stream.data.test_images) * (1 if run.method.merged else (half + 1) / run.stream.tasks)
     all_images = TEST_IMAGES if run.method.merged else TEST_IMAGES * (run.stream.tasks + 1) / 2
     evaluation = (time.perf_counter() - start) * all_images / images
     training = TRAINING_IMAGES / run.stream.batch * milliseconds / 1000

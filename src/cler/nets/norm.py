@@ -47,10 +47,15 @@ class BatchNorm(nn.Module):
         """Normalise, add, rectify: (N, C, H, W) to the same."""
         running = (self.running_mean, self.running_var) if self.track_running_stats or not self.training else None
         on_gpu = x.is_cuda and x.dtype != torch.float64 and not torch.compiler.is_compiling()
-        if self.training and on_gpu and (kernels := gpu_kernels()):
+        kernels = gpu_kernels() if on_gpu else None
+        if kernels and self.training:
             return kernels.batch_norm(
                 x, residual, self.weight, self.bias, running,
                 groups=groups, relu=relu, momentum=self.momentum, eps=self.eps,
+            )  # fmt: skip
+        if kernels and not torch.is_grad_enabled():
+            return kernels.apply_statistics(
+                x, residual, self.weight, self.bias, running, relu=relu, eps=self.eps
             )  # fmt: skip
         if groups and self.training:
             moved = [running] * (len(groups.sizes) - groups.guests) + [None] * groups.guests

@@ -5,6 +5,8 @@ here in four, and one more set for each group that is to be normalised apart.
 
 A map is seen as rows (pixels of all images) × channels. A *plan* cuts the rows into chunks, none of which crosses the
 border of a group. The first kernel reduces each chunk, the second one merges the chunks of its group and applies them.
+
+Evaluation, where the statistics are given, takes one kernel.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ TILE = 4096
 MOST_CHUNKS = 64
 """Chunks that a group is cut into at the most."""
 MOST_COLUMNS = 32
-"""Channels that a program looks at."""
+"""Channels that a program looks at; twice as many where it has nothing to sum up."""
 WARPS = 4
 """Of 32 threads, in a program."""
 
@@ -139,15 +141,38 @@ def _normalise(
     gain = tl.load(weight + columns, inside, 0.0) * scale
     shift = tl.load(bias + columns, inside, 0.0) - mean * gain
     for start in range(first, last, ROWS):
-        rows = start + tl.arange(0, ROWS)
-        mask = (rows < last)[:, None] & inside[None, :]
-        at = rows[:, None] * CHANNELS + columns[None, :]
-        value = tl.load(x + at, mask, 0.0).to(tl.float32) * gain[None, :] + shift[None, :]
-        if RESIDUAL:
-            value += tl.load(residual + at, mask, 0.0).to(tl.float32)
-        if RELU:
-            value = tl.maximum(value, 0.0)
-        tl.store(out + at, value.to(out.dtype.element_ty), mask)
+        _scale_rows(x, residual, out, start, last, columns, gain, shift, CHANNELS, ROWS, RESIDUAL, RELU)
+
+
+@triton.jit
+def _scale_rows(
+    x, residual, out, start, last, columns, gain, shift,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """Write a tile of rows: scaled, shifted, added to, rectified. A NaN stays one, for a run that fails to be seen."""
+    rows = start + tl.arange(0, ROWS)
+    mask = (rows < last)[:, None] & (columns < CHANNELS)[None, :]
+    at = rows[:, None] * CHANNELS + columns[None, :]
+    value = tl.load(x + at, mask, 0.0).to(tl.float32) * gain[None, :] + shift[None, :]
+    if RESIDUAL:
+        value += tl.load(residual + at, mask, 0.0).to(tl.float32)
+    if RELU:
+        value = tl.where(value < 0, 0.0, value)
+    tl.store(out + at, value.to(out.dtype.element_ty), mask)
+
+
+@triton.jit
+def _apply(
+    x, residual, out, weight, bias, mean, variance, rows, eps,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """Normalise a tile by statistics that are given."""
+    start = tl.program_id(0).to(tl.int64) * ROWS  # a large batch of large maps has more values than 32 bits count
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < CHANNELS
+    gain = tl.load(weight + columns, inside, 0.0) / tl.sqrt(tl.load(variance + columns, inside, 1.0) + eps)
+    shift = tl.load(bias + columns, inside, 0.0) - tl.load(mean + columns, inside, 0.0) * gain
+    _scale_rows(x, residual, out, start, rows, columns, gain, shift, CHANNELS, ROWS, RESIDUAL, RELU)
 
 
 @triton.jit
@@ -172,7 +197,7 @@ def _reduce_gradient(
         at = rows[:, None] * CHANNELS + columns[None, :]
         slope = tl.load(gradient + at, mask, 0.0).to(tl.float32)
         if RELU:
-            slope = tl.where(tl.load(out + at, mask, 0.0) > 0, slope, 0.0)
+            slope = tl.where(tl.load(out + at, mask, 0.0) <= 0, 0.0, slope)
         normalised = (tl.load(x + at, mask, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
         plain += tl.sum(slope, 0)
         along += tl.sum(slope * normalised, 0)
@@ -225,7 +250,7 @@ def _propagate(
         at = rows[:, None] * CHANNELS + columns[None, :]
         slope = tl.load(gradient + at, mask, 0.0).to(tl.float32)
         if RELU:
-            slope = tl.where(tl.load(out + at, mask, 0.0) > 0, slope, 0.0)
+            slope = tl.where(tl.load(out + at, mask, 0.0) <= 0, 0.0, slope)
         if RESIDUAL:
             tl.store(to_residual + at, slope.to(to_residual.dtype.element_ty), mask)
         normalised = (tl.load(x + at, mask, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
@@ -241,9 +266,7 @@ class _BatchNorm(torch.autograd.Function):
         sizes: tuple[int, ...], tracked: int, relu: bool, momentum: float, eps: float,
     ) -> Tensor:  # fmt: skip
         _, channels, height, width = x.shape
-        x = x.contiguous(memory_format=torch.channels_last)
-        if residual is not None:
-            residual = residual.to(x.dtype).contiguous(memory_format=torch.channels_last)
+        x, residual = _as_rows(x, residual)
         plan = make_plan(sizes, height * width, x.device)
         grid, shape = _launch(plan, channels)
         out = torch.empty_like(x)
@@ -279,10 +302,21 @@ class _BatchNorm(torch.autograd.Function):
         return to_x, to_residual if ctx.residual else None, to_weight, to_bias, *[None] * 7
 
 
+def _as_rows(x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Both in one type, and laid out as rows of channels."""
+    if residual is not None:
+        residual = residual.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    return x.contiguous(memory_format=torch.channels_last), residual
+
+
+def _tile(channels: int, most_columns: int) -> dict[str, int]:
+    columns = min(most_columns, triton.next_power_of_2(channels))
+    return {"CHANNELS": channels, "ROWS": TILE // columns, "COLUMNS": columns, "num_warps": WARPS}
+
+
 def _launch(plan: Plan, channels: int) -> tuple[tuple[int, int], dict[str, int]]:
-    columns = min(MOST_COLUMNS, triton.next_power_of_2(channels))
-    shape = {"CHANNELS": channels, "ROWS": TILE // columns, "COLUMNS": columns, "num_warps": WARPS}
-    return (plan.n_chunks, triton.cdiv(channels, columns)), shape
+    shape = _tile(channels, MOST_COLUMNS)
+    return (plan.n_chunks, triton.cdiv(channels, shape["COLUMNS"])), shape
 
 
 def batch_norm(
@@ -302,3 +336,25 @@ def batch_norm(
     mean, variance = running or (None, None)
     tracked = len(sizes) - guests
     return _BatchNorm.apply(x, residual, weight, bias, mean, variance, sizes, tracked, relu, momentum, eps)
+
+
+def apply_statistics(
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    running: tuple[Tensor, Tensor],
+    *,
+    relu: bool,
+    eps: float,
+) -> Tensor:
+    """Normalise by `running` statistics, add the residual, rectify, in one kernel; no gradient comes back."""
+    batch, channels, height, width = x.shape
+    x, residual = _as_rows(x, residual)
+    out, shape, rows = torch.empty_like(x), _tile(channels, 2 * MOST_COLUMNS), batch * height * width
+    grid = triton.cdiv(rows, shape["ROWS"]), triton.cdiv(channels, shape["COLUMNS"])
+    _apply[grid](
+        x, x if residual is None else residual, out, weight, bias, *running, rows, eps,
+        **shape, RESIDUAL=residual is not None, RELU=relu,
+    )  # fmt: skip
+    return out
