@@ -96,28 +96,25 @@ def start(arguments: list[str], folder: Path) -> int:
 
 
 def was_killed(process: int, seconds: float) -> bool:
-    """Kill a process after some time, unless it has ended by then, which it has to do well."""
+    """Kill a process after some time, unless it has ended by then."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        ended, status = os.waitpid(process, os.WNOHANG)
+        ended, _ = os.waitpid(process, os.WNOHANG)
         if ended:
-            assert os.waitstatus_to_exitcode(status) == 0, "the command failed"
             return False
         time.sleep(0.002)
     os.kill(process, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    assert code in (0, -signal.SIGKILL), "the command failed"
-    return code != 0
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """What a run has left, but for times."""
+    """What a run has left, but for times; one that diverges has to do so again."""
     (run,) = folder.glob("runs/*/seed-*")
     result = json.loads((run / "result.json").read_text())
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    assert result["complete"]
+    assert result["complete"] or "not finite" in result["failure"], (folder / "output").read_text()
     return {
-        "digest": (run / "digest").read_text(),
+        "digest": (run / "digest").read_text() if result["complete"] else None,
         "result": {name: value for name, value in result.items() if name not in ("seconds", "steps_per_second")},
         "log": [{name: value for name, value in line.items() if name != "time"} for line in log],
         "files": sorted(path.name for path in run.iterdir()),

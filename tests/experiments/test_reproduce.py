@@ -18,6 +18,7 @@ from cler.experiments import settings as settings_module
 from cler.experiments.bench import MOST_UNTIMED
 from cler.experiments.compare import compare
 from cler.experiments.jobs import make_jobs
+from cler.experiments.machine import environment
 from cler.experiments.paper import find_table
 from cler.experiments.results import METRICS, Result, make_result, write_json
 from cler.experiments.settings import paper_file
@@ -367,6 +368,19 @@ def test_costs_are_measured_once_for_each_pair_and_grow_with_the_epochs(table, t
     costs = cost.seconds_per_run(missing, CPU, at_once=2)
     assert measured == ["er-ace"] * 2
     assert [costs[work.cell] for work in missing] == pytest.approx([5.0, 5.0, 15.0])
+
+
+def test_a_cost_is_that_of_earlier_runs_where_there_are_some(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "_seconds_per_step", lambda *_: 0.0)
+    hardware = environment(CPU)["hardware"]
+    for seed, (seconds, made_on) in enumerate([(30.0, hardware), (50.0, hardware), (400.0, hardware), (1.0, "other")]):
+        (run,) = results(cell_of(table, "er-ace+jigsaw"), [25.0])
+        store(tmp_path, [run | {"seed": seed, "seconds": seconds, "environment": {"hardware": made_on}}])
+    state = look(table, tmp_path, seeds=5)
+    costs = cost.seconds_per_run(state.missing, CPU, 2, state.groups)
+    assert {(work.cell.pair, work.cell.epochs): costs[work.cell] for work in state.missing} == {
+        ("er-ace", 1): 0, ("er-ace+jigsaw", 1): 25, ("er-ace", 3): 0
+    }  # fmt: skip
 
 
 def test_costs_are_measured_on_images_of_the_right_size(tmp_path, monkeypatch):

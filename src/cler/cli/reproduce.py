@@ -83,7 +83,7 @@ def reproduce(
     if training:
         check_writable(out)
         cost.check_disk(out, sum(len(work.jobs) for work in state.missing), at_once)
-    costs = _tell_costs(state.missing, target, at_once)
+    costs = _tell_costs(state, target, at_once)
     failures: list[str] = []
     if training:
         say("stop with Ctrl-C at any time; --only and --seeds do less")
@@ -105,16 +105,16 @@ def _table(name: str, pretext: str | None) -> PaperTable:
     return table.with_both_pretexts() if (pretext or table.pretext) == "both" else table
 
 
-def _tell_costs(missing: Sequence[Work], device: torch.device, at_once: int) -> dict[Cell, float]:
+def _tell_costs(state: State, device: torch.device, at_once: int) -> dict[Cell, float]:
     """Seconds of a run of each cell that lacks some."""
     from cler.experiments.cost import cheapest_first, seconds_per_run
     from cler.report.numbers import duration
 
+    missing = state.missing
     if not missing:
         return {}
-    say(f"measuring a few steps of what is missing on this {'GPU' if device.type == 'cuda' else 'CPU'} ...")
-    with errors.status("measuring") as line:
-        costs = seconds_per_run(missing, device, at_once, lambda what: line.update(f"measuring {what}"))
+    with errors.status("looking at what is missing") as line:
+        costs = seconds_per_run(missing, device, at_once, state.groups, lambda what: line.update(f"measuring {what}"))
     for work in cheapest_first(missing, costs):
         cost = duration(costs[work.cell] * len(work.jobs))
         say(f"missing: {work.cell.where}: {work.cell.label}, {_count(work.jobs)}, about {cost}")

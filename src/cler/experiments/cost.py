@@ -1,7 +1,8 @@
-"""What the runs that a table lacks will take: time, from a few steps on this machine, and room on the disk."""
+"""What the runs that a table lacks will take: time, from earlier runs or a few steps, and room on the disk."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import statistics
@@ -17,7 +18,8 @@ from cler.engine.run import Run, matmul_precision
 from cler.errors import UsageError
 from cler.experiments.bench import MOST_UNTIMED, random_images, time_steps
 from cler.experiments.build import build_run
-from cler.experiments.machine import threads
+from cler.experiments.compare import Group
+from cler.experiments.machine import environment, threads
 from cler.experiments.paper import Cell
 from cler.experiments.reproduce import Work
 from cler.experiments.settings import Settings
@@ -35,6 +37,19 @@ MEASURED_STEPS = 20
 """Of them."""
 MOST_STEPS, MOST_SECONDS = 5, 5.0
 """Of a measurement on a CPU."""
+WORK = (
+    "method",
+    "regularizer",
+    "dataset",
+    "precision",
+    "epochs",
+    "batch",
+    "replay_batch",
+    "width",
+    "threads",
+    "compile",
+)
+"""The settings that decide how long a run takes."""
 
 
 def runs_at_once(device: torch.device, workers: int | None = None) -> int:
@@ -43,23 +58,48 @@ def runs_at_once(device: torch.device, workers: int | None = None) -> int:
 
 
 def seconds_per_run(
-    missing: Sequence[Work], device: torch.device, at_once: int, watch: Callable[[str], object] = lambda text: None
+    missing: Sequence[Work],
+    device: torch.device,
+    at_once: int,
+    groups: Sequence[Group] = (),
+    watch: Callable[[str], object] = lambda text: None,
 ) -> dict[Cell, float]:
-    """How much time a run of each cell adds, from a few steps of each distinct pair on random images."""
+    """How much time a run of each cell adds: as earlier runs like it did here, else from a few steps of its pair."""
     steps = 2 * (MOST_STEPS if device.type == "cpu" else MEASURED_STEPS) + MOST_UNTIMED  # up to twice CIFAR-100's tasks
-    sizes = {work.cell: IMAGE_SIZES.get(work.cell.dataset, 32) for work in missing}
-    data = {size: random_images(device, steps, size=size) for size in set(sizes.values())}
     at_once = min(at_once, sum(len(work.jobs) for work in missing))
+    data: dict[int, ImageData] = {}
     measured: dict[tuple[str, ...], float] = {}
     seconds = {}
     for work in missing:
         settings = work.jobs[0].settings
+        if (known := _seconds_of_earlier_runs(settings, groups, device, at_once)) is not None:
+            seconds[work.cell] = known
+            continue
         key = settings.pair, settings.dataset, settings.precision
         if key not in measured:
             watch(f"{settings.pair} on {settings.dataset}")
-            measured[key] = _seconds_per_step(settings, data[sizes[work.cell]], at_once)
+            size = IMAGE_SIZES.get(settings.dataset, 32)
+            if size not in data:
+                data[size] = random_images(device, steps, size=size)
+            measured[key] = _seconds_per_step(settings, data[size], at_once)
         seconds[work.cell] = settings.epochs * TRAINING_IMAGES // settings.batch * measured[key]
     return seconds
+
+
+def _seconds_of_earlier_runs(
+    settings: Settings, groups: Sequence[Group], device: torch.device, at_once: int
+) -> float | None:
+    """The median of runs with the same amount of work on the same hardware, on a GPU with as much beside them."""
+    wanted, hardware = settings.to_dict(), environment(device)["hardware"]
+    on_cpu = device.type == "cpu"
+    fewest = 1 if on_cpu else min(at_once, MEASURED_AT_ONCE)
+    times = [
+        run.seconds / (at_once if on_cpu else run.at_once)
+        for run in itertools.chain.from_iterable(group.runs for group in groups)
+        if run.at_once is not None and run.at_once >= fewest and run.environment.get("hardware") == hardware
+        if all(run.settings.get(name) == wanted.get(name) for name in WORK)
+    ]
+    return statistics.median(times) if times else None
 
 
 def cheapest_first(missing: Sequence[Work], seconds: dict[Cell, float]) -> list[Work]:
