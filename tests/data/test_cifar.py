@@ -234,6 +234,12 @@ class Evil:
         return (Path.touch, (self.path,))
 
 
+def test_a_pickle_that_would_take_gigabytes_is_refused():
+    content = b"]r" + (2**29).to_bytes(4, "little") + b"."  # an empty list, remembered under this number
+    with pytest.raises(UsageError, match="so much memory"):
+        cifar.pickled_batch(b"fine_labels")(content)
+
+
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_malicious_pickle_is_not_executed(tmp_path: Path, protocol: int):
     content = pickle.dumps({b"data": Evil(tmp_path / "executed"), b"fine_labels": [0]}, protocol)

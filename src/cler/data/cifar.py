@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +198,7 @@ def pickled_batch(label_key: bytes) -> Callable[[bytes], Arrays]:
 
     def parse(content: bytes) -> Arrays:
         try:
+            _check_memo(content)
             batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
             images = np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
             return images, np.asarray(batch[label_key], dtype=np.uint8)
@@ -206,6 +208,13 @@ def pickled_batch(label_key: bytes) -> Callable[[bytes], Arrays]:
             raise UsageError(f"a CIFAR pickle cannot be read ({type(error).__name__}: {error})") from error
 
     return parse
+
+
+def _check_memo(content: bytes) -> None:
+    """Refuse a pickle that numbers what it remembers beyond its own length: room would be made for all of it."""
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
+            raise UsageError("refused to unpickle: a CIFAR file does not need so much memory")
 
 
 def _uint8(code: bytes | str, *_: object) -> np.dtype[Any]:
