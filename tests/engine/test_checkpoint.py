@@ -317,7 +317,7 @@ def test_one_that_was_sealed_with_a_wrong_header_is_damaged(two, accuracy):
 
 def test_one_of_a_newer_version_is_left_alone(two, monkeypatch):
     monkeypatch.setattr(checkpoint, "FORMAT", checkpoint.FORMAT - 1)
-    with pytest.raises(UsageError, match=r"was written by a newer cler: update cler, or .*--restart"):
+    with pytest.raises(UsageError, match=r"was written by a newer cler: update cler, or delete the run.s folder"):
         checkpoint.find(two, pytest.fail)
     assert len(names(two)) == 2
 

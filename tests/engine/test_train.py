@@ -278,6 +278,22 @@ def test_an_infinite_loss_is_a_failure_too(value):
     assert "task 1, step 1;" in run.failure
 
 
+def test_outputs_that_are_not_numbers_are_a_failure_and_no_accuracy():
+    good, bad = make_run(seed=0), make_run(seed=1)
+    end_task = bad.method.end_task
+
+    def spoil(task, batches):
+        end_task(task, batches)
+        if task == 1:
+            bad.method.network.classifier.weight.data.fill_(float("nan"))
+
+    bad.method.end_task, notes = spoil, Notes()
+    train([bad, good], notes)
+    assert notes.failures == [(bad.label, "the outputs were not numbers after task 2; try a lower --lr or --weight")]
+    assert len(bad.accuracy["class_il"]) == 1
+    assert good.complete
+
+
 def test_when_every_run_has_failed_nothing_more_is_done(told_at_every_step):
     runs = [poison(make_run(seed=seed), task=1, step=seed + 1) for seed in range(2)]
     train(runs)

@@ -281,7 +281,7 @@ def test_images_that_were_replaced_are_refused(tmp_path, monkeypatch, whole):
 
     with monkeypatch.context() as patch:
         patch.setitem(images.DATASETS, "stains", Replaced())
-        with pytest.raises(UsageError, match=rf"{job.folder} was begun with different images: .*--restart"):
+        with pytest.raises(UsageError, match=rf"{job.folder} was begun with different images: .*delete it"):
             run(job)
     assert {path: path.read_bytes() for path in job.folder.iterdir() if path.name != ".lock"} == {
         path: content for path, content in before.items() if path.name != ".lock"
@@ -310,7 +310,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, monkeypatch, missin
     for named in (found.state.tensors, found.state.numbers):
         named.pop(missing, None)
     checkpoint.write(job.folder, found)
-    with pytest.raises(UsageError, match=rf"the checkpoint in {job.folder} does not fit .*--restart"):
+    with pytest.raises(UsageError, match=rf"the checkpoint in {job.folder} does not fit .*delete it"):
         run(job)
 
 

@@ -61,7 +61,8 @@ def test_narrow_networks_learn_from_large_images():
 import torch, cler
 torch.set_num_threads(1)
 network = cler.ResNet18(3, width=4)
-for _ in range(3):
-    network(torch.randn(4, 3, 84, 84)).sum().backward()
+for shape in [(4, 3, 84, 84), (20, 3, 256, 32)]:
+    for _ in range(3):
+        network(torch.randn(shape)).sum().backward()
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -108,7 +108,7 @@ def _read(path: Path) -> Checkpoint:
         raise
     except OSError as error:
         raise UsageError(
-            f"cannot read {path}: {error.strerror}; see to that, or give --restart to begin anew"
+            f"cannot read {path}: {error.strerror}; see to that, or delete the run's folder to begin anew"
         ) from None
     except SafetensorError as error:
         raise _DamagedError(one_line(str(error).partition("\n")[0])) from None
@@ -121,4 +121,4 @@ def _read(path: Path) -> Checkpoint:
             return Checkpoint(dict(value["about"]), State(tensors, dict(value["numbers"])), dict(value["accuracy"]))
     except (LookupError, RecursionError, TypeError, ValueError):
         raise _DamagedError("its header is not as it should be") from None
-    raise UsageError(f"{path} was written by a newer cler: update cler, or give --restart to begin anew")
+    raise UsageError(f"{path} was written by a newer cler: update cler, or delete the run's folder to begin anew")

@@ -17,14 +17,18 @@ CHUNK = 1000
 
 @torch.no_grad()
 def evaluate(method: Method, stream: Stream, views: Views, tasks: Iterable[int]) -> tuple[list[float], list[float]]:
-    """Percent right on each task: among all classes, and among the classes of the image's own task."""
+    """Percent right on each task: among all classes, and among the classes of the image's own task.
+
+    NaN for a task of whose images the network makes something that is not a number.
+    """
     method.network.eval()
     rows = []
     for task in tasks:
         pixels, labels = stream.test(task)
         logits = torch.cat([method.logits(views.plain(chunk)) for chunk in pixels.split(CHUNK)])
         right = class_and_task_correct(logits, labels, stream.classes_per_task)
-        rows.append(torch.stack([each.double().mean() for each in right]))
+        shares = torch.stack([each.double().mean() for each in right])
+        rows.append(torch.where(logits.isnan().any(), torch.nan, shares))
     method.network.train()
     class_il, task_il = (100 * torch.stack(rows)).T.tolist()
     return class_il, task_il

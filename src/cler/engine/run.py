@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -104,7 +105,7 @@ class Run:
             yield self._batch(indices)
 
     def check(self, task: int) -> None:
-        """Look, from the host, whether the loss has stayed finite; a run that failed is marked and said so."""
+        """Look, from the host, whether the loss has stayed finite; a run that failed is marked."""
         if self.failure is None and (step := int(self._bad_step)) >= 0:
             self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try a lower --lr or --weight"
 
@@ -114,10 +115,13 @@ class Run:
             self.method.end_task(task, self._batches(task))
 
     def evaluate(self, task: int) -> None:
-        """Measure every task that has been seen."""
+        """Measure every task that has been seen; a run that has become useless is marked."""
         seen = range(self.stream.tasks) if self.method.merged else range(task + 1)
         with self._autocast():
             class_il, task_il = evaluate(self.method, self.stream, self.views, seen)
+        if any(map(math.isnan, class_il)):
+            self.failure = f"the outputs were not numbers after task {task + 1}; try a lower --lr or --weight"
+            return
         self.accuracy["class_il"].append(class_il)
         self.accuracy["task_il"].append(task_il)
         self.task, self.taken = task + 1, 0

@@ -51,7 +51,7 @@ class Listener:
         """A run stands between two steps or tasks, to be kept as it is now."""
 
     def failed(self, run: Run) -> None:
-        """When a run is left out because its loss is no longer finite."""
+        """When a run is left out because it has diverged."""
 
     def message(self, text: str) -> None:
         """Something that a person should know."""
@@ -60,8 +60,8 @@ class Listener:
 def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
     """Train runs that share a device, a precision, a schedule and where they stand in it, from there to the end.
 
-    Results are in each run's `accuracy`. A run whose loss stops being finite is left out as soon as that is noticed,
-    with its `failure` set; the others go on.
+    Results are in each run's `accuracy`. A run whose loss stops being finite, or whose network says what is not a
+    number, is left out as soon as that is noticed, with its `failure` set; the others go on.
     """
     listener = listener or Listener()
     if len({(run.schedule, run.precision, run.device, run.task, run.taken) for run in runs}) > 1:
@@ -79,7 +79,11 @@ def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
                 run.end_task(task)
                 run.evaluate(task)
                 run.seconds += time.perf_counter() - start
-                listener.evaluated(run, task)
+                if run.failure is None:
+                    listener.evaluated(run, task)
+            group.leave_out_failed(task)
+            if not group.runs:
+                return
             for run in group.runs:
                 if not run.complete:
                     listener.checkpoint(run)

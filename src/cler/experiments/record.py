@@ -123,14 +123,16 @@ class Recorder(Listener):
         differing = [name for name, value in about.items() if found.about.get(name) != value]
         if differing:
             raise UsageError(
-                f"{job.folder} was begun with different {', '.join(differing)}: go back to those, or give --restart "
-                "to begin anew"
+                f"{job.folder} was begun with different {', '.join(differing)}: go back to those, or delete it to "
+                "begin anew"
             )
         try:
             run.restore(found.state, found.accuracy)
+        except torch.OutOfMemoryError:
+            raise
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise UsageError(
-                f"the checkpoint in {job.folder} does not fit ({error}): give --restart to begin anew"
+                f"the checkpoint in {job.folder} does not fit ({error}): delete it to begin anew"
             ) from error
         self.message_once(f"{run.label}: going on from task {run.task + 1}, step {run.taken + 1}")
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
-import queue
 import signal
 import threading
 import traceback
 from collections.abc import Sequence
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -21,55 +21,77 @@ from cler.experiments.trainers import train_in_turn
 
 
 class Sender(Watcher):
-    """Sends every call to the process that started the workers."""
+    """Sends every call to the process that started the workers, if that still listens."""
 
-    def __init__(self, outbox: Any) -> None:
-        self.outbox = outbox
+    def __init__(self, mouth: Connection) -> None:
+        self.mouth = mouth
+        self._speaking = threading.Lock()
+
+    def send(self, *event: Any) -> None:
+        """Send anything."""
+        with self._speaking, contextlib.suppress(OSError):
+            self.mouth.send(event)
 
     def progress(self, progress: Progress) -> None:
         """Send it on."""
-        self.outbox.put(("progress", progress))
+        self.send("progress", progress)
 
     def finished(self, label: str, accuracy: float | None, failure: str | None) -> None:
         """Send it on."""
-        self.outbox.put(("finished", label, accuracy, failure))
+        self.send("finished", label, accuracy, failure)
 
     def message(self, text: str) -> None:
         """Send it on."""
-        self.outbox.put(("message", text))
+        self.send("message", text)
 
 
 def train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int, watcher: Watcher) -> None:
     """Train the jobs in so many processes; an error in one of them ends them all and is raised here."""
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
-    inbox, outbox = context.Queue(), context.Queue()
+    inbox = context.Queue()
     for item in [*jobs, *[None] * workers]:
         inbox.put(item)
-    processes = [context.Process(target=_work, args=(inbox, outbox, data_dir), daemon=True) for _ in range(workers)]
-    for process in processes:
-        process.start()
+    ears, processes = [], []
     try:
-        working = workers
-        while working:
+        for _ in range(workers):
+            ear, mouth = context.Pipe(duplex=False)  # for each its own, so that none waits for another that has died
+            process = context.Process(target=_work, args=(inbox, mouth, data_dir), daemon=True)
+            process.start()
+            mouth.close()
+            ears.append(ear)
+            processes.append(process)
+        _listen(ears, watcher)
+    finally:
+        for process in processes:
+            process.terminate()
+        for ear in ears:
+            ear.close()
+        inbox.cancel_join_thread()
+        for process in processes:
+            process.join()
+
+
+def _listen(ears: Sequence[Connection], watcher: Watcher) -> None:
+    """Tell the watcher what the workers say, until all are done."""
+    working = list(ears)
+    while working:
+        for ear in wait(working):
+            assert isinstance(ear, Connection)
             try:
-                event, *values = outbox.get(timeout=1)
-            except queue.Empty:
-                if any(process.exitcode for process in processes):
-                    raise RuntimeError("a worker process was killed; finished runs are kept") from None
-                continue
+                event, *values = ear.recv()
+            except (EOFError, OSError):
+                raise UsageError(
+                    "a worker process was killed, perhaps for its memory: finished runs are kept, and the same command "
+                    "goes on from there"
+                ) from None
             if event == "done":
-                working -= 1
+                working.remove(ear)
             elif event == "mistake":
                 raise UsageError(*values)
             elif event == "error":
                 raise RuntimeError(*values)
             else:
                 getattr(watcher, event)(*values)
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join()
 
 
 def _end_with_parent() -> None:
@@ -80,16 +102,17 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(inbox: Any, outbox: Any, data_dir: Path | None) -> None:
+def _work(inbox: Any, mouth: Connection, data_dir: Path | None) -> None:
     """What a worker does: jobs until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    sender = Sender(mouth)
     try:
-        train_in_turn(iter(inbox.get, None), data_dir, Sender(outbox), stop=signal.SIGTERM)
-        outbox.put(("done",))
+        train_in_turn(iter(inbox.get, None), data_dir, sender, stop=signal.SIGTERM)
+        sender.send("done")
     except KeyboardInterrupt:
-        outbox.cancel_join_thread()  # nobody listens any more
+        pass  # nobody listens any more
     except UsageError as mistake:
-        outbox.put(("mistake", str(mistake)))
+        sender.send("mistake", str(mistake))
     except Exception:
-        outbox.put(("error", traceback.format_exc()))
+        sender.send("error", traceback.format_exc())
