@@ -245,6 +245,45 @@ def test_labels_may_be_any_whole_numbers(labels):
     assert learner.predict(IMAGES).dtype.kind == "i"
 
 
+@pytest.mark.parametrize("kinds", [np.array([5, 2**63 + 11, 2**63 + 12], np.uint64), [-1, 2**63], ["a", "a\0"]])
+def test_labels_that_numpy_would_round_stay_what_they_are(kinds):
+    labels = [kinds[i % len(kinds)] for i in range(20)]
+    learner = small().fit(IMAGES[:20], labels)
+    assert learner.classes_.tolist() == sorted(np.array(kinds).tolist() if isinstance(kinds, np.ndarray) else kinds)
+    assert {type(label) for label in learner.predict(IMAGES[:20]).tolist()} <= {int, str}
+
+
+def test_a_fit_that_is_refused_forgets_nothing():
+    learner = small().fit(IMAGES[:20], [0, 1] * 10)
+    with pytest.raises(UsageError, match="a label for each image"):
+        learner.fit(IMAGES[:20], [0, 1])
+    assert learner.n_seen_ == 20
+    assert learner.predict(IMAGES[:5]).tolist()
+
+
+def test_others_may_predict_while_one_fits():
+    learner, wrong, stop = small().fit(IMAGES[:20], [0, 1] * 10), [], threading.Event()
+
+    def predict():
+        while not stop.is_set():
+            try:
+                learner.predict(IMAGES[:4])
+            except NotFittedError:
+                pass
+            except Exception as error:
+                wrong.append(error)
+
+    others = [threading.Thread(target=predict) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    for _ in range(10):
+        learner.fit(IMAGES[:20], [0, 1] * 10)
+    stop.set()
+    for thread in others:
+        thread.join()
+    assert not wrong
+
+
 def test_labels_of_two_kinds_stay_apart():
     learner = small().partial_fit(IMAGES[:20], ["1", 1] * 10)
     assert learner.classes_.tolist() == [1, "1"]

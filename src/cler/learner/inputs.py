@@ -85,7 +85,7 @@ def _to_bytes(images: Tensor) -> Tensor:
         raise UsageError(f"images must be uint8 from 0 to 255, or floats from 0 to 1, not {kind}")
     if images.numel() and not (images.min() >= 0 and images.max() <= 1):  # so that NaN does not pass either
         raise UsageError(
-            f"float images must lie from 0 to 1, these go from {images.min():.3g} to {images.max():.3g}; "
+            f"float images must lie from 0 to 1, these go from {images.min().item()} to {images.max().item()}; "
             "give them before they are normalised, or as uint8 from 0 to 255"
         )
     return (255 * images.float()).round().to(torch.uint8)

@@ -118,6 +118,7 @@ class Learner:
         self.width, self.options = width, options
         self.mean, self.std = mean, std
         self.seed, self.device = seed, device
+        self._turns, self._calls = Turns(), Lock()
         self._begin()
 
     def _begin(self) -> None:
@@ -132,22 +133,26 @@ class Learner:
         self._steps = 0
         self._method: Method | None = None
         self._waiting = self._read([]), list[Label]()
-        self._turns = Turns()
-        self._calls = Lock()
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def fit(self, images: Any, labels: Any) -> Learner:
-        """Forget everything, then `partial_fit`."""
-        self._begin()
-        return self.partial_fit(images, labels)
+        """Forget everything, then `partial_fit`; what cannot be learned from makes it forget nothing."""
+        with self._calls, self._turns:
+            before = vars(self).copy()
+            self._begin()
+            try:
+                pixels, plain = self._checked(images, labels)
+            except BaseException:
+                vars(self).update(before)
+                raise
+        return self._take(pixels, plain)
 
     def partial_fit(self, images: Any, labels: Any) -> Learner:
         """Learn from some more images with their labels; any number, new classes too."""
-        pixels, plain = self._read(images), to_labels(labels)
-        if len(pixels) != len(plain):
-            raise UsageError(f"there must be a label for each image, not {len(plain)} for {len(pixels)} images")
-        self._check_allowed(plain)
+        return self._take(*self._checked(images, labels))
+
+    def _take(self, pixels: Tensor, plain: list[Label]) -> Learner:
         with self._calls:  # one call after the other, so that no batch is mixed of two
             pixels, plain = torch.cat([self._waiting[0], pixels]), self._waiting[1] + plain
             whole = len(plain) // self._plain.batch * self._plain.batch
@@ -159,6 +164,13 @@ class Learner:
             with self._turns:
                 self._waiting = pixels[whole:].clone(), plain[whole:]  # a copy, so that the others can go
         return self
+
+    def _checked(self, images: Any, labels: Any) -> tuple[Tensor, list[Label]]:
+        pixels, plain = self._read(images), to_labels(labels)
+        if len(pixels) != len(plain):
+            raise UsageError(f"there must be a label for each image, not {len(plain)} for {len(pixels)} images")
+        self._check_allowed(plain)
+        return pixels, plain
 
     def _read(self, images: Any) -> Tensor:
         return to_pixels(images, channels=self._plain.channels, size=self._plain.image_size).to(self._target)
@@ -289,8 +301,9 @@ class Learner:
 
     def _labels(self) -> np.ndarray:
         labels = in_order(self._numbers)
-        mixed = len({type(label) for label in labels}) > 1
-        return np.array(labels, dtype=object if mixed else None)
+        array = np.array(labels)
+        exact = array.dtype.kind in "iuU" and array.tolist() == labels
+        return array if exact else np.array(labels, dtype=object)
 
     def _check_is_fitted(self) -> None:
         if not self._steps:
@@ -353,6 +366,8 @@ class Learner:
             learner._restore(tensors, about)
         except UsageError as error:
             raise UsageError(f"{path} cannot be loaded: {error}") from None
+        except torch.OutOfMemoryError:
+            raise
         except (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError):
             raise UsageError(f"{path} is damaged: its parts do not belong together") from None
         return learner
