@@ -95,6 +95,15 @@ def test_foreign_broken_and_newer_files_are_skipped_with_a_line_each(cler, resul
     assert "format 99 is newer than 1" in page
 
 
+def test_names_that_are_not_utf_8_are_written_out(cler, tmp_path):
+    odd = tmp_path / os.fsdecode(b"y\xff")
+    save(odd)
+    code, out, _ = cler(odd, "-o", odd / "report")
+    assert code == 0
+    assert out.split() == [rf"{tmp_path}/y\xff/report/{name}" for name in FILES]
+    assert r"y\xff/none/seed-0/result.json" in (odd / "report" / "runs.csv").read_text("utf-8")
+
+
 def test_a_run_that_is_not_complete_is_left_out(cler, results, tmp_path):
     save(results / "more", seed=7, complete=False)
     code, _, err = cler(results)

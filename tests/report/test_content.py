@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 
 from cler.experiments.compare import compare
@@ -22,15 +25,20 @@ def test_facts_come_from_the_results(runs):
     assert facts["Hardware"] == "Abacus 9"
     assert facts["Precision"] == "bf16"
     assert facts["Software"] == "cler 1.2, torch 2.13"
-    assert facts["Time"] == "12 min of the device, shared by runs trained at once"
+    assert facts["Time"] == "12 min of the device for 12 runs"
 
 
 def test_runs_that_were_trained_at_once_share_the_device(runs):
     comparison = compare(runs.make(runs.plain, [30.0, 31.0, 32.0, 33.0]))
     for run, at_once in zip(comparison.groups[0].runs, [3, 3, 3, None], strict=True):
         object.__setattr__(run, "at_once", at_once)
-    told = dict(make_report(comparison).facts)["Time"]
-    assert told.startswith("60 s of the device, shared by runs trained at once; 60 s summed over the other runs")
+    assert dict(make_report(comparison).facts)["Time"] == (
+        "60 s of the device for 3 runs, and at most 60 s for 1 run whose results do not tell how many shared it"
+    )
+    object.__setattr__(comparison.groups[0], "runs", comparison.groups[0].runs[3:])
+    assert dict(make_report(comparison).facts)["Time"] == (
+        "at most 60 s of the device for 1 run whose results do not tell how many shared it"
+    )
 
 
 def test_seeds_that_are_far_apart_are_told_one_by_one(runs):
@@ -119,6 +127,12 @@ def test_the_paper_stands_beside_runs_with_its_settings(runs):
 PAPER = {"dataset": "cifar100", "tasks": 10, "buffer": 500}
 
 
+def test_the_papers_forgetting_is_rounded_as_people_round(runs):
+    dualnet = runs.plain | PAPER | {"method": "dualnet", "buffer": 2000, "lr": 0.03}
+    _, task_il = runs.report((dualnet, [11.0])).beside.sheets
+    assert cells(task_il)[0]["forgetting paper"] == "13.9"  # 13.85, as a float a little less
+
+
 def test_both_pretext_tasks_are_shown_and_the_better_one_has_the_papers_number(runs):
     rotation = runs.cler | PAPER | {"regularizer": "rotation"}
     pairs = (runs.plain | PAPER, [19.0, 20.0]), (runs.cler | PAPER, [24.0, 25.0]), (rotation, [22.0, 23.0])
@@ -179,6 +193,13 @@ def test_what_was_left_out_is_told(runs):
     assert report.complaints == ("skipped: a.json", "left out: er-ace-none/1/result.json (failed: diverged)")
 
 
+def test_what_is_left_out_is_readable_whatever_its_name(runs):
+    first, second = runs.make(runs.plain, [30.0, 31.0], seeds=[0, 0])
+    object.__setattr__(second, "path", Path(os.fsdecode(b"y\xff/result.json")))
+    (line,) = make_report(compare([first, second])).complaints
+    assert line.endswith(r"kept er-ace-none/0/result.json, not y\xff/result.json")
+
+
 def test_the_committed_results(runs, request):
     folder = request.config.rootpath / "results" / "cifar100"
     if not folder.is_dir():
@@ -187,5 +208,5 @@ def test_the_committed_results(runs, request):
     table1 = report.beside.sheets[0]
     rows = {(row["method"], one.heading): row for row, one in zip(cells(table1), table1.rows, strict=True)}
     cler = rows["ER-ACE + CLER (jigsaw)", "cifar100, memory of 500"]
-    assert (cler["accuracy ours"], cler["gain ours"]) == ("24.14 ± 0.97", "+3.26")
+    assert (cler["accuracy ours"], cler["gain ours"]) == ("24.18 ± 0.84", "+3.30")
     assert rows["Joint, online", "cifar100"]["accuracy difference"] == "+0.44"

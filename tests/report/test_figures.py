@@ -9,7 +9,7 @@ from PIL import Image
 from cler.errors import UsageError
 from cler.experiments.compare import compare
 from cler.experiments.results import METRICS, Result, make_result
-from cler.report.figures import COLORS, accuracy_after_each_task
+from cler.report.figures import COLORS, accuracy_after_each_task, mean_curve
 
 ER_ACE = {"method": "er-ace", "regularizer": "none", "dataset": "toy", "tasks": 3, "buffer": 50, "epochs": 1}
 
@@ -53,6 +53,13 @@ def test_a_single_run_a_single_task_and_joint_can_be_drawn(tmp_path):
     }.items():
         accuracy_after_each_task(compare(results).groups, tmp_path / f"{name}.png")
         assert len(pixels_of_color(tmp_path / f"{name}.png", COLORS[0])) > 20
+
+
+def test_each_place_is_the_mean_of_the_runs_that_come_so_far(tmp_path):
+    short = run(ER_ACE, 0, rows=[[40.0], [40.0, 40.0]])
+    groups = compare([short, run(ER_ACE, 2), run(ER_ACE, 4)]).groups
+    assert [mean for mean, _ in mean_curve(groups[0], "class_il")] == pytest.approx([146 / 3, 146 / 3, 53])
+    accuracy_after_each_task(groups, tmp_path / "figure.png")
 
 
 def test_the_same_groups_give_the_same_file(tmp_path):

@@ -58,6 +58,13 @@ def test_latex_escapes():
     assert escape("two\n\nparagraphs") == "two paragraphs"
 
 
+def test_commands_can_be_copied_from_latex(runs):
+    preface = "Try `cler run --set a_b='1'`, then `x < \"y\"` -- so."
+    text = latex(runs.report((runs.plain, [30.0]), preface=preface))
+    assert r"Try \texttt{cler run -{}-{}set a\char95{}b=\char13{}1\char13{}}, then" in text
+    assert r'then \texttt{x < "y"} -- so.' in text
+
+
 def test_latex_is_booktabs_with_shared_headings(runs):
     text = latex(runs.usual())
     for line in (r"\usepackage{array,booktabs,longtable}", r"\toprule", r"\midrule", r"\bottomrule", r"\end{document}"):
@@ -99,6 +106,27 @@ def test_the_papers_numbers_are_beside_ours(runs):
     assert float(class_il["difference_from_paper"]) == pytest.approx(-0.17)
     assert class_il["p_against_paper"] == class_il["faa_std"] == ""  # one run
     assert (task_il["paper_faa"], task_il["paper_faa_std"]) == ("56.06", "")
+
+
+def test_the_difference_is_between_two_columns_even_where_the_paper_evaluates_in_its_own_way(runs):
+    joint = runs.joint | {"dataset": "cifar100", "tasks": 10}
+    class_il, task_il = lines_of(results_csv(runs.report((joint, [22.0, 24.0]))))
+    for line in (class_il, task_il):
+        ours, paper = float(line["faa_as_paper"]), float(line["paper_faa"])
+        assert ours - paper == pytest.approx(float(line["difference_from_paper"]))
+    assert class_il["faa_as_paper"] == class_il["faa"]
+    assert float(task_il["faa_as_paper"]) < float(task_il["faa"]) - 1
+    assert float(task_il["faa_as_paper_std"]) > 0
+
+
+def test_nothing_is_said_of_forgetting_where_everything_is_learned_at_once(runs):
+    report = runs.report((runs.joint, [45.0, 46.0]), (runs.plain, [30.0]))
+    joint, _, plain, _ = lines_of(results_csv(report))
+    assert joint["adjusted_forgetting"] == joint["adjusted_forgetting_std"] == ""
+    assert float(plain["adjusted_forgetting"]) == pytest.approx(50)
+    joint, _, plain = lines_of(runs_csv(report))
+    assert {joint[f"{metric}_class_il"] for metric in ("adjusted_forgetting", "forgetting", "bwt")} == {""}
+    assert (joint["faa_class_il"], plain["adjusted_forgetting_class_il"]) == ("45.0", "50.0")
 
 
 def test_a_line_for_each_run(runs):

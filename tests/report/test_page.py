@@ -9,6 +9,8 @@ from itertools import pairwise
 import pytest
 
 from cler.errors import UsageError
+from cler.experiments.compare import compare
+from cler.report.content import make_report
 from cler.report.page import page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -67,8 +69,9 @@ def test_everything_is_drawn(report):
     elements = Elements(page(report))
     assert elements.count("svg", "chart") == 2 * 2  # a method and its regularised twins, both settings
     assert elements.count("svg", "heat") == 2 * 7
-    assert elements.count("path", "line", "c1") == 2 * 2
-    assert elements.count("path", "line", "c2") == 2
+    assert elements.count("path", "line", "c0") == 2 * 2
+    assert elements.count("path", "line", "c2") == 2 * 3
+    assert elements.count("path", "line", "c2", "d1") == 2  # the second weight of the same regulariser
     assert elements.count("path", "line", "joint") == 2
     assert elements.count("i", "span") == 2 * 3
     assert elements.count("i", "printed") == 2 * 1 + 1  # and one in the key of the data set that the paper has
@@ -79,9 +82,38 @@ def test_everything_is_drawn(report):
 
 def test_one_run_has_no_band_and_no_interval(runs):
     elements = Elements(page(runs.report((runs.plain, [30.0]), (runs.cler, [33.0]))))
-    assert elements.count("path", "line", "c1") == 2
-    assert elements.count("path", "band", "c1") == elements.count("i", "span") == 0
+    assert elements.count("path", "line", "c2") == 2
+    assert elements.count("path", "band", "c2") == elements.count("i", "span") == 0
     assert elements.count("i", "point", "unsure") == 2
+
+
+def test_a_regulariser_has_one_colour_in_every_chart(runs):
+    names = [["jigsaw"], ["rotation", "barlow-twins"], ["zoom", "barlow-twins", "jigsaw"], ["abacus", "zoom"]]
+    settings = [
+        runs.plain | {"buffer": size, "regularizer": name}
+        for size, others in enumerate(names, 1)
+        for name in ("none", *others)
+    ]
+    made = page(runs.report(*((one, [30.0]) for one in settings)))
+    keys = re.findall(r'<i class="key c(\d) d0"></i>(?:\+ )?([^<]+)<', made)
+    assert len(keys) == len(settings)
+    assert {(label, int(color)) for color, label in keys} == {
+        *(("ER-ACE", 0), ("CLER (rotation)", 1), ("CLER (jigsaw)", 2), ("CSSL", 3), ("abacus", 4), ("zoom", 5))
+    }
+
+
+def test_a_run_with_fewer_tasks_does_not_cut_the_others_short(runs):
+    long, other, short = runs.make(runs.plain, [30.0, 40.0, 50.0])
+    for name, rows in short.accuracy.items():
+        short.accuracy[name] = rows[:2]
+    chart, matrix = (
+        page(make_report(compare(order))).split(part)[1].split("</svg>")[0]
+        for order, part in (([short, long, other], 'class="chart"'), ([long, short, other], 'class="heat"'))
+    )
+    assert "after task 2: 55.0 ± 0.0 %" in chart
+    assert "after task 3: 35.0 ± 7.1 %" in chart
+    assert re.findall(r">(\d+)</text>", matrix) == ["60", "50", "60", "35", "35", "35"]
+    assert "Z" in page(make_report(compare([short, long]))).split('class="band')[1].split("/>")[0]
 
 
 def test_references_alone_are_drawn_all_the_same(runs):

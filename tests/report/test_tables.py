@@ -5,9 +5,11 @@ import pytest
 from rich.console import Console
 
 from cler.experiments.compare import compare
+from cler.experiments.paper import find_table
+from cler.experiments.reproduce import lines
 from cler.experiments.results import METRICS, Result, make_result
-from cler.report.numbers import format_p
-from cler.report.tables import comparison_table, markdown_table, one_sentence
+from cler.report.numbers import format_p, tenths
+from cler.report.tables import comparison_table, markdown_table, one_sentence, paper_table
 
 ER_ACE = {
     "method": "er-ace",
@@ -46,8 +48,12 @@ def groups():
 
 
 def printed(groups, width=80):
+    return shown(comparison_table(groups), width)
+
+
+def shown(table, width=80):
     stream = io.StringIO()
-    Console(width=width, color_system=None, file=stream).print(comparison_table(groups))
+    Console(width=width, color_system=None, file=stream).print(table)
     return stream.getvalue()
 
 
@@ -70,6 +76,28 @@ def markdown_rows(groups):
 )
 def test_p_values(p_value, text):
     assert format_p(p_value) == text
+
+
+def test_halves_are_rounded_up_however_the_computer_writes_them():
+    assert [*map(tenths, (13.85, 38.75, 0.05, 100.0, 36.149999))] == ["13.9", "38.8", "0.1", "100.0", "36.1"]
+
+
+def test_the_table_of_significance_has_five_decimals_and_holms_correction():
+    paper = {"dataset": "cifar100", "tasks": 10, "precision": "bf16"}
+    sizes = [paper | {"buffer": size} for size in (500, 2000)]
+    finals = [[20.0, 21.0, 19.0], [23.0, 24.0, 25.0]], [[26.0, 27.0, 28.0], [27.0, 29.5, 31.0]]
+    pairs = [
+        (settings | size, numbers)
+        for size, both in zip(sizes, finals, strict=True)
+        for settings, numbers in zip((ER_ACE, CLER), both, strict=True)
+    ]
+    table = find_table("significance")
+    text = shown(paper_table(table, lines(table, groups_of(*pairs))))
+    first, second, *_ = [line.split() for line in text.splitlines() if line.startswith("ER-ACE")]
+    assert first == ["ER-ACE", "3", "+4.00", "0.00805", "0.00001", "0.01610"]
+    assert second == ["ER-ACE", "3", "+2.17", "0.17135", "<", "0.00001", "0.17135"]
+    assert "2 tests of this table" in " ".join(text.split())
+    assert "X-DER – < 0.00001 + CLER" in " ".join(text.split())  # no runs of ours
 
 
 def test_markdown_cells(groups):

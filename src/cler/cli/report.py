@@ -24,13 +24,13 @@ def report(
 
     The page, index.html, is one file that needs no network.
     """
-    from cler.report.content import make_report
+    from cler.report.content import make_report, readable
     from cler.report.write import write_report
 
     text = _read(preface) if preface else ""
     comparison, complaints = read_comparison(folders)
     for path in write_report(make_report(comparison, complaints, preface=text), out):
-        console.print(escape(str(path)), highlight=False, soft_wrap=True)
+        console.print(escape(readable(str(path))), highlight=False, soft_wrap=True)
 
 
 def _read(path: Path) -> str:

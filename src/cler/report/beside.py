@@ -11,7 +11,7 @@ from cler.experiments.compare import Estimate, Group
 from cler.experiments.paper import PAPER_RUNS, PaperTable, find_table, table_names
 from cler.experiments.reproduce import GAIN_TOLERANCE, Line, lines, notes, verdict
 from cler.experiments.results import SETTINGS
-from cler.report.numbers import SIGNIFICANT, bare_p, fine_p, minus, signed
+from cler.report.numbers import SIGNIFICANT, bare_p, fine_p, minus, signed, tenths
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, estimate, forgetting
 
 PAPER = "On the Effectiveness of Equivariant Regularization for Robust Online Continual Learning"
@@ -133,7 +133,7 @@ def _numbers(line: Line, group: Group) -> list[Cell]:
     return [
         *(estimate(ours), paper, _difference(line.difference, line.agrees), Cell(bare_p(_or_nan(line.p_value)))),
         *(Cell(str(line.runs)), forgetting(group, line.setting)),
-        Cell(f"{line.paper.forgetting:.1f}" if line.paper and line.paper.forgetting is not None else ""),
+        Cell(tenths(line.paper.forgetting) if line.paper and line.paper.forgetting is not None else ""),
         *([_points(line.gain.points), Cell(bare_p(line.gain.p_value))] if line.gain else [Cell(""), Cell("")]),
         _points(line.paper_gain.points) if line.paper_gain else Cell(""),
         # That there is a gain is claimed of CLER alone.

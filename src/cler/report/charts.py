@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import zip_longest
 from statistics import fmean
 
 from cler.experiments.compare import Group
+from cler.experiments.paper import PRETEXTS
 from cler.report.figures import mean_curve
 
 WIDTH, HEIGHT = 300, 210
 LEFT, RIGHT, TOP, BOTTOM = 30, 6, 10, 38
 COLORS = 6
+COLORED_FIRST = ("none", *PRETEXTS, "barlow-twins")
+"""Regularisers in the order of their colours; others come after these."""
+DASHES = 3
 CELL, LARGEST_CELL = 20, 26
 MOST_TASKS_WITH_NUMBERS = 10
 STRONG = 0.65
@@ -29,13 +35,23 @@ class Curve:
     group: Group
 
 
-def curves(groups: Sequence[Group], labels: Sequence[str], references: Sequence[Group]) -> list[Curve]:
-    """A colour each for the groups, grey for the references."""
-    coloured = [
-        Curve(label, f"c{index % COLORS}", group)
-        for index, (label, group) in enumerate(zip(labels, groups, strict=True))
-    ]
-    return [*(Curve(group.label, f"reference {group.settings['method']}", group) for group in references), *coloured]
+def colors(groups: Iterable[Group]) -> dict[str, int]:
+    """The colour of each regulariser, wherever it is drawn."""
+    others = sorted({group.settings["regularizer"] for group in groups} - set(COLORED_FIRST))
+    return {name: index % COLORS for index, name in enumerate((*COLORED_FIRST, *others))}
+
+
+def curves(
+    groups: Sequence[Group], labels: Sequence[str], references: Sequence[Group], colored: Mapping[str, int]
+) -> list[Curve]:
+    """Each in the colour of its regulariser, with dashes where that is taken; grey for the references."""
+    lines = [Curve(group.label, f"reference {group.settings['method']}", group) for group in references]
+    taken: Counter[int] = Counter()
+    for label, group in zip(labels, groups, strict=True):
+        color = colored[group.settings["regularizer"]]
+        lines.append(Curve(label, f"c{color} d{taken[color] % DASHES}", group))
+        taken[color] += 1
+    return lines
 
 
 def top_of_scale(groups: Sequence[Group], name: str) -> int:
@@ -47,10 +63,11 @@ def top_of_scale(groups: Sequence[Group], name: str) -> int:
 
 def curve_chart(lines: Sequence[Curve], name: str, *, top: int, title: str) -> str:
     """Accuracy after each task with a band of one deviation over the seeds, as SVG."""
-    tasks = max(len(line.group.runs[0].accuracy[name]) for line in lines)
+    values = [mean_curve(line.group, name) for line in lines]
+    tasks = max(map(len, values))
     parts = [*_axes(tasks, top)]
-    for line in lines:
-        parts += _curve(line, mean_curve(line.group, name), tasks, top)
+    for line, means in zip(lines, values, strict=True):
+        parts += _curve(line, means, tasks, top)
     return (
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
         f"{''.join(parts)}</svg>"
@@ -60,7 +77,7 @@ def curve_chart(lines: Sequence[Curve], name: str, *, top: int, title: str) -> s
 def heat_map(group: Group, name: str, *, top: float, title: str) -> str:
     """The accuracy matrix, mean over the seeds, as SVG: a row after each task, a column for each task."""
     rows = _mean_matrix(group, name)
-    size = len(rows[-1])
+    size = max(map(len, rows))
     numbers = size <= MOST_TASKS_WITH_NUMBERS
     cells = []
     for after, row in enumerate(rows):
@@ -79,8 +96,12 @@ def highest_accuracy(groups: Sequence[Group], name: str) -> float:
 
 
 def _mean_matrix(group: Group, name: str) -> list[list[float]]:
-    rows_of_runs = zip(*(run.accuracy[name] for run in group.runs), strict=False)
-    return [[fmean(values) for values in zip(*rows, strict=False)] for rows in rows_of_runs]
+    """Of each cell, over the runs that have it."""
+    rows_of_runs = zip_longest(*(run.accuracy[name] for run in group.runs), fillvalue=[])
+    return [
+        [fmean(value for value in values if value is not None) for values in zip_longest(*rows)]
+        for rows in rows_of_runs
+    ]
 
 
 def _heat_cell(task: int, after: int, accuracy: float, share: float, number: bool) -> str:
@@ -110,8 +131,8 @@ def _curve(line: Curve, values: Sequence[tuple[float, float]], tasks: int, top: 
     places = [1, tasks] if level else range(1, len(values) + 1)
     values = [*values, *values] if level else values
     points = [(_x(task, tasks), mean, std) for task, (mean, std) in zip(places, values, strict=True)]
-    if not any(math.isnan(std) for _, _, std in points):
-        edge = [(x, mean + std) for x, mean, std in points] + [(x, mean - std) for x, mean, std in reversed(points)]
+    if spread := [point for point in points if not math.isnan(point[2])]:
+        edge = [(x, mean + std) for x, mean, std in spread] + [(x, mean - std) for x, mean, std in reversed(spread)]
         yield f'<path class="band {line.style}" d="{_path([(x, _y(value, top)) for x, value in edge])}Z"/>'
     yield f'<path class="line {line.style}" d="{_path([(x, _y(mean, top)) for x, mean, _ in points])}"/>'
     if level:

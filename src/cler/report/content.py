@@ -69,8 +69,13 @@ def make_report(comparison: Comparison, complaints: Sequence[str] = (), *, prefa
         facts=tuple(_facts(groups)),
         beside=beside,
         sections=tuple(_section(name, [one for one in groups if one.settings["dataset"] == name]) for name in datasets),
-        complaints=(*complaints, *comparison.complaints),
+        complaints=tuple(map(readable, (*complaints, *comparison.complaints))),
     )
+
+
+def readable(text: str) -> str:
+    """The same with the bytes of a file's name that are not UTF-8 written out."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def memory(group: Group) -> str:
@@ -84,15 +89,17 @@ def note(group: Group, groups: Sequence[Group]) -> str:
 
 
 def time_taken(runs: Sequence[Result]) -> str:
-    """What runs took of a device; those that do not tell how many were trained at once count in full."""
-    counted = [(run.seconds, run.at_once) for run in runs]
-    shares = [seconds / at_once for seconds, at_once in counted if at_once]
-    rest = [seconds for seconds, at_once in counted if not at_once]
-    parts = [f"{duration(sum(shares))} of the device, shared by runs trained at once"] if shares else []
-    if rest:
-        which = "the other runs" if shares else "the runs"
-        parts.append(f"{duration(sum(rest))} summed over {which}; runs trained side by side count in full")
-    return "; ".join(parts)
+    """What runs took of a device, which those that were trained at once shared."""
+    shares = [run.seconds / run.at_once for run in runs if run.at_once]
+    whole = [run.seconds for run in runs if not run.at_once]
+    known = f"{duration(sum(shares))} of the device for {_count(shares)}"
+    most = f"at most {duration(sum(whole))}{'' if shares else ' of the device'}"
+    unknown = f"{most} for {_count(whole)} whose results do not tell how many shared it"
+    return ", and ".join([known] * bool(shares) + [unknown] * bool(whole))
+
+
+def _count(runs: Sequence[object]) -> str:
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def _section(dataset: str, groups: Sequence[Group]) -> Section:

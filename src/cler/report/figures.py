@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def accuracy_after_each_task(groups: Sequence[Group], path: str | Path, *, title
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08, wspace=0.04)
     canvas = FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(PANELS), sharey=True)
-    tasks = max(len(group.runs[0].accuracy["class_il"]) for group in groups)
+    tasks = max(len(run.accuracy["class_il"]) for group in groups for run in group.runs)
     for panel, name in zip(panels, PANELS, strict=True):
         for group, style in zip(groups, _styles(groups), strict=True):
             _draw_group(panel, group, name, tasks, style)
@@ -55,9 +55,12 @@ def accuracy_after_each_task(groups: Sequence[Group], path: str | Path, *, title
 
 
 def mean_curve(group: Group, name: str) -> list[tuple[float, float]]:
-    """Mean and deviation over the seeds of the accuracy on the tasks seen so far, after each task."""
-    curves = zip(*(averages(run.accuracy[name]) for run in group.runs), strict=False)
-    return [stats.mean_std(values) for values in curves]
+    """Mean and deviation over the seeds of the accuracy on the tasks seen so far, after each task.
+
+    A run that has fewer tasks than others counts where it has them.
+    """
+    curves = zip_longest(*(averages(run.accuracy[name]) for run in group.runs))
+    return [stats.mean_std([value for value in values if value is not None]) for values in curves]
 
 
 def _styles(groups: Sequence[Group]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from cler.report.content import Report
@@ -21,6 +21,8 @@ SPECIAL = {
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$", '"': "''",
     "±": r"$\pm$", "−": "$-$", "–": "--", "×": r"$\times$", "≠": r"$\neq$", "λ": r"$\lambda$", "’": "'",
 }  # fmt: skip
+CODE = SPECIAL | {"-": "-{}", "_": r"\char95{}", "$": r"\char36{}", "'": r"\char13{}"} | {one: one for one in '<>|"'}
+"""What stands for itself in a typewriter font, so that commands can be copied."""
 LACKING = "«»ÐÞðþ"
 """Characters of Latin-1 that the standard fonts do not have."""
 
@@ -32,18 +34,29 @@ def latex(report: Report) -> str:
 
 def escape(text: str) -> str:
     """Text that LaTeX prints as it is, in one paragraph; a question mark for what its fonts do not have."""
-    return "".join(map(_character, " ".join(text.split())))
+    return _printed(" ".join(text.split()), SPECIAL)
 
 
-def _character(character: str) -> str:
-    known = character <= "\xff" and character.isprintable() and character not in LACKING
-    return SPECIAL.get(character, character if known else "?")
+def _paragraph(text: str) -> str:
+    """The same with what stands between backticks as code."""
+    return "".join(
+        rf"\texttt{{{_printed(part, CODE)}}}" if index % 2 else _printed(part, SPECIAL)
+        for index, part in enumerate(" ".join(text.split()).split("`"))
+    )
+
+
+def _printed(text: str, special: Mapping[str, str]) -> str:
+    return "".join(special.get(each, each if _known(each) else "?") for each in text)
+
+
+def _known(character: str) -> bool:
+    return character <= "\xff" and character.isprintable() and character not in LACKING
 
 
 def _parts(report: Report) -> Iterator[str]:
     yield PREAMBLE
     yield rf"\section*{{{escape(report.title)}}}"
-    yield from map(escape, report.preface)
+    yield from map(_paragraph, report.preface)
     yield "\n".join(rf"\textbf{{{escape(name)}:}} {escape(value)}\\" for name, value in report.facts)
     if report.beside.sheets:
         yield r"\section*{Beside the paper}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_HALF_UP, Decimal
 
 from cler.experiments.compare import Estimate
 
@@ -33,6 +34,11 @@ def fine_p(p_value: float) -> str:
 def plus_minus(estimate: Estimate, sign: str = "±") -> str:
     """'20.88±1.06', or the mean alone where there is no deviation."""
     return f"{estimate.mean:.2f}" + ("" if math.isnan(estimate.std) else f"{sign}{estimate.std:.2f}")
+
+
+def tenths(number: float) -> str:
+    """To one decimal, halves up: '13.9' for 13.85, which a float is a little below."""
+    return str(Decimal(str(number)).quantize(Decimal("0.1"), ROUND_HALF_UP))
 
 
 def signed(number: float, digits: int) -> str:

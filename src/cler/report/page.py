@@ -78,7 +78,8 @@ def page(report: Report) -> str:
     environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": _settings}
     template = environment.from_string(files("cler.report").joinpath("page.html.jinja").read_text("utf-8"))
     forests = [forest for section in report.sections for forest in _forests(section, report.beside.lines)]
-    drawn = [(section, _panels(section), *_heat_maps(section)) for section in report.sections]
+    colored = charts.colors(group for section in report.sections for group in section.groups)
+    drawn = [(section, _panels(section, colored), *_heat_maps(section)) for section in report.sections]
     return template.render(report=report, forests=forests, drawn=drawn)
 
 
@@ -106,13 +107,13 @@ def _settings(group: Group) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in rows.items()]
 
 
-def _panels(section: Section) -> list[Panel]:
+def _panels(section: Section, colored: Mapping[str, int]) -> list[Panel]:
     tops = {name: charts.top_of_scale(section.groups, name) for name in SETTINGS}
     panels = []
     for family in _families(section.groups):
         references = _references(family[0], section.groups)
         labels = [_label(group, family) for group in family]
-        lines = charts.curves(family, labels, [one for one in references if one not in family])
+        lines = charts.curves(family, labels, [one for one in references if one not in family], colored)
         title = _joined(*_title(family[0], section.groups))
         drawn = [
             charts.curve_chart(lines, name, top=tops[name], title=f"{title}: {NAMES[name]} accuracy after each task")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cler.experiments.compare import Estimate, Group
-from cler.report.numbers import plus_minus
+from cler.experiments.results import Result
+from cler.report.numbers import plus_minus, tenths
 
 NAMES = {"class_il": "class-incremental", "task_il": "task-incremental"}
 
@@ -53,6 +55,10 @@ def estimate(mean_and_std: Estimate) -> Cell:
 
 
 def forgetting(group: Group, name: str) -> Cell:
-    """Nothing for Joint, which has no earlier task to forget."""
-    alone = len(group.runs[0].accuracy[name]) == 1
-    return Cell("" if alone else f"{group.adjusted_forgetting[name].mean:.1f}")
+    """Nothing where there is nothing to forget."""
+    return Cell("" if nothing_to_forget(group.runs, name) else tenths(group.adjusted_forgetting[name].mean))
+
+
+def nothing_to_forget(runs: Sequence[Result], name: str) -> bool:
+    """Whether everything was learned at once, as Joint does: there is no earlier task."""
+    return all(len(run.accuracy[name]) == 1 for run in runs)

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from cler import stats
-from cler.experiments.compare import Group
+from cler.experiments.compare import Estimate, Group
 from cler.experiments.reproduce import Line
 from cler.experiments.results import METRICS, SETTINGS, Result
-from cler.report.content import Report
+from cler.report.content import Report, readable
 from cler.report.evidence import Evidence
+from cler.report.sheets import nothing_to_forget
 
 
 def results_csv(report: Report) -> str:
@@ -36,6 +37,8 @@ def runs_csv(report: Report) -> str:
 
 def _scores(group: Group, name: str) -> dict[str, Any]:
     faa, forgetting = group.faa[name], group.adjusted_forgetting[name]
+    if nothing_to_forget(group.runs, name):
+        forgetting = Estimate(math.nan, math.nan)
     low, high = stats.confidence_interval([run.metrics["faa"][name] for run in group.runs])
     return {
         "faa": faa.mean,
@@ -66,6 +69,8 @@ def _paper(line: Line | None) -> dict[str, Any]:
     if line is None or line.paper is None:
         return {}
     return {
+        "faa_as_paper": line.mean,  # evaluated as the paper did
+        "faa_as_paper_std": line.std,
         "paper_faa": line.paper.mean,
         "paper_faa_std": line.paper.std,
         "paper_adjusted_forgetting": line.paper.forgetting,
@@ -77,9 +82,20 @@ def _paper(line: Line | None) -> dict[str, Any]:
 
 
 def _run(run: Result) -> dict[str, Any]:
-    measured = {f"{metric}_{name}": run.metrics[metric][name] for metric in METRICS for name in SETTINGS}
+    measured = {
+        f"{metric}_{name}": None if metric != "faa" and nothing_to_forget([run], name) else run.metrics[metric][name]
+        for metric in METRICS
+        for name in SETTINGS
+    }
     times = {"seconds": run.seconds, "steps_per_second": run.steps_per_second}
-    return {**run.settings, "seed": run.seed, **measured, **times, **run.environment, "path": run.path.as_posix()}
+    return {
+        **run.settings,
+        "seed": run.seed,
+        **measured,
+        **times,
+        **run.environment,
+        "path": readable(run.path.as_posix()),
+    }
 
 
 def _csv(lines: Iterable[dict[str, Any]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -11,11 +11,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from cler import stats
 from cler.experiments.compare import Estimate, Gain, Group, distinguishing_settings
 from cler.experiments.paper import BesidePaper, PaperTable
 from cler.experiments.reproduce import GAIN_TOLERANCE, Line
 from cler.experiments.results import SETTINGS
-from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
+from cler.report.beside import PROBABILITIES
+from cler.report.numbers import SIGNIFICANT, fine_p, format_p, plus_minus, signed, tenths
+from cler.report.sheets import forgetting
 
 SCORES = ("class-IL FAA", "F*", "gain", "task-IL FAA", "F*", "gain")
 FOOTNOTE = (
@@ -98,8 +101,7 @@ def _numbers(group: Group, separator: str) -> list[str]:
     """Number of runs, then `SCORES`; gain and p-value in one cell, with the separator between."""
     cells = [str(len(group.runs))]
     for name in SETTINGS:
-        joint = len(group.runs[0].accuracy[name]) == 1  # which has no earlier task to forget
-        cells += [plus_minus(group.faa[name]), "" if joint else f"{group.adjusted_forgetting[name].mean:.1f}"]
+        cells += [plus_minus(group.faa[name]), forgetting(group, name).text]
         cells.append(_gain(group.gain[name], separator) if group.gain else "")
     return cells
 
@@ -157,32 +159,68 @@ def _seeds(count: int, twin_count: int) -> str:
 
 def paper_table(table: PaperTable, lines: Sequence[Line]) -> Table:
     """A table of the paper for the terminal, ours beside the paper's, of the cells that this version has."""
-    shown = Table(
-        title=table.title, caption=PAPER_FOOTNOTE, caption_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0
-    )
+    told = sorted((line for line in lines if line.cell.available), key=lambda one: SETTINGS.index(one.setting))
+    if table.name == "significance":
+        return _significance_table(table, told)
+    headings = ("runs", "ours\n(F*)", "paper\n(F*)", "differ-\nence", "our\ngain", "paper's\ngain", "gains\napart")
+    return _by_section(table, told, PAPER_FOOTNOTE, headings, map(_beside_paper, told))
+
+
+def _significance_table(table: PaperTable, told: Sequence[Line]) -> Table:
+    """A row for each gain, with its p-values to five decimals."""
+    gains = [line for line in told if line.gain or line.paper_gain]
+    corrected = stats.holm([_p_value(line.gain) for line in gains])
+    rows = [
+        (
+            str(line.runs or ""),
+            signed(line.gain.points, 2) if line.gain else "–",
+            fine_p(_p_value(line.gain)),
+            fine_p(_p_value(line.paper_gain)),
+            Text(fine_p(holm), style="bold" if holm < SIGNIFICANT else ""),
+        )
+        for line, holm in zip(gains, corrected, strict=True)
+    ]
+    note = PROBABILITIES.format(count=sum(not math.isnan(one) for one in corrected))
+    return _by_section(table, gains, note, ("runs", "gain", "p\nours", "p\npaper", "p\nHolm"), rows)
+
+
+def _by_section(
+    table: PaperTable,
+    told: Sequence[Line],
+    note: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+) -> Table:
+    """A row for each line, under the column of the paper's table that it is from."""
+    shown = Table(title=table.title, caption=note, caption_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=0)
     shown.add_column("method")
-    for heading in ("runs", "ours\n(F*)", "paper\n(F*)", "differ-\nence", "our\ngain", "paper's\ngain", "gains\napart"):
+    for heading in headings:
         shown.add_column(heading, justify="right", no_wrap=True)
     section = ""
-    for line in sorted(lines, key=lambda one: SETTINGS.index(one.setting)):
-        if not line.cell.available:
-            continue
+    for line, cells in zip(told, rows, strict=True):
         setting = f"{line.setting.replace('_il', '-IL')}, " if len(table.settings) > 1 else ""
         if section != f"{setting}{line.cell.where}":
             section = f"{setting}{line.cell.where}"
             shown.add_section()
             shown.add_row(Text(section, style="bold"))
-        shown.add_row(
-            line.cell.label.replace(" + ", "\n+ "),
-            str(line.runs or ""),
-            "–" if line.mean is None else _stacked(line.mean, line.std, line.forgetting),
-            _stacked(line.paper.mean, line.paper.std, line.paper.forgetting) if line.paper else "",
-            _mark(line.agrees) + _difference(line.beside) if line.beside else "",
-            _gain(line.gain, "\n") if line.gain else "",
-            _gain(line.paper_gain, "\n") if line.paper_gain else "",
-            "" if line.gain_difference is None else _gains_apart(line, line.gain_difference),
-        )
+        shown.add_row(line.cell.label.replace(" + ", "\n+ "), *cells)
     return shown
+
+
+def _beside_paper(line: Line) -> list[str]:
+    return [
+        str(line.runs or ""),
+        "–" if line.mean is None else _stacked(line.mean, line.std, line.forgetting),
+        _stacked(line.paper.mean, line.paper.std, line.paper.forgetting) if line.paper else "",
+        _mark(line.agrees) + _difference(line.beside) if line.beside else "",
+        _gain(line.gain, "\n") if line.gain else "",
+        _gain(line.paper_gain, "\n") if line.paper_gain else "",
+        "" if line.gain_difference is None else _gains_apart(line, line.gain_difference),
+    ]
+
+
+def _p_value(gain: Gain | None) -> float:
+    return gain.p_value if gain else math.nan
 
 
 def _gains_apart(line: Line, points: float) -> str:
@@ -199,4 +237,4 @@ def _difference(beside: BesidePaper) -> str:
 
 def _stacked(mean: float, std: float | None, forgetting: float | None) -> str:
     number = plus_minus(Estimate(mean, math.nan if std is None else std))
-    return number if forgetting is None else f"{number}\n({forgetting:.1f})"
+    return number if forgetting is None else f"{number}\n({tenths(forgetting)})"
