@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import pickle
 import subprocess
 import sys
 import warnings
@@ -205,6 +206,25 @@ def test_the_network_is_left_as_it_was(images, training):
     assert not network.early._forward_hooks
 
 
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize(("training", "whole"), [(True, False), (False, False), (True, True)])
+def test_instance_norm_has_its_running_statistics_left_alone(images, training, whole):
+    network = small_network()
+    network.early[1] = nn.InstanceNorm2d(8, affine=True, track_running_stats=True)
+    network.late[1] = nn.InstanceNorm2d(8, track_running_stats=True)
+    network(images)
+    network.train(training)
+    regularizer = on_small(network)
+    before = copy.deepcopy(network.state_dict())
+    (compiled(regularizer) if whole else regularizer)(images).backward()
+    assert network.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
+    labels = torch.arange(6) % 4
+    expected = regularizer.classify(regularizer.stage(network.early(Rotation().apply(images, labels))))
+    assert torch.equal(network.early[1].running_mean, before["early.1.running_mean"]) == (not training)
+    assert torch.allclose(regularizer.logits(network, images, labels), expected)
+
+
 def test_a_frozen_network_still_has_a_head_that_learns(images):
     network = small_network().eval().requires_grad_(False)
     regularizer = on_small(network)
@@ -335,6 +355,48 @@ def test_a_compiled_network_can_be_regularised(images, where):
     assert torch.allclose(wrapped(images), plain(images))
 
 
+class Counting:
+    """A compiler that counts the graphs that it was given and how often they ran."""
+
+    def __init__(self):
+        self.graphs = self.runs = 0
+
+    def __call__(self, graph, inputs):
+        self.graphs += 1
+
+        def run(*inputs):
+            self.runs += 1
+            return graph(*inputs)
+
+        return run
+
+
+def compiled_at(network, where, backend):
+    if where == "in place":
+        network.compile(backend=backend, fullgraph=True)
+    elif where == "forward":
+        network.forward = torch.compile(network.forward, backend=backend)
+    elif where == "tap":
+        network.blocks[1] = torch.compile(network.blocks[1], backend=backend)
+    else:
+        network.blocks[0] = torch.compile(network.blocks[0], backend=backend)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize(("where", "in_pretext"), [("in place", 0), ("forward", 0), ("tap", 0), ("before the tap", 1)])
+def test_a_compiled_network_stays_compiled(images, where, in_pretext):
+    network, backend = SmallTransformer(depth=3), Counting()
+    compiled_at(network, where, backend)
+    regularizer = Equivariant(network, "rotation", tap="blocks.1", head="blocks.2", example=images)
+    backend.runs = 0
+    for step in range(1, 4):
+        network(images).sum().backward()
+        graphs = backend.graphs
+        regularizer(images).backward()
+        assert backend.runs == step * (1 + in_pretext)
+    assert backend.graphs == graphs
+
+
 # -- copies and state --------------------------------------------------------------------------------------------------
 
 
@@ -360,11 +422,42 @@ def test_a_copy_has_a_head_of_its_own_and_the_same_network(images):
     assert gradients(network)
     assert gradients(twin)
     assert not gradients(regularizer)
-    network.zero_grad()
-    pair = copy.deepcopy([network, regularizer])
-    pair[1](images).backward()
-    assert gradients(pair[0])
+
+
+def again(pair):
+    return pickle.loads(pickle.dumps(copy.deepcopy(pair)))
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, again])
+@pytest.mark.parametrize("order", [("network", "regularizer"), ("regularizer", "network")])
+def test_copied_with_the_network_it_trains_the_copy(images, make, order):
+    network = small_network()
+    both = {"network": network, "regularizer": on_small(network)}
+    twin = make(nn.ModuleDict({name: both[name] for name in order}))
+    twin["regularizer"](images).backward()
+    assert gradients(twin["network"])
     assert not gradients(network)
+
+
+class Recorder:
+    def hear(self, module, inputs, *output):
+        self.heard = inputs[0], *output
+
+
+def test_hooks_stay_with_the_network(images):
+    network, recorder = small_network(), Recorder()
+    network.late[0] = nn.utils.spectral_norm(network.late[0])
+    network.late[1].register_forward_pre_hook(recorder.hear)
+    network.late.register_forward_hook(recorder.hear)
+    network.late[2].register_full_backward_hook(recorder.hear)
+    recorder.heard = network.early(images)  # a tensor with a history cannot be copied
+    regularizer = on_small(network)
+    before = recorder.heard
+    regularizer(images).backward()
+    assert recorder.heard is before
+    assert [type(hook).__name__ for hook in regularizer.stage[0]._forward_pre_hooks.values()] == ["SpectralNorm"]
+    network(images)
+    assert recorder.heard is not before
 
 
 # -- parallel training -------------------------------------------------------------------------------------------------
@@ -422,6 +515,17 @@ class Pair(nn.Module):
         return x, x
 
 
+class Layer(nn.Module):
+    """Gives what a layer gives in a container, as those of Hugging Face do."""
+
+    def __init__(self, wrap, layer):
+        super().__init__()
+        self.wrap, self.layer = wrap, layer
+
+    def forward(self, x):
+        return self.wrap(self.layer(x))
+
+
 def never_calls_its_tap():
     network = small_network()
     network.forward = lambda images: images
@@ -431,6 +535,12 @@ def never_calls_its_tap():
 def with_a_pair():
     network = small_network()
     network.early.add_module("pair", Pair())
+    return network
+
+
+def head_in(container):
+    network = small_network()
+    network.late[0] = Layer(container, network.late[0])
     return network
 
 
@@ -456,7 +566,18 @@ def without_gradients():
         (lambda: nn.Identity, {}, "network must be a torch.nn.Module, not type"),
         (small_network, {"weight": -1}, "weight must be zero or larger, not -1"),
         (with_a_pair, {}, "tap 'early' gives a tuple, not a tensor"),
+        (
+            lambda: head_in(lambda maps: {"maps": maps}),
+            {"head": "late.0"},
+            "the head gives a dict, not a tensor or a tuple that begins with one",
+        ),
+        (
+            lambda: head_in(lambda maps: (maps,)),
+            {"head": "late.0:2"},
+            "tap 'early' gives, .*: 'tuple' object has no attribute",
+        ),
         (never_calls_its_tap, {}, "never calls"),
+        (small_network, {"tap": "late.0:2"}, "tap 'late.0:2' has to name one sub-module: the last one of the slice"),
         (without_gradients, {}, "no gradient would reach tap 'early'"),
         (small_network, {"head": nn.Flatten()}, r"has to give \(N, 4\), this one gives \(N, 512\); .* give its name"),
         (small_network, {"transforms": "rotations"}, "unknown family .* did you mean 'rotation'"),
@@ -467,6 +588,72 @@ def test_mistakes_are_explained_in_one_line(images, network, options, message):
     with pytest.raises(UsageError, match=message) as error:
         on_small(network(), **options)(images)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("example", [True, False])
+@pytest.mark.parametrize("own", [True, False])
+def test_of_a_tuple_the_head_gives_the_first_element_counts(images, own, example):
+    network = small_network()
+    pools = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)] if own else []
+    plain = nn.Sequential(*network.late, *pools)
+    network.late = Layer(lambda output: (output, None), plain)
+    regularizer = on_small(network, head=network.late if own else "late", example=images if example else None)
+    labels = torch.arange(6) % 4
+    expected = regularizer.classify(plain(network.early(Rotation().apply(images, labels))))
+    assert torch.equal(regularizer.logits(network, images, labels), expected)
+
+
+class TokensFirst(nn.Module):
+    """A vision transformer that keeps tokens as (T, N, D): 16 patches."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 2, stride=2)
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0) for _ in range(2))
+        self.out = nn.Linear(8, 5)
+
+    def forward(self, images):
+        tokens = self.patches(images).flatten(2).permute(2, 0, 1)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.out(tokens.mean(0))
+
+
+class MeanOver(nn.Module):
+    def __init__(self, axis):
+        super().__init__()
+        self.axis, self.linear = axis, nn.Linear(8, 4)
+
+    def forward(self, tokens):
+        return self.linear(tokens.mean(self.axis))
+
+
+@pytest.mark.parametrize("head", ["blocks.1", MeanOver(1)])
+@pytest.mark.parametrize("count", [6, 16])
+def test_tokens_that_come_before_images_are_refused(images, head, count):
+    images, network = images[torch.arange(count) % 6], TokensFirst()
+    paths = {"tap": "blocks.0", "head": head}
+    with pytest.raises(UsageError, match=r"for (6|17) images, which have to come first: batch_first=True, or") as error:
+        on_small(network, **paths, example=images)
+    assert "\n" not in str(error.value)
+    regularizer = on_small(network, **paths)
+    if count == 16:  # as many as there are tokens: they cannot be told apart yet
+        regularizer(images)
+    with pytest.raises(UsageError, match="for 6 images"):
+        regularizer(images[:6])
+
+
+def test_a_head_of_ones_own_may_take_tokens_that_come_first(images):
+    regularizer = on_small(TokensFirst(), tap="blocks.0", head=MeanOver(0), example=images)
+    regularizer(images).backward()
+    assert gradients(regularizer)
+
+
+def test_channels_that_are_neither_in_maps_nor_last_are_refused_at_once(images):
+    network = small_network()
+    network.late = nn.Sequential(nn.Flatten(2), nn.Conv1d(8, 10, 3))
+    with pytest.raises(UsageError, match=r"\(N, 10, 62\) where 10 channels .* \(N, T, C\): give a head of your own"):
+        on_small(network, example=images)
 
 
 def test_an_example_shows_a_mistake_at_once(images):

@@ -83,12 +83,19 @@ def gpu_kernels() -> ModuleType | None:
 
 @contextmanager
 def frozen_statistics(network: nn.Module) -> Iterator[None]:
-    """Inside, batch norm layers still normalise by the batch's statistics but leave the running ones alone."""
-    layers: list[Any] = [module for module in network.modules() if getattr(module, "track_running_stats", False)]
+    """Inside, norm layers still normalise by the batch's statistics but leave the running ones alone."""
+    tracking: list[Any] = [module for module in network.modules() if getattr(module, "track_running_stats", False)]
+    instance_norm = nn.modules.instancenorm._InstanceNorm
+    layers = [layer for layer in tracking if not isinstance(layer, instance_norm)]
+    others = [(layer, layer._buffers) for layer in tracking if isinstance(layer, instance_norm) and layer.training]
     for layer in layers:
         layer.track_running_stats = False
+    for layer, buffers in others:
+        layer._buffers = dict.fromkeys(buffers)  # it moves whatever statistics it has, tracking or not
     try:
         yield
     finally:
         for layer in layers:
             layer.track_running_stats = True
+        for layer, buffers in others:
+            layer._buffers = buffers

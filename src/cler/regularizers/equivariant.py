@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import difflib
 import itertools
+from collections import OrderedDict
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -40,12 +42,12 @@ class Equivariant(Regularizer):
         network: any module that takes a batch of images, wrapped by torch.compile or for distributed training or not.
         transforms: 'rotation', 'jigsaw', or an object with `n_transforms` and `apply(images, labels)`.
         tap: the sub-module whose output the pretext head reads; a dotted path.
-        head: the sub-module that the head is a copy of, as it is now, a dotted path or a slice of one ('blocks.9:12');
-            the mean over the map, or over all tokens, and a linear layer follow. Or a module of your own, which is
-            trained itself and turns what the tap gives into (N, n_transforms).
+        head: the sub-module that the head is a copy of, as it is now but for hooks, a dotted path or a slice of one
+            ('blocks.9:12'); the mean over the map, or over all tokens, and a linear layer follow. Or a module of your
+            own, which is trained itself and turns what the tap gives into (N, n_transforms).
         weight: λ_r.
         generator: where the transforms are drawn from; torch's default if there is none.
-        example: images to pass once, so that what does not fit is found here, and the head's width for certain.
+        example: images to pass at once, so that what does not fit is found here, and the head's width for certain.
 
     The pretext images go through the network up to the tap, in a pass of their own or as guests of another, normalised
     by their own batch statistics; the network's running statistics never see them. The network is referred to, not
@@ -78,6 +80,8 @@ class Equivariant(Regularizer):
         self._network = _Reference(network)
         self._fits = False
         self._own = isinstance(head, nn.Module)
+        if ":" in tap:
+            raise UsageError(f"tap '{tap}' has to name one sub-module: the last one of the slice")
         _find(network, tap)
         self.stage = head if isinstance(head, nn.Module) else _trainable_copy(_find(network, head))
         output = None if example is None else self._example_output(example)
@@ -86,6 +90,8 @@ class Equivariant(Regularizer):
             self.linear = nn.Linear(_width(self.stage, output, head), self.transforms.n_transforms)
             parameter = next(itertools.chain(self.stage.parameters(), network.parameters()))
             self.linear.to(parameter.device, torch.promote_types(parameter.dtype, torch.float32))
+        if output is not None:
+            self.classify(output)
 
     def forward(self, images: Tensor) -> Tensor:
         """The weighted loss on images that are normalised and not augmented."""
@@ -137,12 +143,12 @@ class Equivariant(Regularizer):
         """What the head gives before pooling."""
         network = unwrapped(network)
         tap = _find(network, self.tap)
-        with frozen_statistics(network):
+        with frozen_statistics(network), _uncompiled(network, self.tap):
             maps = output_at(network, tap, images, *apart)
         if self._fits or torch.compiler.is_compiling():
-            return self.stage(maps, *apart)
+            return _first(self.stage(maps, *apart))
         self._check_tap(tap, maps)
-        return self._first_output(maps, *apart)
+        return self._checked_output(maps, len(images), *apart)
 
     def _check_tap(self, tap: nn.Module, maps: Any) -> None:
         """Refuse what the head cannot read, and what the network cannot learn from."""
@@ -153,27 +159,37 @@ class Equivariant(Regularizer):
         if trained and not maps.requires_grad:
             raise UsageError(f"no gradient would reach tap '{self.tap}': turn off no_grad and checkpointing before it")
 
-    def _first_output(self, maps: Tensor, *apart: Groups) -> Tensor:
+    def _checked_output(self, maps: Tensor, count: int, *apart: Groups) -> Tensor:
         """The head's first pass, which shows whether it takes what the tap gives."""
         try:
-            output = self.stage(maps, *apart)
+            output = _first(self.stage(maps, *apart))
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, TypeError, ValueError) as error:
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise UsageError(f"the head does not take what tap '{self.tap}' gives, {_shape(maps)}: {reason}") from error
-        if self._own and output.shape != (len(maps), self.transforms.n_transforms):
+        if not isinstance(output, Tensor):
+            raise UsageError(f"the head gives a {type(output).__name__}, not a tensor or a tuple that begins with one")
+        if output.shape[:1] != (count,):
+            raise UsageError(
+                f"the head gives {tuple(output.shape)} for {count} images, which have to come first: "
+                "batch_first=True, or a head of your own that turns what the tap gives"
+            )
+        if self._own and output.shape != (count, self.transforms.n_transforms):
             raise UsageError(
                 f"a head of your own has to give (N, {self.transforms.n_transforms}), this one gives "
                 f"{_shape(output)}; to have a sub-module copied, pooled and followed by a linear layer, give its name"
             )
-        self._fits = True
+        self._fits = maps.dim() != 3 or len(maps) != maps.shape[1]  # else it may be the tokens that come first
         return output
 
     def _example_output(self, images: Tensor) -> Tensor:
-        untouched = self.transforms.apply(images, torch.zeros(len(images), dtype=torch.long, device=images.device))
-        with frozen_statistics(self.stage):
-            return self._head_output(self._network.module, untouched)
+        """What the head gives for the images and, as they may be as many as the tokens, for one more."""
+        for batch in (images, torch.cat([images, images[:1]])):
+            untouched = self.transforms.apply(batch, torch.zeros(len(batch), dtype=torch.long, device=batch.device))
+            with frozen_statistics(self.stage):
+                output = self._head_output(self._network.module, untouched)
+        return output
 
 
 @dataclass
@@ -184,13 +200,24 @@ class Transformed(Guests):
 
 
 class _Reference:
-    """Holds a network without making it a sub-module; a copy holds the same one, or its copy where that exists."""
+    """Holds a network without making it a sub-module; a copy holds the same one, or its copy where that is made too."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, copies: dict[int, Any] | None = None) -> None:
+        self._module = module
+        self._copies = copies
+
+    @property
+    def module(self) -> nn.Module:
+        if self._copies is not None:  # only now is all copied that was to be
+            self._module, self._copies = self._copies.get(id(self._module), self._module), None
+        return self._module
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Reference:
-        return _Reference(memo.get(id(self.module), self.module))
+        copied = memo.get(id(self.module))
+        return _Reference(self.module, memo) if copied is None else _Reference(copied)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Reference, (self.module,)
 
 
 class _TapReached(Exception):  # noqa: N818 - not an error: it ends the pass where the rest is not needed
@@ -212,6 +239,17 @@ def output_at(network: nn.Module, tap: nn.Module, *inputs: Any) -> Tensor:
     finally:
         tap._forward_hooks = hooks
     raise UsageError("the network's forward pass never calls the sub-module named as tap")
+
+
+def _uncompiled(network: nn.Module, tap: str) -> AbstractContextManager[None]:
+    """For a pass that ends at the tap: compiled code on the way there is not used, as it would be given up for good."""
+    if torch.compiler.is_compiling():
+        return nullcontext()
+    way = itertools.accumulate(tap.split("."), nn.Module.get_submodule, initial=network)
+    functions = (function for module in way for function in (*vars(module).values(), module.forward))
+    if any(hasattr(function, "_torchdynamo_orig_callable") for function in functions):
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()
 
 
 def unwrapped(network: nn.Module) -> nn.Module:
@@ -251,12 +289,30 @@ def pooled(output: Tensor, width: int) -> Tensor:
     if output.dim() == 4 and output.shape[1] == width:
         return pool(output)
     if output.shape[-1] != width:
-        raise UsageError(f"the head gives {_shape(output)} where {width} channels were expected: give example=images")
+        known = output.dim() > 1 and output.shape[1] == width
+        advice = "without maps they come last, (N, T, C): give a head of your own" if known else "give example=images"
+        raise UsageError(f"the head gives {_shape(output)} where {width} channels were expected: {advice}")
     return output.reshape(len(output), -1, width).mean(1, dtype=torch.promote_types(output.dtype, torch.float32))
 
 
 def _trainable_copy(module: nn.Module) -> nn.Module:
-    return copy.deepcopy(unwrapped(module)).requires_grad_().train()
+    """A copy without the hooks, but for torch's own: those of spectral norm make the weights."""
+    module = unwrapped(module)
+    memo = {
+        id(hooks): OrderedDict((key, hook) for key, hook in hooks.items() if _is_of_torch(hook))
+        for part in module.modules()
+        for hooks in (part._forward_pre_hooks, part._forward_hooks, part._backward_pre_hooks, part._backward_hooks)
+    }
+    return copy.deepcopy(module, memo).requires_grad_().train()
+
+
+def _is_of_torch(hook: Any) -> bool:
+    return str(getattr(hook, "__module__", None)).startswith("torch.")
+
+
+def _first(output: Any) -> Any:
+    """The output itself, or where it is a tuple, as layers that can give more have it, its first element."""
+    return output[0] if isinstance(output, tuple) and output else output
 
 
 def _family(transforms: str | TransformFamily) -> TransformFamily:
