@@ -72,14 +72,16 @@ def test_guests_are_as_good_as_passes_of_their_own(kind, groups, heads, assert_c
     [
         {"tap": "layer2", "head": "layer3"},
         {"tap": "layer3", "head": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4))},
+        {"tap": "layer3", "head": "layer4.0:2"},
     ],
-    ids=["another tap", "a head of one's own"],
+    ids=["another tap", "a head of one's own", "a slice"],
 )
-def test_where_guests_would_not_fit_the_images_have_a_pass_of_their_own(where):
+@pytest.mark.parametrize("groups", [None, Groups((1, 3))])
+def test_where_guests_would_not_fit_the_images_have_a_pass_of_their_own(where, groups):
     network = ResNet18(6, width=4)
     regularizer = Equivariant(network, "rotation", **where)
     assert regularizer.invite(network, torch.zeros(2, 3, 16, 16), None) is None
     method = make_method(network.double(), [regularizer.double()])
     pixels = torch.randint(256, (4, 3, 16, 16)).to(torch.uint8)
-    _, penalty = method.outputs(method.views.plain(pixels), pixels=pixels)
+    _, penalty = method.outputs(method.views.plain(pixels), pixels=pixels, groups=groups)
     assert float(penalty.detach()) > 0

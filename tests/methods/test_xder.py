@@ -549,7 +549,7 @@ def test_the_released_variant_is_about_cler():
 
 @pytest.mark.parametrize("variant", ["text", "released"])
 def test_what_a_regularizer_is_given(variant, monkeypatch):
-    monkeypatch.setattr("cler.methods.xder.Equivariant", Listening)
+    monkeypatch.setattr(Listening, "raw_only", True)
     method = toy_method(options=XDerOptions(variant=variant), regularizers=[Listening()])
     for task in range(2):
         method.begin_task(task)

@@ -52,7 +52,7 @@ class Method:
     Inside `observe`, Python may decide by the task, by settings and by counters that the host keeps, never by the value
     of a tensor: no `.item()`, no boolean indexing, no shape that depends on data, no random number from the host. And
     what lasts from step to step is updated in place. That makes one `observe` a fixed list of kernels, which the engine
-    records once per task and replays.
+    records once for each `recording_key` and replays.
     """
 
     name: ClassVar[str]

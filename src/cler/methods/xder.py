@@ -25,7 +25,6 @@ from cler.methods.base import Method, Setup, register
 from cler.nets import forward_apart
 from cler.nets.norm import Groups, frozen_statistics
 from cler.nets.simplex import SimplexResNet18
-from cler.regularizers import Equivariant
 
 VARIANTS = ("text", "released")
 T = TypeVar("T")
@@ -127,7 +126,7 @@ class XDer(Method):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        if self.options.variant == "released" and not all(isinstance(each, Equivariant) for each in self.regularizers):
+        if self.options.variant == "released" and not all(each.raw_only for each in self.regularizers):
             raise UsageError("variant released is about CLER's pretext images: take it with rotation or jigsaw only")
 
     @classmethod

@@ -46,8 +46,7 @@ class BatchNorm(nn.Module):
     ) -> Tensor:
         """Normalise, add, rectify: (N, C, H, W) to the same."""
         running = (self.running_mean, self.running_var) if self.track_running_stats or not self.training else None
-        on_gpu = x.is_cuda and x.dtype != torch.float64 and not torch.compiler.is_compiling()
-        kernels = gpu_kernels() if on_gpu else None
+        kernels = kernels_for(x)
         if kernels and self.training:
             return kernels.batch_norm(
                 x, residual, self.weight, self.bias, running,
@@ -70,6 +69,12 @@ class BatchNorm(nn.Module):
     def _normalised(self, x: Tensor, running: tuple[Tensor, Tensor] | None) -> Tensor:
         mean, variance = running or (None, None)
         return F.batch_norm(x, mean, variance, self.weight, self.bias, self.training, self.momentum, self.eps)
+
+
+def kernels_for(x: Tensor) -> ModuleType | None:
+    """Our own kernels, where they can take this."""
+    ours = x.is_cuda and x.dtype != torch.float64 and not torch.compiler.is_compiling()
+    return gpu_kernels() if ours else None
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,9 @@ class Regularizer(nn.Module):
     It may own parameters, which the method's optimiser trains with the network's, and state, which it updates in
     `after_step`. It keeps to the rule of `observe`: no Python decision depends on the value of a tensor.
     """
+
+    raw_only: ClassVar[bool] = False
+    """Whether its loss is on the raw images alone."""
 
     def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Groups | None = None) -> Tensor:
         """The weighted loss, a scalar, on the same images normalised only (`raw`) and as trained on (`augmented`).

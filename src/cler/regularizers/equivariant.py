@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import inspect
 import itertools
 from collections import OrderedDict
 from contextlib import AbstractContextManager, nullcontext
@@ -54,6 +55,7 @@ class Equivariant(Regularizer):
     owned: it is no part of the regulariser's parameters, state and copies.
     """
 
+    raw_only = True
     linear: nn.Linear | None
 
     def __init__(
@@ -84,6 +86,7 @@ class Equivariant(Regularizer):
             raise UsageError(f"tap '{tap}' has to name one sub-module: the last one of the slice")
         _find(network, tap)
         self.stage = head if isinstance(head, nn.Module) else _trainable_copy(_find(network, head))
+        self._takes_groups = "groups" in inspect.signature(self.stage.forward).parameters  # those of our networks do
         output = None if example is None else self._example_output(example)
         self.linear = None
         if isinstance(head, str):
@@ -114,7 +117,7 @@ class Equivariant(Regularizer):
 
     def invite(self, network: nn.Module, raw: Tensor, groups: Groups | None) -> Transformed | None:
         """The transformed images, as guests of a network that lets them off where the head reads."""
-        if getattr(network, "tap", None) != self.tap or self._own:  # a head that is not ours may not take groups
+        if getattr(network, "tap", None) != self.tap or not self._takes_groups:
             return None
         labels = self.draw_labels(len(raw), raw.device)
         sizes = groups.sizes if groups else (len(raw),)
@@ -146,9 +149,17 @@ class Equivariant(Regularizer):
         with frozen_statistics(network), _uncompiled(network, self.tap):
             maps = output_at(network, tap, images, *apart)
         if self._fits or torch.compiler.is_compiling():
-            return _first(self.stage(maps, *apart))
+            return self._read(maps, *apart)
         self._check_tap(tap, maps)
         return self._checked_output(maps, len(images), *apart)
+
+    def _read(self, maps: Tensor, groups: Groups | None = None) -> Tensor:
+        """What the head makes of the tap's output, of each group apart."""
+        if groups is None:
+            return _first(self.stage(maps))
+        if self._takes_groups:
+            return _first(self.stage(maps, groups))
+        return torch.cat([_first(self.stage(part)) for part in maps.split(list(groups.sizes))])
 
     def _check_tap(self, tap: nn.Module, maps: Any) -> None:
         """Refuse what the head cannot read, and what the network cannot learn from."""
@@ -162,7 +173,7 @@ class Equivariant(Regularizer):
     def _checked_output(self, maps: Tensor, count: int, *apart: Groups) -> Tensor:
         """The head's first pass, which shows whether it takes what the tap gives."""
         try:
-            output = _first(self.stage(maps, *apart))
+            output = self._read(maps, *apart)
         except torch.OutOfMemoryError:
             raise
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:

@@ -1,0 +1,38 @@
+"""Which kernels batch norm takes: the arithmetic of ours is tested in test_norm_gpu."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cler.nets import norm
+from cler.nets.norm import BatchNorm
+
+
+@pytest.fixture
+def layer(monkeypatch):
+    """A layer that would be told to take our kernels, which only say that they were asked."""
+    kernels = SimpleNamespace(
+        batch_norm=lambda *_, **about: "trained", apply_statistics=lambda *_, **about: "evaluated"
+    )
+    monkeypatch.setattr(norm, "kernels_for", lambda x: kernels)
+    return BatchNorm(3)
+
+
+def test_training_takes_the_kernels_that_have_a_way_back(layer):
+    assert layer(torch.zeros(2, 3, 4, 4)) == "trained"
+    with torch.no_grad():
+        assert layer(torch.zeros(2, 3, 4, 4)) == "trained"
+
+
+def test_evaluation_takes_the_kernel_without_a_way_back_only_where_none_is_wanted(layer):
+    layer.eval()
+    x = torch.randn(2, 3, 4, 4, requires_grad=True)
+    out = layer(x)
+    assert torch.equal(torch.autograd.grad(out.sum(), x)[0], torch.full_like(x, (1 + layer.eps) ** -0.5))
+    with torch.no_grad():
+        assert layer(x) == "evaluated"
+
+
+def test_on_a_cpu_there_are_none():
+    assert norm.kernels_for(torch.zeros(1)) is None
