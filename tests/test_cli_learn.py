@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from PIL import Image
 
 from cler.cli import main
+from cler.errors import UsageError
 from cler.learner import Learner
 from cler.learner import folder as watching
 
@@ -217,6 +219,251 @@ def test_only_so_many_held_out_images_are_kept(tmp_path, monkeypatch):
     assert learner.n_seen_ < 30  # the others are not learned for it
 
 
+# -- files and folders that go away ------------------------------------------------------------------------------------
+
+
+def killed(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def watch(tmp_path):
+    """A learner of tmp_path that goes on from what is kept there."""
+    state = tmp_path / ".cler"
+    state.mkdir()
+
+    def call():
+        file = state / watching.LEARNER
+        learner = Learner.load(file) if file.exists() else Learner("finetune", "none", image_size=8, width=1)
+        return watching.FolderLearner(tmp_path, state, learner, held_out=0)
+
+    return call
+
+
+def look(watched):
+    """Learn what is there; how many images these are."""
+    before = watched.learner.n_seen_
+    for _ in watched.learn():
+        pass
+    return watched.learner.n_seen_ - before
+
+
+def test_names_do_not_pile_up(watch, tmp_path):
+    watched = watch()
+    for first in range(0, 60, 10):
+        put(tmp_path, 10, first)
+        assert look(watched) == 20
+        watched.save()
+        assert len(journal(tmp_path)) == len(watched._taken) <= 21
+        for name in names(tmp_path):
+            (tmp_path / name).unlink()
+    assert look(watched) == 0
+    watched.save()
+    assert journal(tmp_path) == ["red/59.png"]
+    put(tmp_path, 10, 55)
+    assert look(watch()) == 19  # what comes back is new, but for the one that marks how far it is
+
+
+def test_a_file_that_cannot_be_looked_at_for_a_moment_has_not_gone(watch, tmp_path):
+    put(tmp_path, 5)
+    watched = watch()
+    look(watched)
+    file = tmp_path / "red" / "0.png"
+    file.rename(tmp_path / "away")
+    file.symlink_to("nowhere")
+    assert look(watched) == 0
+    (tmp_path / "away").rename(file)
+    assert look(watched) == 0
+
+
+def test_what_was_in_a_folder_that_comes_back_is_not_learned_again(watch, tmp_path):
+    put(tmp_path, 5)
+    watched = watch()
+    look(watched)
+    for labels in (("red",), ("red", "green")):
+        for label in labels:
+            (tmp_path / label).rename(tmp_path / f".{label}")
+        assert look(watched) == 0
+        watched.save()
+        watched = watch()
+        assert look(watched) == 0
+        for label in labels:
+            (tmp_path / f".{label}").rename(tmp_path / label)
+        assert look(watched) == 0
+
+
+def test_killed_after_files_have_gone_nothing_is_lost_or_learned_twice(watch, tmp_path, monkeypatch):
+    put(tmp_path, 10)
+    watched = watch()
+    look(watched)
+    watched.save()
+    put(tmp_path, 10, first=10)
+    look(watched)
+    for number in (3, 9, 12, 19):
+        (tmp_path / "red" / f"{number}.png").unlink()
+    put(tmp_path, 1, first=20)
+    look(watched)
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            watched.save()
+    watched = watch()
+    assert watched.learner.n_seen_ == 20
+    assert look(watched) == 20  # two of the later images have gone
+    watched.save()
+    assert sorted(journal(tmp_path)) == sorted(names(tmp_path))
+
+
+def test_journals_without_numbers_are_read(watch, tmp_path):
+    put(tmp_path, 10)
+    watched = watch()
+    look(watched)
+    watched.save()
+    file = tmp_path / ".cler" / watching.JOURNAL
+    lines = [json.dumps(json.loads(line)[:3]) for line in file.read_text().splitlines()]
+    file.write_text("\n".join([*lines, '["half a li']))
+    assert look(watch()) == 0
+
+
+def test_a_label_that_disappears_during_a_look(learn, tmp_path, monkeypatch):
+    put(tmp_path, 10)
+    (tmp_path / "blue").mkdir()
+    scandir = os.scandir
+
+    def vanish(path):
+        if path == tmp_path / "blue":
+            path.rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+    code, out, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
+    assert (code, err) == (0, "")
+    assert "20 images of 2 classes learned" in out
+
+
+@pytest.fixture
+def between_looks(monkeypatch):
+    """Let the steps of a generator happen between the looks, one each time."""
+    return lambda steps: monkeypatch.setattr(import_module("cler.cli.learn"), "_sleep", lambda *_: next(steps))
+
+
+def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):
+    images, away, state = tmp_path / "images", tmp_path / "away", tmp_path / "state"
+    put(images, 10)
+
+    def steps():
+        images.rename(away)
+        yield
+        assert Learner.load(state / watching.LEARNER).n_seen_ == 20
+        yield
+        put(away, 5, first=10)
+        away.rename(images)
+        yield
+        signal.raise_signal(signal.SIGINT)
+        yield
+
+    between_looks(steps())
+    code, out, err = learn(images, "--held-out", 0, "--state", state, *TINY)
+    assert code == 0
+    assert err.splitlines() == [f"{images} has gone; 20 images are learned, looking for it again"]
+    assert "30 images of 2 classes learned" in out
+
+
+@pytest.mark.parametrize("save_every", [1000, 1e-9])
+@pytest.mark.parametrize("more", [0, 5])
+def test_a_folder_that_is_removed_with_the_state_in_it(more, save_every, learn, tmp_path, between_looks):
+    images = tmp_path / "images"
+    put(images, 10)
+
+    def steps():
+        shutil.rmtree(images)
+        yield
+        if more:
+            put(images, 10 + more)
+            yield
+        signal.raise_signal(signal.SIGINT)
+        yield
+
+    between_looks(steps())
+    code, _, err = learn(images, "--held-out", 0, "--save-every", save_every, *TINY)
+    assert code == 0, err
+    assert f"{images} has gone; 20 images are learned, looking for it again" in err
+    assert len(journal(images)) == 20 + 2 * more
+    put(images, 10)
+    assert summary(learn(images, "--once", "--json", "--held-out", 0))["images"] == 20 + 2 * more
+
+
+def test_a_folder_that_comes_back_with_an_older_state(learn, tmp_path, between_looks):
+    images, older = tmp_path / "images", tmp_path / "older"
+    put(images, 10)
+
+    def steps():
+        shutil.copytree(images, older)
+        put(images, 5, first=10)
+        yield
+        shutil.rmtree(images)
+        older.rename(images)
+        signal.raise_signal(signal.SIGINT)
+        yield
+
+    between_looks(steps())
+    code, _, err = learn(images, "--held-out", 0, "--save-every", 1e-9, *TINY)
+    assert code == 0, err
+    assert Learner.load(images / ".cler" / watching.LEARNER).n_seen_ == 30
+    put(images, 5, first=10)
+    assert summary(learn(images, "--once", "--json", "--held-out", 0))["images"] == 30
+
+
+def test_a_state_that_cannot_be_made_again_is_waited_for(learn, tmp_path, between_looks):
+    images, state = tmp_path / "images", tmp_path / "away" / "state"
+    put(images, 10)
+
+    def steps():
+        shutil.rmtree(state.parent)
+        state.parent.write_text("in the way")
+        yield
+        yield
+        state.parent.unlink()
+        signal.raise_signal(signal.SIGINT)
+        yield
+
+    between_looks(steps())
+    code, _, err = learn(images, "--held-out", 0, "--state", state, "--save-every", 1e-9, *TINY)
+    assert code == 0
+    assert err.splitlines()[-1] == f"{state} has gone; 20 images are learned, looking for it again"
+    assert Learner.load(state / watching.LEARNER).n_seen_ == 20
+
+
+def test_what_was_learned_is_saved_before_an_error_is_told(learn, tmp_path, monkeypatch, between_looks):
+    put(tmp_path, 10)
+
+    def fail(folder):
+        raise UsageError("cannot read it: Input/output error")
+
+    def steps():
+        monkeypatch.setattr(watching, "arrivals", fail)
+        yield
+
+    between_looks(steps())
+    assert mistake(learn(tmp_path, "--held-out", 0, *TINY)) == "cler: cannot read it: Input/output error\n"
+    assert Learner.load(tmp_path / ".cler" / watching.LEARNER).n_seen_ == len(journal(tmp_path)) == 20
+
+
+def test_a_learner_whose_step_failed_is_not_saved(learn, tmp_path, monkeypatch):
+    put(tmp_path, 10)
+    summary(learn(tmp_path, "--once", "--json", "--held-out", 0, *TINY))
+    put(tmp_path, 10, first=10)
+
+    def diverge(self, what, *_):
+        if what == "the loss was" and self._steps == 4:
+            raise UsageError("the loss was not finite")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "_check_finite", diverge)
+        mistake(learn(tmp_path, "--once", "--held-out", 0))
+    assert summary(learn(tmp_path, "--once", "--json", "--held-out", 0))["images"] == 40
+
+
 # -- being stopped -----------------------------------------------------------------------------------------------------
 
 
@@ -266,36 +513,10 @@ def test_watches_stops_and_goes_on(start, learn, tmp_path):
     assert len(journal(tmp_path)) == len(set(journal(tmp_path))) == found["images"]
 
 
-def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, monkeypatch):
-    images, away, state = tmp_path / "images", tmp_path / "away", tmp_path / "state"
-    put(images, 10)
-
-    def between_the_looks():
-        images.rename(away)
-        yield
-        assert Learner.load(state / watching.LEARNER).n_seen_ == 20
-        yield
-        put(away, 5, first=10)
-        away.rename(images)
-        yield
-        signal.raise_signal(signal.SIGINT)
-        yield
-
-    happens = between_the_looks()
-    monkeypatch.setattr(import_module("cler.cli.learn"), "_sleep", lambda *_: next(happens))
-    code, out, err = learn(images, "--held-out", 0, "--state", state, *TINY)
-    assert code == 0
-    assert err.splitlines() == [f"{images} has gone; 20 images are learned, looking for it again"]
-    assert "30 images of 2 classes learned" in out
-
-
 def test_killed_between_journal_and_learner_nothing_is_lost_or_learned_twice(learn, tmp_path, monkeypatch):
     put(tmp_path, 10)
     summary(learn(tmp_path, "--once", "--json", "--held-out", 0, *TINY))
     put(tmp_path, 10, first=10)
-
-    def killed(self, path):
-        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Learner, "save", killed)

@@ -6,7 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -57,7 +57,8 @@ def learn(
 ) -> None:
     """Watch a folder, learn each image that arrives there once, and tell how well a held-out share is recognised.
 
-    Ctrl-C saves and stops; the same command goes on from there.
+    Ctrl-C saves and stops; the same command goes on from there. A file that is taken away counts as new when it comes
+    back, but not where its whole folder was away.
     """
     from cler.experiments.folders import check_writable
     from cler.experiments.machine import threads as using_threads
@@ -78,7 +79,7 @@ def learn(
     with _alone(state), using_threads(threads):
         learner = _learner(state, {name: value for name, value in given.items() if value is not None}, device)
         watched = FolderLearner(folder, state, learner, held_out=held_out, tries=1 if once else TRIES, message=say)
-        with _asked_to_stop() as stop:
+        with _asked_to_stop() as stop, _saved_at_the_end(watched):
             _watch(watched, stop, once=once, every=every, save_every=save_every)
     summary = _summary(watched)
     print(json.dumps(summary, indent=1) if as_json else f"{_in_words(summary)}; kept in {summary['learner']}")
@@ -130,6 +131,20 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def _saved_at_the_end(watched: FolderLearner) -> Iterator[None]:
+    """Save what was learned inside, whatever ended it."""
+    try:
+        yield
+    except Exception:
+        with suppress(Exception):  # what ended it is the error to tell
+            if watched.unsaved:
+                watched.save()
+        raise
+    if watched.unsaved:
+        watched.save()
+
+
 def _watch(watched: FolderLearner, stop: Callable[[], bool], *, once: bool, every: float, save_every: float) -> None:
     """Learn what arrives until asked to stop, and save now and then."""
     saved, there = time.monotonic(), True
@@ -145,21 +160,20 @@ def _watch(watched: FolderLearner, stop: Callable[[], bool], *, once: bool, ever
                     break
                 saved, there = _save_when_due(watched, saved, save_every), True
             except UsageError:
-                if once or watched.folder.is_dir():
+                gone = [each for each in (watched.folder, watched.state) if not each.is_dir()]
+                if once or not gone:
                     raise
-                there = there and _say_that_it_has_gone(watched)
+                there = there and _say_that_it_has_gone(watched, gone[0])
             _sleep(every, stop)
     if once and not watched.learner.n_seen_:
         raise UsageError(f"there are no images to learn in {watched.folder}; they are looked for in FOLDER/LABEL/")
-    if watched.unsaved:
-        watched.save()
 
 
-def _say_that_it_has_gone(watched: FolderLearner) -> Literal[False]:
+def _say_that_it_has_gone(watched: FolderLearner, gone: Path) -> Literal[False]:
     """Save what was learned, if where it is kept has not gone too."""
     if watched.unsaved and watched.state.is_dir():
         watched.save()
-    say(f"{watched.folder} has gone; {watched.learner.n_seen_} images are learned, looking for it again")
+    say(f"{gone} has gone; {watched.learner.n_seen_} images are learned, looking for it again")
     return False
 
 

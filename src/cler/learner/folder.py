@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +17,12 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from cler.errors import UsageError, one_line
+from cler.experiments.folders import check_writable
 from cler.learner import files
 from cler.learner.inputs import Label, eight_bits, to_pixels
 from cler.learner.learner import Learner
 
-PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What a file may be, whatever its name: Pillow runs other programs for some others."""
 MOST_PIXELS = 80_000_000
@@ -56,7 +58,10 @@ def arrivals(folder: Path) -> list[Arrival]:
     """The images in `folder/LABEL/`, hidden ones left out, in the order in which they were written."""
     try:
         labels = [each for each in folder.iterdir() if each.is_dir() and not each.name.startswith(".")]
-        found = [each for label in labels for each in _arrivals_of(label)]
+        found: list[Arrival] = []
+        for label in labels:
+            with suppress(FileNotFoundError, NotADirectoryError):  # it has gone since
+                found += _arrivals_of(label)
     except OSError as error:
         raise UsageError(f"cannot read {error.filename}: {error.strerror}") from None
     return sorted(found, key=lambda each: (each.modified, each.name))
@@ -64,7 +69,7 @@ def arrivals(folder: Path) -> list[Arrival]:
 
 def _arrivals_of(label: Path) -> Iterator[Arrival]:
     for file in os.scandir(label):
-        if Path(file.name).suffix.lower() in PICTURES and not file.name.startswith("."):
+        if file.name.lower().endswith(PICTURES) and not file.name.startswith("."):
             with suppress(OSError):  # it has gone since, or is a link to nothing
                 if file.is_file():
                     yield Arrival(f"{label.name}/{file.name}", file.stat().st_size, file.stat().st_mtime_ns)
@@ -84,8 +89,9 @@ def open_picture(path: Path) -> Image.Image:
 class FolderLearner:
     """A learner and what it has taken from a folder, both kept in another folder.
 
-    The journal there has a line for each image that the learner was given, in that order. The learner's file knows how
-    many they are, so lines that were written after it was saved are dropped, and what they tell of is learned again.
+    The journal there has a line for each file that the learner was given and that was not taken away since, with the
+    number of the image among all that it was given. The learner's file knows how many these are, so lines with higher
+    numbers, written just before it was to be saved, do not count, and what they tell of is learned again.
     """
 
     def __init__(
@@ -100,30 +106,30 @@ class FolderLearner:
     ) -> None:
         self.folder, self.state, self.learner = folder, state, learner
         self.held_out, self.tries, self.message = held_out, tries, message
-        self._taken = {each.name: each for each in self._read_journal()}
-        self._unwritten: list[Arrival] = []
+        self._given = learner.n_seen_
+        self._taken = self._read_journal()
+        self._saved = self._mark()
         self._unreadable: dict[Arrival, int] = {}
         self._exam: dict[Arrival, Tensor] = {}
 
-    def _read_journal(self) -> list[Arrival]:
-        """What the learner was given; leaves nothing else in the journal."""
-        path, count = self.state / JOURNAL, self.learner.n_seen_
+    def _read_journal(self) -> dict[str, tuple[Arrival, int]]:
+        """What the learner was given, by name, with the numbers of the images."""
+        path, count = self.state / JOURNAL, self._given
         try:
-            lines = path.read_text("utf-8").splitlines(keepends=True)[:count] if path.exists() else []
-            taken = [Arrival(*json.loads(line)) for line in lines]
-        except (OSError, ValueError, TypeError, RecursionError):
-            taken = []
-        taken = [each for each in taken if isinstance(each.name, str)]
-        if len(taken) < count:
+            lines = path.read_text("utf-8").splitlines()[:count] if count else []
+            entries = ((*json.loads(line), number)[:4] for number, line in enumerate(lines, 1))  # older ones have none
+            taken = [(Arrival(*file), number) for *file, number in entries if isinstance(file[0], str)]
+            belongs = max((number for _, number in taken), default=0) >= count
+        except (OSError, ValueError, TypeError, IndexError, RecursionError):
+            belongs = False
+        if not belongs:
             raise UsageError(f"{path} does not belong to the learner beside it; choose another --state, or delete it")
-        files.write(path, "".join(lines).encode() if count else b"")
-        return taken
+        return {each.name: (each, number) for each, number in taken if number <= count}
 
     def learn(self) -> Iterator[int]:
         """Learn what has arrived, some images at a time; tells after each time how many are left."""
         found = arrivals(self.folder)
-        present = set(found)
-        self._unreadable = {each: tries for each, tries in self._unreadable.items() if each in present}
+        self._forget(found)
         self._hold_out(found)
         new = [each for each in found if self._is_new(each)]
         for start in range(0, len(new), self.learner.batch):
@@ -131,12 +137,25 @@ class FolderLearner:
             given = [(each, pixels) for each, pixels in read if pixels is not None]
             if given:
                 self.learner.partial_fit(torch.cat([pixels for _, pixels in given]), [each.label for each, _ in given])
-            self._taken |= {each.name: each for each, _ in given}
-            self._unwritten += [each for each, _ in given]
+            self._taken |= {each.name: (each, self._given + number) for number, (each, _) in enumerate(given, 1)}
+            self._given += len(given)
             yield max(0, len(new) - start - self.learner.batch)
 
+    def _forget(self, found: list[Arrival]) -> None:
+        """Drop files that were taken away, but the last one learned: its number tells that the journal is whole."""
+        self._unreadable = {each: self._unreadable[each] for each in found if each in self._unreadable}
+        missing = defaultdict(set)
+        for name in self._taken.keys() - {each.name for each in found}:
+            if self._taken[name][1] < self._given:
+                missing[name.partition("/")[0]].add(name)
+        for label, names in missing.items():
+            with suppress(OSError, ValueError):  # its folder has gone too, and may come back as it was
+                for name in names - {f"{label}/{file}" for file in os.listdir(self.folder / label)}:
+                    del self._taken[name]
+
     def _is_new(self, each: Arrival) -> bool:
-        return self._taken.get(each.name) != each and not self._is_held_out(each) and not self._is_given_up(each)
+        taken, _ = self._taken.get(each.name, (None, 0))
+        return taken != each and not self._is_held_out(each) and not self._is_given_up(each)
 
     def _is_held_out(self, each: Arrival) -> bool:
         """Decided by its name, so that it stays so; what has been learned once tests nothing."""
@@ -168,10 +187,17 @@ class FolderLearner:
         """The learner's file."""
         return self.state / LEARNER
 
+    def _mark(self) -> tuple[int, int]:
+        """How far it is, and when the learner's file was written, 0 without one."""
+        try:
+            return self._given, self.path.stat().st_mtime_ns
+        except OSError:
+            return self._given, 0
+
     @property
-    def unsaved(self) -> int:
-        """Images learned since it was saved."""
-        return len(self._unwritten)
+    def unsaved(self) -> bool:
+        """Whether there is more to save than the file holds, or another or none is there; not after a failed step."""
+        return self._mark() != self._saved and self._given == self.learner.n_seen_
 
     @property
     def classes(self) -> list[Label]:
@@ -189,13 +215,9 @@ class FolderLearner:
 
     def save(self) -> None:
         """Journal first: the learner's file then says how much of it counts."""
-        lines = "".join(json.dumps(each) + "\n" for each in self._unwritten)
-        try:
-            with (self.state / JOURNAL).open("a", encoding="utf-8") as file:
-                file.write(lines)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise UsageError(f"cannot write {self.state / JOURNAL}: {error.strerror}") from None
+        taken = sorted(self._taken.values(), key=lambda each: each[1])
+        lines = "".join(json.dumps([*each, number]) + "\n" for each, number in taken)
+        check_writable(self.state)
+        files.write(self.state / JOURNAL, lines.encode())
         self.learner.save(self.path)
-        self._unwritten = []
+        self._saved = self._mark()
