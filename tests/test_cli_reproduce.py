@@ -192,6 +192,29 @@ def test_the_verdict_is_in_the_table_and_in_json(cler):
     assert json.loads(out)["verdict"] == says
 
 
+COMMITTED = ("--device", "cpu", "--dry-run", "--seeds", 1, "--out", ROOT / "results" / "cifar100", "--json")
+
+
+def test_a_choice_of_cells_does_not_change_their_numbers(cler, monkeypatch):
+    """Of one of them there are as many runs in each of three precisions."""
+    monkeypatch.setattr(cost, "seconds_per_run", lambda missing, *_: {work.cell: 1.0 for work in missing})
+    whole = json.loads(cler("table1", *COMMITTED)[1])["lines"]
+    for chosen in ("er-ace+jigsaw", "xder+jigsaw"):
+        cell = ("--only", chosen, "--dataset", "cifar100", "--buffer", 500)
+        (line,) = json.loads(cler("table1", *cell, *COMMITTED)[1])["lines"]
+        assert line in whole
+        assert line["precision"] == "bf16"
+        assert line["gain"]["p_value"] < 0.01
+        assert line["paper_gain"]["points"] > 3
+
+
+def test_the_verdict_is_about_the_table_s_own_setting(cler):
+    told = json.loads(cler("table2", "--only", "er-ace", "--dataset", "cifar100", *COMMITTED)[1])
+    agree = [line["gain_agrees"] for line in told["lines"] if line["gain"]]
+    assert {line["setting"] for line in told["lines"]} == {"task_il"}
+    assert told["verdict"].endswith(f"of 2 cells and within 1.5 points of the paper's in {sum(agree)}.")
+
+
 def test_interrupted_it_goes_on_to_the_same_numbers(toy, cler, monkeypatch):
     assert cler(*QUICK, "--out", "whole")[0] == 0
     seen = []
@@ -314,11 +337,21 @@ def test_too_little_disk_or_no_folder_is_one_line(toy, cler, tmp_path, monkeypat
     assert "cannot write to" in err.splitlines()[-1]
 
 
-def test_an_image_set_that_cannot_be_fetched_is_one_line(toy, cler, monkeypatch):
-    def unreachable(self, folder, progress):
-        raise reproduce.UsageError("cannot fetch it: try again")
+def test_an_image_set_that_cannot_be_fetched_leaves_out_its_own_runs_only(toy, cler, monkeypatch):
+    class Far(toy):
+        name = "tiny-imagenet"
 
-    monkeypatch.setattr(toy, "get", unreachable)
+        def get(self, folder, progress):
+            raise reproduce.UsageError("cannot fetch it: try again")
+
+    monkeypatch.setitem(images.DATASETS, "tiny-imagenet", Far())
     code, out, err = cler(*QUICK)
-    assert (code, out) == (2, "")
-    assert err.splitlines()[-1] == "cler: cannot fetch it: try again"
+    assert code == 1
+    assert "left out: all runs on tiny-imagenet (cannot fetch it: try again)" in err.splitlines()
+    assert len(accuracies("reproduction")) == 4
+    assert "A small table" in out
+    monkeypatch.setattr(toy, "get", Far.get)
+    code, again, err = cler(*QUICK, "--seeds", 3, "--json")
+    assert code == 1
+    assert "left out: all runs on toy (cannot fetch it: try again)" in err
+    assert [line["ours"] and line["ours"]["runs"] for line in json.loads(again)["lines"]] == [2, 2, None]

@@ -98,6 +98,15 @@ def test_another_benchmark_is_no_twin(key):
     assert twin_of(CLER, PLAIN | {key: "other" if key in ("dataset", "variant") else 99}) is None
 
 
+def test_what_x_der_s_variant_feeds_cler_does_not_change_x_der_alone():
+    plain, cler = PLAIN | {"method": "xder", "variant": "text"}, CLER | {"method": "xder", "variant": "released"}
+    assert twin_of(cler, plain) == plain
+    assert twin_of(cler, plain | {"lr": 0.1}, plain) == plain
+    assert twin_of(cler, plain, plain | {"variant": "released"}) == plain | {"variant": "released"}
+    assert twin_of(cler, plain | {"buffer": 9}) is None
+    assert twin_of(cler | {"method": "cope"}, plain | {"method": "cope"}) is None
+
+
 def test_a_regularised_group_is_no_twin():
     assert twin_of(CLER, CLER | {"regularizer": "rotation"}) is None
 

@@ -2,6 +2,7 @@ import gc
 import json
 import os
 import platform
+import resource
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import cler
 from cler.data import images
 from cler.data.images import ImageData, Status
 from cler.errors import UsageError
+from cler.experiments import execute as execution
 from cler.experiments import record, trainers, workers
 from cler.experiments.build import check_fit
 from cler.experiments.execute import execute
@@ -209,7 +211,13 @@ def test_a_run_that_is_stopped_keeps_the_tasks_it_has_done(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"), [({"lr": 0.5}, "lr"), ({"epochs": 2, "class_order": 3}, "epochs, class_order")]
+    ("changes", "named"),
+    [
+        ({"lr": 0.5}, "lr"),
+        ({"epochs": 2, "class_order": 3}, "epochs, class_order"),
+        ({"seeds": [4]}, "seed"),
+        ({"epochs": 2, "seeds": [4]}, "epochs, seed"),
+    ],
 )
 def test_a_folder_with_a_different_run_is_refused(tmp_path, changes, named):
     jobs = make_jobs(tmp_path)
@@ -220,6 +228,16 @@ def test_a_folder_with_a_different_run_is_refused(tmp_path, changes, named):
     assert (jobs[0].folder / "result.json").read_bytes() == before
 
 
+def test_a_setting_that_only_the_run_in_the_folder_has_is_named(tmp_path):
+    """One of a newer version."""
+    (job,) = make_jobs(tmp_path)
+    settings = job.settings.to_dict() | {"momentum": None}
+    job.folder.mkdir(parents=True)
+    (job.folder / "settings.json").write_text(json.dumps({"settings": settings, "seed": 0}))
+    with pytest.raises(UsageError, match=r"\(it differs in momentum\)"):
+        remaining([job])
+
+
 def test_what_was_changed_is_in_the_folder_s_name(tmp_path):
     usual = {"dataset": "cifar100", **dict.fromkeys(("tasks", "width", "batch", "replay_batch"))}
     (plain,) = make_jobs(tmp_path, method="er-ace", buffer=500, **usual)
@@ -227,6 +245,24 @@ def test_what_was_changed_is_in_the_folder_s_name(tmp_path):
     changes = {"lr": 0.5, "class_order": 3, "variant": "text"}
     (changed,) = make_jobs(tmp_path, method="cope", regularizer="jigsaw", buffer=2000, **usual, **changes)
     assert changed.folder.parent.name == "cope+jigsaw_cifar100_m2000_lr-0.5_class_order-3_variant-text"
+    (whole,) = make_jobs(tmp_path, method="er-ace", buffer=500, **usual, lr=2.0, precision="bf16")
+    assert whole.folder.parent.name == "er-ace_cifar100_m500_lr-2_precision-bf16"
+
+
+def test_numbers_that_differ_late_get_folders_of_their_own(tmp_path):
+    names = [make_jobs(tmp_path, lr=lr)[0].folder.parent.name for lr in (0.012345678, 0.012345679)]
+    assert [name.rpartition("lr-")[2].split("_")[0] for name in names] == ["0.012345678", "0.012345679"]
+
+
+def test_a_long_name_is_cut_and_stays_one_of_its_own(tmp_path):
+    third = {name: value / 3 for name, value in zip(("alpha", "beta", "gamma", "eta"), range(1, 5), strict=True)}
+    changes = {"method": "xder", "regularizer": "barlow-twins", "buffer": 20, "lr": 1 / 3, "weight": 2 / 3, **third}
+    one, again, other = (
+        make_jobs(tmp_path, **changes, margin=margin)[0].folder.parent.name for margin in (1 / 3, 1 / 3, 2 / 3)
+    )
+    assert one == again != other
+    assert one[:-8] == other[:-8]
+    assert len(one) == 200
 
 
 def test_a_folder_with_a_broken_result_is_refused(tmp_path):
@@ -338,6 +374,20 @@ def test_threads_are_the_runs_own(tmp_path, monkeypatch):
     run_all([*make_jobs(tmp_path, threads=2), *make_jobs(tmp_path / "one", threads=1)])
     assert seen == [2, 1]
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(("most", "files"), [(2, 1000), (200, 8), (2, resource.RLIM_INFINITY)])
+def test_only_so_many_runs_are_locked_at_a_time(tmp_path, monkeypatch, most, files):
+    taken = []
+    monkeypatch.setattr(execution, "MOST_IN_QUEUE", most)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    monkeypatch.setattr(
+        execution, "train_in_turn", lambda jobs, *_: taken.append((jobs, sorted(tmp_path.rglob(".lock"))))
+    )
+    jobs = make_jobs(tmp_path, seeds=range(5))
+    run_all(jobs)
+    assert [some for some, _ in taken] == [jobs[:2], jobs[2:4], jobs[4:]]
+    assert all(locks == [job.folder / ".lock" for job in some] for some, locks in taken)
 
 
 def test_a_finished_run_gives_its_memory_back(tmp_path):

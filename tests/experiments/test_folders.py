@@ -1,3 +1,6 @@
+import errno
+import os
+
 import pytest
 
 from cler.errors import UsageError
@@ -17,4 +20,19 @@ def test_a_lock_that_was_given_back_while_it_was_asked_for_is_none(tmp_path, mon
     """Its file has been deleted, and a third process could lock a new one."""
     monkeypatch.setattr(folders.fcntl, "flock", lambda file, how: (tmp_path / ".lock").unlink())
     with pytest.raises(UsageError, match="another cler is working"), locked(tmp_path):
+        pass
+
+
+def raising(number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+@pytest.mark.parametrize(("where", "number"), [("open", errno.EMFILE), ("flock", errno.ENOLCK)])
+def test_a_lock_that_cannot_be_had_for_another_reason_is_told_so(tmp_path, monkeypatch, where, number):
+    owner = folders.Path if where == "open" else folders.fcntl
+    monkeypatch.setattr(owner, where, raising(number))
+    with pytest.raises(UsageError, match=f"cannot write to {tmp_path}: {os.strerror(number)}"), locked(tmp_path):
         pass

@@ -191,6 +191,20 @@ def test_of_two_precisions_that_of_most_runs_comes_first_then_the_device_s_and_n
         assert (line.gain is not None) == (mean == 25.0)
 
 
+def test_a_line_tells_the_precision_of_its_runs(table):
+    lines = reproduce.lines(table, groups_of(results(cell_of(table, "er-ace"), [20.0], precision="tf32")))
+    told = {(line["label"], line["epochs"]): line["precision"] for line in (line.to_json() for line in lines)}
+    assert told[("ER-ACE", 1)] == "tf32"
+    assert told[("ER-ACE + CLER (jigsaw)", 1)] is None
+
+
+def test_the_verdict_can_be_about_task_incremental_accuracy(table):
+    groups = groups_of(results(cell_of(table, "er-ace"), [20.0]), results(cell_of(table, "er-ace+jigsaw"), [26.0]))
+    lines = [line for line in reproduce.lines(table, groups) if line.setting == "task_il"]
+    assert reproduce.verdict(lines) is None
+    assert "positive in 1 of 1 cell and within 1.5 points of the paper's in 0." in reproduce.verdict(lines, "task_il")
+
+
 @pytest.mark.parametrize(("rotation", "better"), [([29.0, 30.0], "er-ace+rotation"), ([19.0, 20.0], "er-ace+jigsaw")])
 def test_the_paper_s_number_stands_beside_our_better_pretext_task(table, rotation, better):
     both = table.with_both_pretexts()
@@ -217,11 +231,13 @@ def test_with_one_pretext_task_only_the_paper_s_number_stays_where_it_is(table):
 
 def test_the_committed_results_are_found():
     """Whatever their folders are called."""
+    table = find_table("table1")
     state = reproduce.look(
-        reproduce.select(find_table("table1"), only=["er-ace"], datasets=["cifar100"]),
+        table,
         ROOT / "results" / "cifar100",
         seeds=10,
         precision="fp32",
+        cells=reproduce.select(table, only=["er-ace"], datasets=["cifar100"]),
     )
     assert not state.missing
     assert not state.complaints
@@ -238,10 +254,10 @@ def test_the_committed_results_are_found():
 
 def test_selecting_cells():
     table = find_table("table1")
-    cells = reproduce.select(table, only=["er-ace", "xder+jigsaw"], datasets=["cifar100"], buffers=[500]).cells
+    cells = reproduce.select(table, only=["er-ace", "xder+jigsaw"], datasets=["cifar100"], buffers=[500])
     assert [cell.pair for cell in cells] == ["er-ace", "er-ace+jigsaw", "xder+jigsaw"]
-    assert [cell.pair for cell in reproduce.select(table, datasets=["cifar100"], epochs=[30]).cells] == ["joint"]
-    assert reproduce.select(table) == table
+    assert [cell.pair for cell in reproduce.select(table, datasets=["cifar100"], epochs=[30])] == ["joint"]
+    assert reproduce.select(table) == table.cells
 
 
 @pytest.mark.parametrize(
@@ -272,8 +288,8 @@ def test_cells_on_an_image_set_that_this_version_lacks(table):
 # -- what is missing ---------------------------------------------------------------------------------------------------
 
 
-def look(table, out, seeds=2):
-    return reproduce.look(table, out, seeds=seeds, precision="fp32")
+def look(table, out, seeds=2, **options):
+    return reproduce.look(table, out, seeds=seeds, precision="fp32", **options)
 
 
 def store(folder, values):
@@ -300,6 +316,13 @@ def test_finished_runs_are_found_by_their_settings_and_the_rest_goes_on_in_their
     ((seed, settings),) = [(job.seed, job.settings) for job in work.jobs]
     assert (seed, settings.precision) == (1, "bf16")
     assert [len(work.jobs) for work in state.missing] == [2, 1, 2]
+
+
+def test_a_choice_of_cells_does_not_change_the_precision_of_what_is_missing(table, tmp_path):
+    store(tmp_path, results(cell_of(table, "er-ace"), [20.0], precision="bf16"))
+    jigsaw = cell_of(table, "er-ace+jigsaw")
+    (work,) = look(table, tmp_path, cells=[jigsaw]).missing
+    assert (work.cell, {job.settings.precision for job in work.jobs}) == (jigsaw, {"bf16"})
 
 
 def test_files_that_are_no_results_get_a_line_each_and_stay_as_they_are(table, tmp_path):
@@ -391,8 +414,9 @@ def test_costs_are_measured_on_images_of_the_right_size(tmp_path, monkeypatch):
         return 0.001
 
     monkeypatch.setattr(cost, "_seconds_per_step", step)
-    table = reproduce.select(find_table("table1"), only=["er-ace"], buffers=[2000])
-    cost.seconds_per_run(look(table, tmp_path).missing, CPU, at_once=1)
+    table = find_table("table1")
+    cells = reproduce.select(table, only=["er-ace"], buffers=[2000])
+    cost.seconds_per_run(look(table, tmp_path, cells=cells).missing, CPU, at_once=1)
     assert {name: size for name, (size, _) in measured.items()} == {"cifar100": 32, "mini-imagenet": 84}
     assert min(steps for _, steps in measured.values()) >= cost.MOST_STEPS + MOST_UNTIMED
 

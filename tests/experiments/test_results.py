@@ -149,6 +149,15 @@ def put(key, new, *, inside=None):
         (put("class_il", 1e12, inside="faa"), "'faa' has entries that are not percentages"),
         (put("class_il", [], inside="accuracy"), "at least one row"),
         (put("task_il", [[80.0]], inside="accuracy"), "differ in size"),
+        (put("class_il", 26.69, inside="faa"), "'faa.class_il' is 26.69, but the accuracies give 26.6667"),
+        (put("task_il", 1.0, inside="bwt"), "'bwt.task_il' is 1.0, but the accuracies give 10.0000"),
+        (put("tasks", 3, inside="settings"), "has not the size of a complete run with 3 tasks"),
+        (put("method", "joint", inside="settings"), "has not the size of a complete run with 2 tasks"),
+        (put("tasks", 0, inside="settings"), "'settings.tasks' is 0, which no run has"),
+        (put("buffer", -1, inside="settings"), "'settings.buffer' is -1, which no run has"),
+        (put("seed", -5), "'seed' is -5, which no run has"),
+        (put("seconds", -0.5), "'seconds' is -0.5, which no run has"),
+        (put("seconds", 1e300), r"'seconds' is 1e\+300, which no run has"),
         (put("seconds", float("nan")), "not finite"),
         (put("seconds", 10**400), "too large"),
         (put("method", "\ud800", inside="settings"), "surrogates not allowed"),
@@ -161,6 +170,42 @@ def test_a_broken_result_is_named_with_what_is_wrong(folder, change, says):
         results.read_result(folder)
     assert str(folder / "result.json") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+ONE_ROW = {name: rows[-1:] for name, rows in ACCURACY.items()}
+
+
+@pytest.mark.parametrize(("method", "complete"), [("joint", True), ("a method of tomorrow", True), ("er-ace", False)])
+def test_one_row_is_a_complete_run_only_where_all_can_have_been_learned_at_once(folder, method, complete):
+    results.write_json(folder / "result.json", make(accuracy=ONE_ROW, settings=SETTINGS | {"method": method}))
+    found, complaints = results.find_results([folder])
+    assert (len(found), len(complaints)) == ((1, 0) if complete else (0, 1))
+
+
+def test_a_run_that_was_stopped_may_have_fewer_rows(folder):
+    half = {name: rows[:1] for name, rows in ACCURACY.items()}
+    results.write_json(folder / "result.json", make(accuracy=half, complete=False) | {"faa": make()["faa"]})
+    assert len(results.find_results([folder])[0]) == 1
+
+
+def test_what_has_no_end_is_skipped(folder, monkeypatch):
+    for name, make_it in (
+        ("pipe", os.mkfifo),
+        ("zeros", lambda path: path.symlink_to("/dev/zero")),
+        ("folder", lambda path: path.mkdir()),
+    ):
+        (folder / name).mkdir()
+        make_it(folder / name / "result.json")
+    monkeypatch.setattr(results, "LARGEST", 2000)
+    results.write_json(folder / "large" / "result.json", make(environment={"torch": "2" * 2000}))
+    found, complaints = results.find_results([folder])
+    assert [result.path for result in found] == [folder / "result.json"]
+    folder_line, large, pipe, zeros = complaints
+    assert "cannot read" in folder_line
+    assert large.startswith(f"skipped: {folder / 'large' / 'result.json'} has ")
+    assert large.endswith("more than the 2000 that cler reads")
+    assert pipe == f"skipped: {folder / 'pipe' / 'result.json'} is not a plain file"
+    assert zeros == f"skipped: {folder / 'zeros' / 'result.json'} is not a plain file"
 
 
 @pytest.mark.parametrize(

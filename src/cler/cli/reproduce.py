@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from cler.experiments.reproduce import Line, State, Work
 
 MOST_SEEDS = 1000
-MOST_IN_QUEUE = 200
-"""Runs that a CPU's processes are given at a time: each keeps a file open."""
 
 
 @app.command()
@@ -71,12 +69,11 @@ def reproduce(
             raise UsageError(f"--{name} must be larger than zero, not {value}")
     if seeds > MOST_SEEDS:
         raise UsageError(f"--seeds must be at most {MOST_SEEDS}, not {seeds}")
-    chosen = steps.select(
-        _table(table, pretext), only=only or (), datasets=dataset or (), buffers=buffer or (), epochs=epochs or ()
-    )
+    whole = _table(table, pretext)
+    cells = steps.select(whole, only=only or (), datasets=dataset or (), buffers=buffer or (), epochs=epochs or ())
     target = find_device(device)
     precision, at_once = default_precision(target), cost.runs_at_once(target, workers)
-    state = steps.look(chosen, out, seeds=seeds, precision=precision)
+    state = steps.look(whole, out, seeds=seeds, precision=precision, cells=cells)
     for line in state.complaints:
         say(line)
     training = bool(state.missing) and not dry_run
@@ -87,11 +84,11 @@ def reproduce(
     failures: list[str] = []
     if training:
         say("stop with Ctrl-C at any time; --only and --seeds do less")
-        _fetch(state.missing, data_dir)
-        work = cost.cheapest_first(state.missing, costs)
-        failures = _train(work, deadline, target, at_once, data_dir, workers)
-        state = steps.look(chosen, out, seeds=seeds, precision=precision)
-    _show(chosen, state, costs, precision, as_json)
+        absent = _fetch(state.missing, data_dir)
+        work = [work for work in cost.cheapest_first(state.missing, costs) if work.cell.dataset not in absent]
+        failures = [*absent, *_train(work, deadline, target, at_once, data_dir, workers)]
+        state = steps.look(whole, out, seeds=seeds, precision=precision, cells=cells)
+    _show(whole, cells, state, costs, precision, as_json)
     if failures:
         raise typer.Exit(1)
 
@@ -123,14 +120,20 @@ def _tell_costs(state: State, device: torch.device, at_once: int) -> dict[Cell, 
     return costs
 
 
-def _fetch(missing: Sequence[Work], data_dir: Path | None) -> None:
-    """Fetch the image sets."""
+def _fetch(missing: Sequence[Work], data_dir: Path | None) -> list[str]:
+    """Fetch the image sets; gives back those that cannot be had, whose runs are left out."""
     from cler import data
     from cler.report.progress import download_bar
 
+    absent = []
     for name in dict.fromkeys(work.cell.dataset for work in missing):
-        with download_bar(errors, name) as advance:
-            data.get(name, data_dir, advance)
+        try:
+            with download_bar(errors, name) as advance:
+                data.get(name, data_dir, advance)
+        except UsageError as error:
+            say(f"left out: all runs on {name} ({error})")
+            absent.append(name)
+    return absent
 
 
 def _train(
@@ -146,7 +149,7 @@ def _train(
     A group ends with its slowest run, so that without a deadline a CPU has all runs in one, in a queue.
     """
     jobs = [job for work in missing for job in work.jobs]
-    size = MOST_IN_QUEUE if device.type == "cpu" and deadline == math.inf else at_once
+    size = len(jobs) if device.type == "cpu" and deadline == math.inf else at_once
     failures: list[str] = []
     while jobs and time.monotonic() < deadline:
         failures += train_with_progress(jobs[:size], device, data_dir, workers)
@@ -156,17 +159,25 @@ def _train(
     return failures
 
 
-def _show(table: PaperTable, state: State, costs: dict[Cell, float], precision: str, as_json: bool) -> None:
+def _show(
+    table: PaperTable,
+    cells: Sequence[Cell],
+    state: State,
+    costs: dict[Cell, float],
+    precision: str,
+    as_json: bool,
+) -> None:
+    """Print the lines of these cells, which are told from all of the table and its runs."""
     from cler.experiments.reproduce import lacking, lines, notes, verdict
     from cler.report.tables import paper_table
 
-    told = lines(table, state.groups, precision)
+    told = [line for line in lines(table, state.groups, precision) if line.cell in cells]
     if as_json:
         print(json.dumps(_plain(table, told, state.missing, costs), indent=1))
         return
     console.print(paper_table(table, told))
-    sentences = [verdict(told), *notes(table, told)]
-    if absent := lacking(table.cells):
+    sentences = [verdict(told, table.settings[0]), *notes(table, told)]
+    if absent := lacking(cells):
         sentences.insert(0, f"not in this version: {', '.join(absent)}")
     for sentence in filter(None, sentences):
         console.print(sentence, highlight=False, markup=False)
@@ -184,7 +195,7 @@ def _plain(
     return {
         "table": table.name,
         "lines": [line.to_json() for line in told],
-        "verdict": verdict(told),
+        "verdict": verdict(told, table.settings[0]),
         "missing": to_do,
         "notes": notes(table, told),
     }

@@ -20,6 +20,8 @@ TWIN_KEYS = (
     "method", "dataset", "tasks", "buffer", "epochs", "variant", "batch", "replay_batch", "optimizer", "width",
     "class_order", "precision",
 )  # fmt: skip
+# Options that only say what the regulariser is fed: the method alone is the same with any. CoPE's variant is none.
+OPTIONS_OF_REGULARIZERS = {"xder": frozenset({"variant"})}
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,15 @@ def _with_gain(group: Group, groups: Sequence[Group]) -> Group:
 
 def _twin(group: Group, groups: Sequence[Group]) -> Group | None:
     """The unregularised group with otherwise equal settings; failing that, the only one with equal `TWIN_KEYS`."""
-    candidates = [one for one in groups if not one.regularized and _agree(group, one, TWIN_KEYS)]
-    # Settings that only the regularised run has belong to its regulariser.
-    exact = [one for one in candidates if _agree(group, one, one.settings.keys() - REGULARIZER_KEYS)]
-    candidates = exact or candidates
-    return candidates[0] if len(candidates) == 1 else None
+    plain = [one for one in groups if not one.regularized]
+    for ignored in (frozenset(), OPTIONS_OF_REGULARIZERS.get(group.settings["method"], frozenset())):
+        candidates = [one for one in plain if _agree(group, one, set(TWIN_KEYS) - ignored)]
+        # Settings that only the regularised run has belong to its regulariser.
+        exact = [one for one in candidates if _agree(group, one, one.settings.keys() - REGULARIZER_KEYS - ignored)]
+        candidates = exact or candidates
+        if len(candidates) == 1:
+            return candidates[0]
+    return None
 
 
 def _agree(first: Group, second: Group, keys: Iterable[str]) -> bool:

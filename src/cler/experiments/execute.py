@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,9 @@ from cler.experiments.record import Watcher
 from cler.experiments.results import write_json
 from cler.experiments.trainers import train_in_turn, train_on_gpu
 from cler.experiments.workers import train_in_processes
+
+MOST_IN_QUEUE = 200
+"""Runs that are locked at a time."""
 
 
 def execute(
@@ -33,15 +37,29 @@ def execute(
     """
     for job in jobs:
         check_writable(job.folder)
-    with ExitStack() as locks:
-        for job in jobs:
-            locks.enter_context(locked(job.folder))
-        for job in jobs:
-            with writing(job.folder):
-                for leftover in job.folder.glob(".*.tmp"):  # of a process that was killed while it wrote
-                    leftover.unlink()
-                write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
-        _train(jobs, device, data_dir, workers, at_once, watcher or Watcher())
+    size = _most_in_queue()
+    for first in range(0, len(jobs), size):
+        some = jobs[first : first + size]
+        with ExitStack() as locks:
+            for job in some:
+                locks.enter_context(locked(job.folder))
+            for job in some:
+                _prepare(job)
+            _train(some, device, data_dir, workers, at_once, watcher or Watcher())
+
+
+def _most_in_queue() -> int:
+    """Each lock keeps a file open: together they take at most a quarter of what this process may."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_IN_QUEUE if files == resource.RLIM_INFINITY else max(1, min(MOST_IN_QUEUE, files // 4))
+
+
+def _prepare(job: Job) -> None:
+    """Write the settings, and clear what a process left that was killed while it wrote."""
+    with writing(job.folder):
+        for leftover in job.folder.glob(".*.tmp"):
+            leftover.unlink()
+        write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
 
 
 def _train(

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from cler.errors import UsageError
 
@@ -32,13 +33,21 @@ def writing(path: Path) -> Iterator[None]:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of a run's folder; a process that ends, however it ends, gives its locks back."""
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = os.path.samestat(os.fstat(file.fileno()), (folder / ".lock").stat())  # not one just given back
-        except OSError:
-            held = False
+    with writing(folder):
+        file = (folder / ".lock").open("w")
+    with file:
+        with writing(folder):
+            held = _hold(file, folder / ".lock")
         if not held:
             raise UsageError(f"another cler is working in {folder}: wait for it, or choose another --out")
         yield
         (folder / ".lock").unlink(missing_ok=True)
+
+
+def _hold(file: IO[str], path: Path) -> bool:
+    """Lock the file unless somebody else has, or has just given it back and deleted it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from cler.errors import UsageError
 from cler.experiments.folders import locked, writing
 from cler.experiments.results import read_json, read_result
 from cler.experiments.settings import Settings, unusual
+
+LONGEST_NAME = 200
+"""Characters of a folder's name; file systems have room for 255 bytes."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,19 @@ class Job:
 def make_jobs(settings: Settings, seeds: Sequence[int], out: Path, *, checkpoint_every: float = 60.0) -> list[Job]:
     """A job per seed, in `out/PAIR_DATASET_BUFFER_CHANGES/seed-N`, so that runs with other settings go elsewhere."""
     size = [f"m{settings.buffer}"] if settings.buffer else []
-    changes = [
-        f"{name}-{value:g}" if isinstance(value, float) else f"{name}-{value}"
-        for name, value in unusual(settings).items()
-    ]
-    folder = out / "_".join([settings.pair, settings.dataset, *size, *changes])
-    return [Job(settings, seed, folder / f"seed-{seed}", checkpoint_every) for seed in seeds]
+    changes = [f"{name}-{_exact(value)}" for name, value in unusual(settings).items()]
+    name = "_".join([settings.pair, settings.dataset, *size, *changes])
+    if len(name) > LONGEST_NAME:
+        name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return [Job(settings, seed, out / name / f"seed-{seed}", checkpoint_every) for seed in seeds]
+
+
+def _exact(value: Any) -> str:
+    """A value in a folder's name: a number in six digits if that is all of it, else in as many as it takes."""
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def remaining(jobs: Sequence[Job]) -> list[Job]:
@@ -55,8 +66,8 @@ def finished(job: Job) -> bool:
         found = read_json(job.folder / name)
         if {key: found.get(key) for key in wanted} != wanted:
             there = found.get("settings")
-            same = there.items() if isinstance(there, dict) else ()
-            differing = [key for key, value in wanted["settings"].items() if (key, value) not in same] or ["seed"]
+            differing = _differing(wanted["settings"], there if isinstance(there, dict) else {})
+            differing += ["seed"] if found.get("seed") != job.seed else []
             raise UsageError(
                 f"{job.folder} holds a different run (it differs in {', '.join(differing)}): choose another --out"
             )
@@ -67,6 +78,15 @@ def finished(job: Job) -> bool:
     if ended:
         checkpoint.delete(job.folder)  # left over where the run was killed just after its end
     return ended
+
+
+def _differing(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
+    """The names of what only one of two has, or both have with different values."""
+    return [
+        name
+        for name in dict.fromkeys([*first, *second])
+        if (name in first, first.get(name)) != (name in second, second.get(name))
+    ]
 
 
 def past_failures(jobs: Sequence[Job]) -> list[str]:

@@ -105,6 +105,7 @@ class Line:
                 **self.cell.to_json(),
                 "setting": self.setting,
                 "in_this_version": self.cell.available,
+                "precision": self.group.settings.get("precision") if self.group else None,
                 "ours": ours if self.group else None,
                 "paper": dataclasses.asdict(self.paper) if self.paper else None,
                 "difference": self.difference,
@@ -191,12 +192,12 @@ def _paper_gain(alone: Printed | None, paper: Printed | None) -> Gain | None:
     return Gain(paper.mean - alone.mean, float("nan") if paper.p is None else paper.p)
 
 
-def verdict(told: Sequence[Line]) -> str | None:
-    """The paper's claim, that CLER gains, in one sentence about our class-incremental runs; None without any."""
+def verdict(told: Sequence[Line], setting: str = "class_il") -> str | None:
+    """The paper's claim, that CLER gains, in one sentence about our gains in a setting; None without any."""
     gains = [
         (line.gain.points, line.gain_difference)
         for line in told
-        if line.setting == "class_il" and line.cell.equivariant and line.better_of_two is not False
+        if line.setting == setting and line.cell.equivariant and line.better_of_two is not False
         if line.gain is not None and line.gain_difference is not None
     ]
     if not gains:
@@ -238,28 +239,28 @@ def select(
     datasets: Sequence[str] = (),
     buffers: Sequence[int] = (),
     epochs: Sequence[int] = (),
-) -> PaperTable:
+) -> tuple[Cell, ...]:
     """The cells of a table for these methods (or pairs), image sets, buffers and epochs; none given is all of them."""
     names = {name: None for cell in table.cells for name in (cell.method, cell.pair)}
     _check_known(f"method in {table.name}", only, names)
     _check_known(f"data set in {table.name}", datasets, [cell.dataset for cell in table.cells])
     _check_known(f"buffer in {table.name}", buffers, [cell.buffer for cell in table.cells])
     _check_known(f"number of epochs in {table.name}", epochs, [cell.epochs for cell in table.cells])
-    cells = [
+    cells = tuple(
         cell
         for cell in table.cells
         if (not only or cell.method in only or cell.pair in only)
         and (not datasets or cell.dataset in datasets)
         and (not buffers or cell.buffer in buffers)
         and (not epochs or cell.epochs in epochs)
-    ]
+    )
     if not cells:
         raise UsageError(
             f"{table.name} has no cell for that --only, --dataset, --buffer and --epochs together: leave one out"
         )
     if not any(cell.available for cell in cells):
         raise UsageError(f"this version does not have what that needs: {', '.join(lacking(cells))}")
-    return dataclasses.replace(table, cells=tuple(cells))
+    return cells
 
 
 def _check_known(kind: str, wanted: Iterable[object], known: Iterable[object]) -> None:
@@ -286,22 +287,26 @@ class State:
     complaints: list[str]
 
 
-def look(table: PaperTable, out: Path, *, seeds: int, precision: str) -> State:
-    """How far the folder is with so many seeds of each cell; runs that it lacks are made as most others there were."""
+def look(table: PaperTable, out: Path, *, seeds: int, precision: str, cells: Sequence[Cell] | None = None) -> State:
+    """How far the folder is with so many seeds of each cell, or of these cells of the table.
+
+    Runs that it lacks are made as most others there were.
+    """
     results, skipped = find_results([out]) if out.exists() else ([], [])
     # Runs that were stopped or have failed are told of, where they matter, as work.
     comparison = compare(run for run in results if run.complete and run.failure is None)
     usual = usual_precision(table, comparison.groups, precision)
-    missing, complaints = _missing(table, comparison.groups, seeds=seeds, precision=usual, out=out)
+    wanted = table.cells if cells is None else cells
+    missing, complaints = _missing(wanted, comparison.groups, seeds=seeds, precision=usual, out=out)
     complaints = list(dict.fromkeys([*skipped, *comparison.complaints, *complaints]))
     return State(comparison.groups, missing, complaints)
 
 
 def _missing(
-    table: PaperTable, groups: Sequence[Group], *, seeds: int, precision: str, out: Path
+    cells: Sequence[Cell], groups: Sequence[Group], *, seeds: int, precision: str, out: Path
 ) -> tuple[list[Work], list[str]]:
     works, complaints = [], []
-    for cell in (cell for cell in table.cells if cell.available):
+    for cell in (cell for cell in cells if cell.available):
         group = find_group(cell, groups, precision)
         settings = cell.settings(group.settings["precision"] if group else precision)
         new = [seed for seed in range(seeds) if group is None or seed not in group.seeds]

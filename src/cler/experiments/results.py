@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +14,17 @@ from typing import Any
 
 from cler import metrics
 from cler.errors import UsageError
+from cler.methods import METHODS
 
 FORMAT = 1
 DEEPEST = 20
 """Levels of a JSON file, four times what ours have."""
+LARGEST = 50_000_000
+"""Bytes of a JSON file; ours have some thousands."""
+MOST = 1e9
+"""Of anything that is counted, and of seconds."""
+ROUNDING = 0.01
+"""Points that a metric may be away from what the accuracies give."""
 SETTINGS = ("class_il", "task_il")
 METRICS = ("faa", "adjusted_forgetting", "forgetting", "bwt")
 
@@ -31,6 +40,8 @@ _FIELDS = {
     "complete": bool,
 }
 _SETTINGS_FIELDS = {"method": str, "regularizer": str, "dataset": str, "tasks": int, "buffer": int, "epochs": int}
+_LEAST = {"seed": 0, "seconds": 0, "steps_per_second": 0}
+_SETTINGS_LEAST = {"tasks": 1, "buffer": 0, "epochs": 1}
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write so that a reader, or a crash, meets the old file or the whole new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -153,9 +164,11 @@ def read_result(folder_or_file: str | Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file of finite numbers; `UsageError` says in one line what is wrong with the file."""
     try:
-        value = json.loads(path.read_text("utf-8"), parse_constant=_finite, parse_float=_finite, parse_int=_whole)
+        value = json.loads(_text(path), parse_constant=_finite, parse_float=_finite, parse_int=_whole)
         _check_depth(value, DEEPEST)
         json.dumps(value, ensure_ascii=False).encode()  # a text may have half a character, which cannot be printed
+    except UsageError:
+        raise
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -165,6 +178,16 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{path} is not a result of cler: not a JSON object")
     return value
+
+
+def _text(path: Path) -> str:
+    """What a file holds, if it is one that ends."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise UsageError(f"{path} is not a plain file")
+    if about.st_size > LARGEST:
+        raise UsageError(f"{path} has {about.st_size} bytes, more than the {LARGEST} that cler reads")
+    return path.read_text("utf-8")
 
 
 def find_results(paths: Iterable[str | Path]) -> tuple[list[Result], list[str]]:
@@ -202,6 +225,8 @@ def _check(value: Any) -> None:
         raise UsageError(f"format {value['format']} is newer than {FORMAT}, the newest this cler reads; update cler")
     _check_fields(value, _FIELDS, "")
     _check_fields(value["settings"], _SETTINGS_FIELDS, "settings.")
+    _check_least(value, _LEAST, "")
+    _check_least(value["settings"], _SETTINGS_LEAST, "settings.")
     if not (_is(value.get("at_once", 1), int) and value.get("at_once", 1) > 0):
         raise UsageError("'at_once' is not a number of runs")
     if not isinstance(value.get("failure", ""), str):
@@ -215,6 +240,21 @@ def _check(value: Any) -> None:
         _check_fields(value[metric], dict.fromkeys(SETTINGS, number_or_null), f"{metric}.")
         if not all(-100 <= (value[metric][name] or 0) <= 100 for name in SETTINGS):
             raise UsageError(f"'{metric}' has entries that are not percentages")
+    if value["complete"]:
+        _check_complete(value)
+
+
+def _check_complete(value: dict[str, Any]) -> None:
+    """A run that has ended has accuracies after every task, or after all at once, and their metrics."""
+    tasks, method = value["settings"]["tasks"], METHODS.get(value["settings"]["method"])
+    allowed = (1, tasks) if method is None else (1,) if method.merged else (tasks,)
+    for name in SETTINGS:
+        rows = value["accuracy"][name]
+        if len(rows) not in allowed or len(rows[-1]) != tasks:
+            raise UsageError(f"'accuracy.{name}' has not the size of a complete run with {tasks} tasks")
+        for metric, number in metrics.summary(rows).items():
+            if abs(value[metric][name] - number) > ROUNDING:
+                raise UsageError(f"'{metric}.{name}' is {value[metric][name]}, but the accuracies give {number:.4f}")
 
 
 def _check_fields(value: dict[str, Any], fields: dict[str, Any], prefix: str) -> None:
@@ -223,6 +263,12 @@ def _check_fields(value: dict[str, Any], fields: dict[str, Any], prefix: str) ->
             raise UsageError(f"'{prefix}{key}' is missing")
         if not _is(value[key], kind):
             raise UsageError(f"'{prefix}{key}' is {json.dumps(value[key])[:40]}, not {_kind_name(kind)}")
+
+
+def _check_least(value: dict[str, Any], least: dict[str, int], prefix: str) -> None:
+    for key, number in least.items():
+        if not number <= value[key] < MOST:
+            raise UsageError(f"'{prefix}{key}' is {value[key]}, which no run has")
 
 
 def _check_accuracy(rows: Any, name: str, complete: bool) -> None:
