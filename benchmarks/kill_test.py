@@ -126,6 +126,7 @@ def kill_one_run(method: str, regularizer: str, draw: random.Random) -> tuple[st
     optimizer, every = draw.choice(["sgd", "sgd", "adamw"]), draw.choice(["0", "0.02", "0.02", "0.1"])
     command = f"run {method} --regularizer {regularizer} --optimizer {optimizer} --seeds {draw.randrange(1000)}".split()
     command += COMMON + (["--buffer", "20"] if METHODS[method].replays else [])
+    command += ["--set", "inversion_steps=20", "--set", "refinement_epochs=1"] if method == "r-dfcil" else []
     with tempfile.TemporaryDirectory() as name:
         peace, war = Path(name, "peace"), Path(name, "war")
         peace.mkdir()

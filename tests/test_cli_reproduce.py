@@ -312,7 +312,6 @@ def test_the_help_names_every_table(cler):
         (("table1", "--seconds", "nan"), "--seconds must be larger than zero"),
         (("table1", "--workers", 0), "--workers must be larger than zero"),
         (("table1", "--device", "tpu"), "unknown device 'tpu'"),
-        (("data-free",), "does not have what that needs: lwf-mc, r-dfcil"),
     ],
 )
 def test_mistakes_are_one_line(cler, tmp_path, arguments, says):

@@ -25,7 +25,11 @@ def noise_data():
 
 
 DATA = noise_data()
-FEWER_STEPS = {"cope": {"inner": 2}, "dualnet": {"slow_steps": 2, "fast_steps": 2}}
+FEWER_STEPS = {
+    "cope": {"inner": 2},
+    "dualnet": {"slow_steps": 2, "fast_steps": 2},
+    "r-dfcil": {"inversion_steps": 3, "refinement_epochs": 1, "noise": 4},
+}
 
 
 def make_run(method="er-ace", regularizer="none", seed=0, **changes):

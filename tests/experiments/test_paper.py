@@ -15,7 +15,6 @@ from cler.regularizers import REGULARIZERS
 from cler.stats import t_test_from_summary
 
 ROOT = Path(__file__).parents[2]
-NOT_IN_THIS_VERSION = {"lwf-mc", "r-dfcil"}
 
 
 def results(accuracies, **settings):
@@ -50,14 +49,13 @@ def printed(table, pair, **place):
 
 
 def test_every_cell_names_what_exists():
-    known = {*data.names(), *METHODS, *NOT_IN_THIS_VERSION}
+    known = {*data.names(), *METHODS}
     for cell in (cell for name in table_names() for cell in find_table(name).cells):
         assert {cell.method, cell.dataset} <= known
         assert cell.regularizer in ("none", *REGULARIZERS)
-        assert cell.available == NOT_IN_THIS_VERSION.isdisjoint({cell.method, cell.dataset})
-        if cell.available:
-            assert cell.settings().to_dict().items() >= {"epochs": cell.epochs, "buffer": cell.buffer}.items()
-    assert paper_file().keys() <= {"default", "tables", "contradictions", *data.names(), *NOT_IN_THIS_VERSION}
+        assert cell.available
+        assert cell.settings().to_dict().items() >= {"epochs": cell.epochs, "buffer": cell.buffer}.items()
+    assert paper_file().keys() <= {"default", "tables", "contradictions", *data.names()}
 
 
 @pytest.mark.parametrize("name", table_names())

@@ -48,7 +48,7 @@ class_il."joint" = { mean = 10.0 }
 
 [[tables.small.columns]]
 runs = { dataset = "cifar10-sample" }
-class_il."lwf-mc" = { mean = 11.0 }
+class_il."icarl" = { mean = 11.0 }
 """
 
 
@@ -112,7 +112,7 @@ def test_a_line_has_ours_the_paper_s_and_both_gains(table):
 def test_what_is_not_there_has_the_paper_s_numbers_only(table):
     lines = reproduce.lines(table, [])
     assert len(lines) == 7
-    assert {line.cell.pair for line in lines if not line.cell.available} == {"joint", "lwf-mc"}
+    assert {line.cell.pair for line in lines if not line.cell.available} == {"joint", "icarl"}
     for line in lines:
         assert (line.runs, line.mean, line.std, line.forgetting) == (0, None, None, None)
         assert (line.difference, line.p_value, line.agrees, line.gain) == (None, None, None, None)
@@ -153,7 +153,7 @@ def test_the_terminal_marks_accuracies_and_gains_that_disagree(table, ours, mark
     text = shown.get().split("Mean ± std")[0]
     assert all(f" {mark}" in text for mark in marks)
     assert text.count("!") == sum(mark.startswith("!") for mark in marks)
-    assert "LWF-MC" not in text
+    assert "ICARL" not in text
 
 
 def test_no_gain_is_not_the_paper_s_claim_however_close(table):
@@ -273,11 +273,6 @@ def test_selecting_cells():
 def test_cells_that_are_not_there(wanted, says):
     with pytest.raises(UsageError, match=says):
         reproduce.select(find_table("table1"), **wanted)
-
-
-def test_a_table_of_methods_that_this_version_lacks():
-    with pytest.raises(UsageError, match="does not have what that needs: lwf-mc, r-dfcil"):
-        reproduce.select(find_table("data-free"))
 
 
 def test_cells_on_an_image_set_that_this_version_lacks(table):
@@ -442,6 +437,9 @@ class Slow:
         self.task = task
 
     end_task = begin_task
+
+    def begin_phase(self, phase):
+        pass
 
     def step(self):
         self.now += next(self.seconds)

@@ -52,7 +52,7 @@ def toy_data(size=12, train_images=24, test_images=10):
 DATA = toy_data()
 
 
-LOOPS = {"inner": 2, "slow_steps": 2, "fast_steps": 2}
+LOOPS = {"inner": 2, "slow_steps": 2, "fast_steps": 2, "inversion_steps": 3, "refinement_epochs": 1, "noise": 8}
 """Shorter loops inside a step, of the methods that have them."""
 
 
@@ -128,7 +128,8 @@ def test_learns_a_toy_stream(method, regularizer):
     X-DER and DualNet often never predict their newest classes (class-incremental [100, 0]).
     """
     data = toy_data(size=16, train_images=32)
-    changes = {"data": data, "loops": {}, "lr": 0.03, "epochs": 3, "replay_batch": 16, "buffer": 32}
+    fewer = {"inversion_steps": 10, "noise": 8, "refinement_epochs": 1}
+    changes = {"data": data, "loops": fewer, "lr": 0.03, "epochs": 3, "replay_batch": 16, "buffer": 32}
     if method == "cope":
         changes |= {"lr": 0.003, "epochs": 6}  # its gradients add up
     if regularizer == "barlow-twins":
@@ -189,10 +190,10 @@ def test_seeds_trained_together_equal_each_alone(method, regularizer):
     assert_together_equals_alone([(method, regularizer, seed) for seed in (0, 1)])
 
 
-@pytest.mark.parametrize("merged", sorted({method.merged for method in METHODS.values()}))
-def test_different_methods_trained_together_equal_each_alone(merged):
-    """Every method, with one regulariser or another."""
-    alike = [name for name, method in METHODS.items() if method.merged == merged]
+@pytest.mark.parametrize("schedule", sorted({str(make_run(method, "none").phases) for method in METHODS}))
+def test_different_methods_trained_together_equal_each_alone(schedule):
+    """Every method that can be, with one regulariser or another."""
+    alike = [method for method in METHODS if str(make_run(method, "none").phases) == schedule]
     pairs = zip(alike, itertools.cycle(REGULARIZER_NAMES), strict=False)
     assert_together_equals_alone([(*pair, seed) for seed, pair in enumerate(pairs)])
 
@@ -293,10 +294,13 @@ def assert_keeps_the_rule(run):
 
 @every_pair
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_observe_keeps_the_rule(method, regularizer, precision):
+def test_every_phase_keeps_the_rule(method, regularizer, precision):
     run = in_later_task(make_run(method, regularizer, precision=precision))
     assert run.method.settled
-    assert_keeps_the_rule(run)
+    for phase in run.phases[-1]:
+        run.begin_phase(phase)
+        run.step()
+        assert_keeps_the_rule(run)
 
 
 @every_pair

@@ -89,6 +89,7 @@ def begin_second_task(runs: Sequence[Run]) -> None:
             run.step()
             run.end_task(0)
             run.begin_task(1)
+        run.begin_phase("observe")
 
 
 def release_memory() -> None:

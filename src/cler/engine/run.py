@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,11 @@ class Run:
     ) -> None:
         self.method, self.stream, self.views, self.generator = method, stream, views, generator
         self.precision, self.label = precision, label
+        self.phases = [
+            method.phases(method.options, task, epoch=steps // stream.epochs, epochs=stream.epochs)
+            for task, steps in enumerate(stream.schedule)
+        ]
+        """Of each task: how many steps it has of what."""
         self.device = stream.data.train_images.device
         self.accuracy: dict[str, list[list[float]]] = {"class_il": [], "task_il": []}
         self.seconds = 0.0
@@ -57,12 +63,12 @@ class Run:
     @property
     def schedule(self) -> tuple[int, ...]:
         """Steps in each task."""
-        return self.stream.schedule
+        return tuple(sum(phases.values()) for phases in self.phases)
 
     @property
     def recording_key(self) -> Hashable:
         """A recorded step serves for as long as this stays the same."""
-        return self.method.recording_key, self._order.shape
+        return self.method.recording_key, self.method.phase, self._order.shape
 
     @property
     def complete(self) -> bool:
@@ -76,8 +82,13 @@ class Run:
         return sum(rows[-1]) / len(rows[-1]) if rows else None
 
     def begin_task(self, task: int) -> None:
-        """Shuffle the task's images and tell the method."""
-        order = self.stream.order(task, self.generator)
+        """Shuffle the task's images and tell the method, of its first phase too."""
+        epoch = self.stream.schedule[task] // self.stream.epochs
+        parts = [
+            self.stream.order(task, self.generator, epochs=math.ceil(steps / epoch))[:steps]
+            for steps in self.phases[task].values()
+        ]
+        order = torch.cat(parts)
         if self._order.shape == order.shape:
             self._order.copy_(order)  # in place, for a recorded step to find
         else:
@@ -86,11 +97,18 @@ class Run:
         self.method.network.train()
         with self._autocast():
             self.method.begin_task(task)
+        self.begin_phase(next(iter(self.phases[task])))
+
+    def begin_phase(self, phase: str) -> None:
+        """The steps from here on are those of another phase."""
+        with self._autocast():
+            self.method.begin_phase(phase)
 
     def step(self) -> None:
         """Learn the next batch."""
         with self._autocast():
-            loss = self.method.observe(self._batch(self._order.index_select(0, self._position)[0]))
+            learn = getattr(self.method, self.method.phase)
+            loss = learn(self._batch(self._order.index_select(0, self._position)[0]))
         first_bad = (self._bad_step < 0) & ~loss.detach().isfinite()
         self._bad_step.copy_(torch.where(first_bad, self._position, self._bad_step))
         self._position.add_(1)
@@ -143,6 +161,13 @@ class Run:
             setattr(self, name, state.numbers[f"run.{name}"])
         self.generator.set_state(state.tensors["run.generator"])
         self.accuracy = accuracy
+        if self.taken:
+            self.method.phase = self._phase_at(self.taken)
+
+    def _phase_at(self, taken: int) -> str:
+        """What takes the last of the first so many steps of the task at hand."""
+        ends = itertools.accumulate(self.phases[self.task].values())
+        return next(phase for phase, end in zip(self.phases[self.task], ends, strict=True) if taken <= end)
 
     def _autocast(self) -> torch.autocast:
         # without its cache, which would not notice a step of the optimiser inside

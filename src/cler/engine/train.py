@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -64,7 +65,7 @@ def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
     number, is left out as soon as that is noticed, with its `failure` set; the others go on.
     """
     listener = listener or Listener()
-    if len({(run.schedule, run.precision, run.device, run.task, run.taken) for run in runs}) > 1:
+    if len({(str(run.phases), run.precision, run.device, run.task, run.taken) for run in runs}) > 1:
         raise ValueError("runs trained side by side have to share schedule, precision and device, and where they stand")
     for run in runs:
         run.at_once = len(runs)
@@ -96,6 +97,12 @@ class _Group:
         self.runs, self.listener = runs, listener
         self.stepper = make_stepper(runs, listener.message)
 
+    def begin_phase(self, phase: str) -> None:
+        """The steps from here on are of another kind."""
+        for run in self.runs:
+            run.begin_phase(phase)
+        self.stepper.begin_task()
+
     def leave_out_failed(self, task: int) -> None:
         """Look at the losses; the runs that go on do so without those that have failed."""
         for run in self.runs:
@@ -119,8 +126,12 @@ def _train_task(group: _Group, task: int) -> None:
             run.begin_task(task)
     group.stepper.begin_task()
     before, steps = sum(schedule[:task]), schedule[task]
+    phases = group.runs[0].phases[task]
+    later = dict(zip(itertools.accumulate(phases.values()), list(phases)[1:], strict=False))
     start = reported = kept = counted = time.perf_counter()
     for done in range(begun + 1, steps + 1):
+        if done - 1 in later:
+            group.begin_phase(later[done - 1])
         group.stepper.step()
         now = time.perf_counter()
         if now - reported >= REPORT_SECONDS or done == steps:

@@ -23,6 +23,7 @@ from cler.experiments.machine import environment, threads
 from cler.experiments.paper import Cell
 from cler.experiments.reproduce import Work
 from cler.experiments.settings import Settings
+from cler.methods import find_method
 
 TRAINING_IMAGES = 50_000
 """Of both of the paper's image sets."""
@@ -82,8 +83,19 @@ def seconds_per_run(
             if size not in data:
                 data[size] = random_images(device, steps, size=size)
             measured[key] = _seconds_per_step(settings, data[size], at_once)
-        seconds[work.cell] = settings.epochs * TRAINING_IMAGES // settings.batch * measured[key]
+        seconds[work.cell] = _steps(settings) * measured[key]
     return seconds
+
+
+def _steps(settings: Settings) -> int:
+    """Of a whole run; those of other phases than `observe` count as if they took as long."""
+    method = find_method(settings.method)
+    tasks = 1 if method.merged else settings.tasks
+    epoch = TRAINING_IMAGES // tasks // settings.batch
+    phases = [
+        method.phases(settings.method_options, task, epoch=epoch, epochs=settings.epochs) for task in range(tasks)
+    ]
+    return sum(sum(each.values()) for each in phases)
 
 
 def _seconds_of_earlier_runs(

@@ -41,8 +41,10 @@ def train_on_gpu(
         recorder.settle(job.folder)
         found = checkpoint.find(job.folder, recorder.message)
         position = found.position if found else (0, 0)
+        method, settings = find_method(job.settings.method), job.settings
+        later = method.phases(settings.method_options, 1, epoch=1, epochs=settings.epochs)
         same = ("dataset", "tasks", "epochs", "batch", "precision")
-        return (position, find_method(job.settings.method).merged, *(getattr(job.settings, name) for name in same))
+        return (position, method.merged, *later.items(), *(getattr(settings, name) for name in same))
 
     with Recorder(watcher) as recorder, stopping_after_a_step(recorder, signal.SIGINT):
         build = Builder(device, data_dir, recorder)

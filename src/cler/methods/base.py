@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -80,7 +80,7 @@ class Method:
         self.network = setup.network
         self.views = setup.views
         self.regularizers = list(setup.regularizers)
-        self.task = 0
+        self.task, self.phase = 0, "observe"
         modules = [self.network, *self.regularizers]
         parameters = [parameter for module in modules for parameter in module.parameters()]
         self.optimizer = make_optimizer(setup.optimizer, parameters, setup.lr)
@@ -95,7 +95,7 @@ class Method:
 
     @property
     def recording_key(self) -> Hashable:
-        """What Python decides by inside `observe`, the settings aside: tasks with equal keys run the same kernels."""
+        """What Python decides by inside `observe`, the phase and the settings aside: equal keys, the same kernels."""
         return self.task
 
     @property
@@ -113,9 +113,21 @@ class Method:
         setup = self.setup
         return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device)
 
+    @classmethod
+    def phases(cls, options: Any, task: int, *, epoch: int, epochs: int) -> dict[str, int]:
+        """How many steps a task has, by the name of what takes them; `epoch` steps are one pass over its images.
+
+        Nearly always that is `observe`. Others are written by the same rules, and get batches too.
+        """
+        return {"observe": epochs * epoch}
+
     def begin_task(self, task: int) -> None:
         """Before the first batch of a task; host logic is welcome."""
         self.task = task
+
+    def begin_phase(self, phase: str) -> None:
+        """Before the first step of a phase; host logic is welcome."""
+        self.phase = phase
 
     def observe(self, batch: Batch) -> Tensor:
         """Learn from one batch of the stream; gives back the loss."""
@@ -132,22 +144,29 @@ class Method:
         return self.network(images)
 
     def outputs(
-        self, *batches: Tensor, pixels: Tensor, groups: Groups | None = None
+        self,
+        *batches: Tensor,
+        pixels: Tensor,
+        groups: Groups | None = None,
+        forward: Callable[..., Tensor] | None = None,
     ) -> tuple[tuple[Tensor, ...], Tensor | float]:
         """What the network makes of some batches, each normalised apart, and the sum of the regularisers' losses.
 
-        Those are on the same images as `pixels`, not augmented; `groups` are parts of them that are normalised apart.
+        Those are on the images of `pixels`, not augmented, which are all of the batches' or the first of them; `groups`
+        are parts of them that are normalised apart.
+        `forward` may be another way through the network, such as to its features.
         """
+        forward = forward or self.network
         sizes = tuple(map(len, batches))
         images, apart = (torch.cat(batches), Groups(sizes)) if len(batches) > 1 else (batches[0], None)
         if not self.regularizers:
-            return self.network(images, apart).split(sizes), 0.0
+            return forward(images, apart).split(sizes), 0.0
         raw = self.views.plain(pixels)
         invited = [each.invite(self.network, raw, groups) for each in self.regularizers]
         guests = [each for each in invited if each is not None]
-        outputs = self.network(images, apart, guests) if guests else self.network(images, apart)
+        outputs = forward(images, apart, guests) if guests else forward(images, apart)
         losses = [
-            each.loss(self.network, raw, images, groups) if own is None else each.loss_of(own)
+            each.loss(self.network, raw, images[: len(raw)], groups) if own is None else each.loss_of(own)
             for each, own in zip(self.regularizers, invited, strict=True)
         ]
         return outputs.split(sizes), torch.stack(losses).sum()

@@ -49,7 +49,8 @@ class WorkingCopies:
                 targets.append(weight.grad)
                 gradients.append(copy.grad)
                 copy.grad = None
-        torch._foreach_copy_(targets, gradients)
+        if targets:
+            torch._foreach_copy_(targets, gradients)
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -1,0 +1,135 @@
+"""LwF.MC: no memory; the network as it was before the task says what to keep.
+
+    L = CE(stream) + α · KD + w · Σθ²
+
+over several epochs, where the options `alpha` and `decay` are α and w. Before that, from the second task on, the new
+rows of the classifier are trained alone, for as long.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cler.data.stream import Batch
+from cler.errors import UsageError, unknown
+from cler.methods.base import Method, Setup, register
+from cler.nets.frozen import Frozen
+from cler.nets.resnet import ResNet18, linear_in_full
+
+VARIANTS = ("released", "normalised", "sigmoid")
+TEMPERATURE = 2.0
+
+
+@dataclass(frozen=True)
+class LwfMcOptions:
+    """What only LwF.MC has."""
+
+    alpha: float = 1.0
+    """Weight of the distillation."""
+    decay: float = 0.0
+    """Weight of the sum of all squared parameters."""
+    variant: str = "released"
+    """What the old network is asked about: 'released', images that are not normalised, as in the authors' code;
+    'normalised'; 'sigmoid', the augmented ones, with sigmoids for softmax and no warm-up, as in iCaRL's ablation."""
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "decay"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise UsageError(f"{name} must not be negative, not {value}")
+        if self.variant not in VARIANTS:
+            raise unknown("variant of lwf-mc", self.variant, VARIANTS)
+
+
+def distillation(logits: Tensor, old_logits: Tensor) -> Tensor:
+    """KD: cross-entropy of softened outputs with the softened old ones."""
+    old = F.softmax(old_logits / TEMPERATURE, dim=1)
+    return -(old * F.log_softmax(logits / TEMPERATURE, dim=1)).sum(1).mean()
+
+
+@register
+class LwfMc(Method):
+    """Two phases a task: the new rows of the classifier on features that stay as they are, then everything."""
+
+    name = "lwf-mc"
+    title = "LwF.MC"
+    summary = "no memory: distillation from the network as it was before the task"
+    Options = LwfMcOptions
+    options: LwfMcOptions
+    network: ResNet18
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.old = Frozen(self.network)
+
+    @classmethod
+    def phases(cls, options: Any, task: int, *, epoch: int, epochs: int) -> dict[str, int]:
+        """A warm-up as long as the task, from the second one on."""
+        warm_up = {"warm_up": epochs * epoch} if task > 0 and options.variant != "sigmoid" else {}
+        return warm_up | {"observe": epochs * epoch}
+
+    @property
+    def past(self) -> int:
+        """How many classes came before this task; those up to `seen` are its own."""
+        return self.task * self.setup.classes_per_task
+
+    @property
+    def seen(self) -> int:
+        """How many classes there are with this task."""
+        return self.past + self.setup.classes_per_task
+
+    def begin_phase(self, phase: str) -> None:
+        """The network as it is now has the features of the warm-up; as it is after that, it is what has to be kept."""
+        super().begin_phase(phase)
+        self.old.become(self.network)
+
+    def warm_up(self, batch: Batch) -> Tensor:
+        """A step of the classifier's new rows."""
+        with torch.no_grad():
+            features = self.old.network.features(batch.images)
+        logits = linear_in_full(self.network.classifier, features)[:, self.past : self.seen]
+        loss = F.cross_entropy(logits, batch.labels - self.past)
+        self.descend(loss)
+        return loss
+
+    def observe(self, batch: Batch) -> Tensor:
+        """A step of everything."""
+        (logits,), penalty = self.outputs(batch.images, pixels=batch.pixels)
+        fit = self.sigmoid_loss if self.options.variant == "sigmoid" else self.softmax_loss
+        loss = fit(logits, batch) + self.options.decay * self.sum_of_squares() + penalty
+        self.descend(loss)
+        return loss
+
+    def softmax_loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """CE over the classes seen, and KD over those of the past."""
+        loss = F.cross_entropy(logits[:, : self.seen], batch.labels)
+        if self.task == 0:
+            return loss
+        plain = self.views.plain(batch.pixels)
+        old_logits = self.old_logits(plain if self.options.variant == "normalised" else batch.pixels / 255)
+        return loss + self.options.alpha * distillation(logits[:, : self.past], old_logits)
+
+    def sigmoid_loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Binary cross-entropy over the classes seen: with the labels for new ones, the old outputs for the others."""
+        targets = F.one_hot(batch.labels, self.seen).to(logits.dtype)
+        if self.task > 0:
+            targets = torch.cat([self.old_logits(batch.images).sigmoid(), targets[:, self.past :]], dim=1)
+        return F.binary_cross_entropy_with_logits(logits[:, : self.seen], targets)
+
+    @torch.no_grad()
+    def old_logits(self, images: Tensor) -> Tensor:
+        """What the old network says of the past classes."""
+        return self.old.network(images)[:, : self.past]
+
+    def sum_of_squares(self) -> Tensor | float:
+        """Σθ² over all that is trained."""
+        if not self.options.decay:
+            return 0.0
+        parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
+        return torch.stack(torch._foreach_norm(parameters)).square().sum()

@@ -1,0 +1,226 @@
+"""R-DFCIL: no memory; images that the old network would know are made up, and relations between features are kept.
+
+From the second task on there are three phases: a synthesizer learns to make images for the network as it was, then
+
+    L = λ_ce · CE(stream, new classes) + λ_hkd · HKD(made-up images) + λ_rkd · RKD(stream)
+
+then everything is refined on both kinds of images. All as in the authors' code, with its quirks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cler.data.stream import Batch
+from cler.errors import UsageError
+from cler.methods.base import Method, Setup, make_optimizer, register
+from cler.nets import ResNet18, forward_apart
+from cler.nets.frozen import Frozen
+from cler.nets.norm import frozen_statistics
+from cler.nets.resnet import linear_in_full
+from cler.nets.synthesizer import Synthesizer, begin_anew, one_sidedness, roughness, watched
+
+CONFIDENCE, SMOOTHNESS, STATISTICS = 1000.0, 1e-3, 50.0
+"""What inversion divides logits by, and its weights."""
+
+
+@dataclass(frozen=True)
+class RDfcilOptions:
+    """What only R-DFCIL has."""
+
+    inversion_steps: int = 5000
+    """Steps of the synthesizer before each task."""
+    inversion_lr: float = 0.001
+    """Its learning rate."""
+    noise: int = 1000
+    """Numbers that it makes an image of."""
+    refinement_epochs: int = 40
+    """Passes over the task's images after it."""
+    refinement_lr: float = 0.005
+    """The learning rate of these."""
+
+    def __post_init__(self) -> None:
+        for name in ("inversion_steps", "noise", "refinement_epochs"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("inversion_lr", "refinement_lr"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{name} must be larger than zero, not {value}")
+
+
+def weights(task: int, classes_per_task: int) -> tuple[float, float, float]:
+    """λ_ce, λ_hkd and λ_rkd in a task, counted from 0."""
+    new, old = math.log2(classes_per_task / 2 + 1), math.sqrt(task)
+    return 0.5 * (1 + 1 / new) / old, 0.15 * new * old, 0.5 * new * old
+
+
+def relations(features: Tensor) -> Tensor:
+    """Cosines of the angles of all triangles: at i, between the ways to j and to k."""
+    with torch.autocast(features.device.type, enabled=False):
+        ways = F.normalize(features[None, :] - features[:, None], dim=2)
+        return ways @ ways.transpose(1, 2)
+
+
+@register
+class RDfcil(Method):
+    """The classifier has no bias; classes to come are no answer."""
+
+    name = "r-dfcil"
+    title = "R-DFCIL"
+    summary = "no memory: made-up images of old classes, and relations between features that are kept"
+    smallest_batch = 2
+    Options = RDfcilOptions
+    options: RDfcilOptions
+    network: ResNet18
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        channels, size, _ = setup.image_shape
+        features = self.network.feature_size
+        self.old = Frozen(self.network)
+        with torch.random.fork_rng(devices=[]):  # weights are drawn when they are needed
+            self.synthesizer = Synthesizer(size, noise=self.options.noise, channels=channels).to(setup.device)
+            self.student, self.teacher = (nn.Linear(features, 2 * features).to(setup.device) for _ in range(2))
+            """Projections of the network's features, and of the old network's."""
+        self.draw_weights()
+        modules = [self.network, *self.regularizers, self.student, self.teacher]
+        trained = [parameter for module in modules for parameter in module.parameters()]
+        self.optimizer = make_optimizer(setup.optimizer, trained, setup.lr)
+        self.refiner = make_optimizer("sgd", list(self.network.parameters()), self.options.refinement_lr)
+        self.inverter = self.make_inverter()
+
+    @classmethod
+    def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
+        """ResNet-18 with a classifier that has no bias."""
+        network = ResNet18(n_classes, width=width, channels=channels)
+        network.classifier = nn.Linear(network.feature_size, n_classes, bias=False)
+        return network
+
+    def make_inverter(self) -> torch.optim.Optimizer:
+        """The optimiser of the synthesizer."""
+        on_gpu = self.setup.device.type == "cuda"
+        parameters, lr = self.synthesizer.parameters(), self.options.inversion_lr
+        return torch.optim.Adam(parameters, lr=lr, fused=True, capturable=on_gpu)
+
+    @classmethod
+    def phases(cls, options: Any, task: int, *, epoch: int, epochs: int) -> dict[str, int]:
+        """Inversion before and refinement after, from the second task on."""
+        if task == 0:
+            return {"observe": epochs * epoch}
+        refinement = options.refinement_epochs * epoch
+        return {"invert": options.inversion_steps, "observe": epochs * epoch, "refine": refinement}
+
+    @property
+    def past(self) -> int:
+        """How many classes came before this task; those up to `seen` are its own."""
+        return self.task * self.setup.classes_per_task
+
+    @property
+    def seen(self) -> int:
+        """How many classes there are with this task."""
+        return self.past + self.setup.classes_per_task
+
+    def begin_task(self, task: int) -> None:
+        """Keep the network as it is, and teach another synthesizer by it."""
+        super().begin_task(task)
+        if task > 0:
+            self.old.become(self.network)
+            self.draw_weights()
+            self.inverter = self.make_inverter()
+
+    def draw_weights(self) -> None:
+        """Begin synthesizer and projections anew."""
+        for module in (self.synthesizer, self.student, self.teacher):
+            begin_anew(module, self.setup.generator)
+
+    def make_up(self, count: int, *, training: bool) -> Tensor:
+        """So many images out of noise."""
+        noise = torch.randn(count, self.options.noise, generator=self.setup.generator, device=self.setup.device)
+        return self.synthesizer.train(training)(noise)
+
+    def invert(self, batch: Batch) -> Tensor:
+        """A step of the synthesizer, towards images that the old network is sure of."""
+        loss = self.inversion_loss(self.make_up(len(batch.labels), training=True))
+        self.inverter.zero_grad(set_to_none=True)
+        with torch.autocast(loss.device.type, enabled=False):
+            loss.backward()
+        self.inverter.step()
+        return loss
+
+    def inversion_loss(self, images: Tensor) -> Tensor:
+        """What the synthesizer minimises."""
+        with watched(self.old.network) as strange:
+            logits = self.old.network(images)[:, : self.past]
+        sure = F.cross_entropy(logits / CONFIDENCE, logits.argmax(1))
+        usual = torch.stack(strange).mean()
+        return sure + one_sidedness(logits) + SMOOTHNESS * roughness(images) + STATISTICS * usual
+
+    def observe(self, batch: Batch) -> Tensor:
+        """A step on the stream and, from the second task on, on made-up images."""
+        if self.task == 0:
+            (logits,), penalty = self.outputs(batch.images, pixels=batch.pixels)
+            loss = self.fit(logits, batch.labels) + penalty
+        else:
+            with torch.no_grad():
+                made_up = self.make_up(len(batch.labels), training=False)
+            loss = self.loss(batch, made_up)
+        self.descend(loss)
+        return loss
+
+    def loss(self, batch: Batch, made_up: Tensor) -> Tensor:
+        """λ_ce · CE + λ_hkd · HKD + λ_rkd · RKD, and the regularisers'."""
+        network, old = self.network, self.old.network
+        (features, made_up_features), penalty = self.outputs(
+            batch.images, made_up, pixels=batch.pixels, forward=network.features
+        )
+        with torch.no_grad():
+            old_features, old_logits = old.features(batch.images), old(made_up)
+        fit = self.fit(linear_in_full(network.classifier, features), batch.labels)
+        keep = self.keep(linear_in_full(network.classifier, made_up_features), old_logits)
+        ways, old_ways = linear_in_full(self.student, features), linear_in_full(self.teacher, old_features)
+        relate = F.l1_loss(relations(ways), relations(old_ways))
+        ce, hkd, rkd = weights(self.task, self.setup.classes_per_task)
+        return ce * fit + hkd * keep + rkd * relate + penalty
+
+    def fit(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """CE among the new classes."""
+        return F.cross_entropy(logits[:, self.past : self.seen], labels - self.past)
+
+    def keep(self, logits: Tensor, old_logits: Tensor) -> Tensor:
+        """HKD: distance of the logits of past classes from old ones, divided by their number once more."""
+        return F.l1_loss(logits[:, : self.past], old_logits[:, : self.past]) / self.past
+
+    def refine(self, batch: Batch) -> Tensor:
+        """A step of the network on the stream and on made-up images, labelled by the old network."""
+        with torch.no_grad():
+            made_up = self.make_up(len(batch.labels), training=True)
+        loss = self.refinement_loss(batch, made_up)
+        self.descend(loss, self.refiner)
+        return loss
+
+    def refinement_loss(self, batch: Batch, made_up: Tensor) -> Tensor:
+        """λ_ce · weighted CE among all classes seen, and λ_hkd · HKD with the old logits of the stream's images."""
+        old = self.old.network
+        with torch.no_grad():
+            labels = torch.cat([batch.labels, old(made_up)[:, : self.past].argmax(1)])
+            with frozen_statistics(old):
+                old_logits = old.train()(batch.images)
+            old.eval()
+        logits, made_up_logits = forward_apart(self.network, batch.images, made_up)
+        counted = torch.arange(self.seen, device=logits.device) < self.past
+        class_weights = torch.where(counted, float(self.task), 1.0).to(logits.dtype)
+        fit = F.cross_entropy(torch.cat([logits, made_up_logits])[:, : self.seen], labels, class_weights)
+        ce, hkd, _ = weights(self.task, self.setup.classes_per_task)
+        return ce * fit + hkd * self.keep(made_up_logits, old_logits)
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Those of classes to come are −∞."""
+        logits = self.network(images)
+        return logits.masked_fill(torch.arange(self.n_classes, device=logits.device) >= self.seen, -math.inf)

@@ -1,0 +1,142 @@
+"""LwF.MC and R-DFCIL against golden numbers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from cler.data.augment import Views
+from cler.data.stream import Batch
+from cler.methods import Setup
+from cler.methods.lwf_mc import LwfMc, LwfMcOptions, distillation
+from cler.methods.rdfcil import RDfcil, RDfcilOptions, relations, weights
+from cler.nets.synthesizer import Synthesizer, blur_kernel, one_sidedness, roughness, watched
+
+CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+
+
+# -- LwF.MC ------------------------------------------------------------------------------------------------------------
+
+
+def test_distillation(golden, assert_close):
+    case = golden("datafree").under("lwf.")
+    past = int(case["n_past"])
+    logits = case["student_logits"][:, :past].clone().requires_grad_()
+    loss = distillation(logits, case["teacher_logits"][:, :past])
+    assert_close(loss, case["kd"])
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert_close(gradient, case["kd_grad_student_logits"])
+
+
+class StandIn(nn.Linear):
+    """A linear map of vectors in place of the network."""
+
+    def forward(self, images, groups=None):
+        return super().forward(images)
+
+
+def test_a_step_of_lwf_mc(golden, assert_close):
+    case = golden("datafree").under("lwf.")
+    network = StandIn(12, 100).double()
+    network.load_state_dict({"weight": case["W"], "bias": case["b"]})
+    options = LwfMcOptions(alpha=float(case["alpha"]), decay=float(case["wd"]))
+    common = {"views": Views(*CIFAR), "tasks": 10, "classes_per_task": 10, "image_shape": (12,)}
+    method = LwfMc(Setup(network=network, lr=float(case["lr"]), options=options, **common))
+    method.begin_task(2)
+    method.begin_phase("observe")
+    method.old_logits = lambda images: case["teacher_logits"][:, : int(case["n_past"])]
+    loss = method.observe(Batch(torch.zeros(10, 3, 1, 1), case["x"], case["labels"]))
+    assert_close(loss, case["loss_total"])
+    assert_close(network.bias.detach(), case["b_after"])
+
+
+# -- R-DFCIL -----------------------------------------------------------------------------------------------------------
+
+
+def test_weights(golden):
+    for task, *expected in golden("datafree").under("lambda.")["task_ce_hkd_rkd"].tolist():
+        assert weights(int(task) - 1, 10) == pytest.approx(expected, rel=1e-12)
+
+
+def test_relations(golden, assert_close):
+    case = golden("datafree").under("rkd.")
+    student, projection = (case[name].clone().requires_grad_() for name in ("student", "E2.weight"))
+    ours = relations(F.linear(student, case["E1.weight"], case["E1.bias"]))
+    theirs = relations(F.linear(case["teacher"], projection, case["E2.bias"]))
+    loss = F.l1_loss(ours, theirs)
+    assert_close(loss, case["loss"])
+    gradients = torch.autograd.grad(loss, [student, projection])
+    assert_close(gradients[0], case["grad_student"])
+    assert_close(gradients[1], case["grad_E2"])
+
+
+def test_the_synthesizer(golden, assert_close):
+    case = golden("datafree").under("gen.")
+    synthesizer = Synthesizer(8, noise=8).double()
+    for j, (name, parameter) in enumerate(synthesizer.named_parameters()):
+        i = torch.arange(parameter.numel(), dtype=torch.int64)
+        values = 0.2 * (((7919 * i + 104729 * (j + 1)) % 10007).double() / 10007 - 0.5)
+        parameter.data.copy_(values.view_as(parameter) + (1 if "bn" in name and "weight" in name else 0))
+    assert_close(synthesizer(case["z"]).detach(), case["train_images"])
+    assert_close(synthesizer.eval()(case["z"]).detach(), case["eval_images_after_one_train_pass"])
+
+
+@pytest.fixture
+def method(golden, load_golden):
+    """R-DFCIL in its fourth task, the old network in place."""
+    inversion, step = golden("datafree").under("inv."), golden("datafree").under("step.")
+    network = RDfcil.make_network(100, width=4, channels=3).double()
+    shared = {name: value for name, value in golden("net_nf4").items() if not name.startswith("classifier")}
+    load_golden(network, shared | {"classifier.weight": torch.zeros(100, 32)})
+    options = RDfcilOptions(noise=8, refinement_lr=float(golden("datafree")["refine.lr"]))
+    common = {"views": Views(*CIFAR, dtype=torch.float64), "tasks": 10, "classes_per_task": 10}
+    setup = Setup(network=network, image_shape=(3, 32, 32), lr=float(step["lr"]), options=options, **common)
+    method = RDfcil(setup)
+    for linear in (method.student, method.teacher):
+        linear.double()
+    network.classifier.weight.data[:30] = inversion["classifier.weight"]
+    method.begin_task(3)
+    for name, value in step.items():
+        if name.startswith("student."):
+            network.get_submodule(name.removeprefix("student.")).weight.data.copy_(value)
+    network.classifier.weight.data[:40] = step["classifier.weight"]
+    for linear, name in zip((method.student, method.teacher), ("E1", "E2"), strict=True):
+        linear.load_state_dict({"weight": step[f"{name}.weight"], "bias": step[f"{name}.bias"]})
+    return method
+
+
+def test_inversion(golden, assert_close, method):
+    case = golden("datafree").under("inv.")
+    images = case["images"].clone().requires_grad_()
+    with watched(method.old.network) as strange:
+        logits = method.old.network(images)[:, :30]
+    assert_close(one_sidedness(logits), case["loss_balance"])
+    assert_close(1e-3 * roughness(images), case["loss_smooth_weighted"])
+    assert_close(blur_kernel(images), case["blur_kernel"])
+    assert len(strange) == int(case["n_bn_layers"])
+    assert_close(torch.stack(strange).sort().values, case["bnstat_per_layer"].sort().values)
+    loss = method.inversion_loss(images)
+    assert_close(loss, case["loss_total"])
+    (gradient,) = torch.autograd.grad(loss, images)
+    assert_close(gradient[0], case["grad_images_first"])
+
+
+def test_a_step(golden, assert_close, method):
+    case = golden("datafree").under("step.")
+    batch = Batch(case["images"], method.views.plain(case["images"]), case["labels"])
+    loss = method.loss(batch, golden("datafree").under("inv.")["images"])
+    assert_close(loss, case["loss_total"])
+    method.descend(loss)
+    assert_close(method.network.stem.conv.weight.detach(), case["after.stem.conv"])
+    assert_close(method.network.classifier.weight.detach()[:40], case["after.classifier.weight"])
+    assert_close(method.student.bias.detach(), case["after.E1.bias"])
+
+
+def test_a_step_of_refinement(golden, assert_close, method):
+    case, step = golden("datafree").under("refine."), golden("datafree").under("step.")
+    batch = Batch(step["images"], method.views.plain(step["images"]), step["labels"])
+    loss = method.refinement_loss(batch, golden("datafree").under("inv.")["images"])
+    assert_close(loss, case["loss_total"])
+    method.descend(loss, method.refiner)
+    assert_close(method.network.stem.conv.weight.detach(), case["after.stem.conv"])
+    assert_close(method.network.classifier.weight.detach()[:40], case["after.classifier.weight"])
