@@ -94,6 +94,16 @@ class Method:
         return self.setup.tasks * self.setup.classes_per_task
 
     @property
+    def past_classes(self) -> int:
+        """How many came before this task."""
+        return self.task * self.setup.classes_per_task
+
+    @property
+    def seen_classes(self) -> int:
+        """How many there are with those of this task."""
+        return self.past_classes + self.setup.classes_per_task
+
+    @property
     def recording_key(self) -> Hashable:
         """What Python decides by inside `observe`, the phase and the settings aside: equal keys, the same kernels."""
         return self.task

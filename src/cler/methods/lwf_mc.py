@@ -74,16 +74,6 @@ class LwfMc(Method):
         warm_up = {"warm_up": epochs * epoch} if task > 0 and options.variant != "sigmoid" else {}
         return warm_up | {"observe": epochs * epoch}
 
-    @property
-    def past(self) -> int:
-        """How many classes came before this task; those up to `seen` are its own."""
-        return self.task * self.setup.classes_per_task
-
-    @property
-    def seen(self) -> int:
-        """How many classes there are with this task."""
-        return self.past + self.setup.classes_per_task
-
     def begin_phase(self, phase: str) -> None:
         """The network as it is now has the features of the warm-up; as it is after that, it is what has to be kept."""
         super().begin_phase(phase)
@@ -93,8 +83,8 @@ class LwfMc(Method):
         """A step of the classifier's new rows."""
         with torch.no_grad():
             features = self.old.network.features(batch.images)
-        logits = linear_in_full(self.network.classifier, features)[:, self.past : self.seen]
-        loss = F.cross_entropy(logits, batch.labels - self.past)
+        logits = linear_in_full(self.network.classifier, features)[:, self.past_classes : self.seen_classes]
+        loss = F.cross_entropy(logits, batch.labels - self.past_classes)
         self.descend(loss)
         return loss
 
@@ -108,24 +98,24 @@ class LwfMc(Method):
 
     def softmax_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """CE over the classes seen, and KD over those of the past."""
-        loss = F.cross_entropy(logits[:, : self.seen], batch.labels)
+        loss = F.cross_entropy(logits[:, : self.seen_classes], batch.labels)
         if self.task == 0:
             return loss
         plain = self.views.plain(batch.pixels)
         old_logits = self.old_logits(plain if self.options.variant == "normalised" else batch.pixels / 255)
-        return loss + self.options.alpha * distillation(logits[:, : self.past], old_logits)
+        return loss + self.options.alpha * distillation(logits[:, : self.past_classes], old_logits)
 
     def sigmoid_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Binary cross-entropy over the classes seen: with the labels for new ones, the old outputs for the others."""
-        targets = F.one_hot(batch.labels, self.seen).to(logits.dtype)
+        targets = F.one_hot(batch.labels, self.seen_classes).to(logits.dtype)
         if self.task > 0:
-            targets = torch.cat([self.old_logits(batch.images).sigmoid(), targets[:, self.past :]], dim=1)
-        return F.binary_cross_entropy_with_logits(logits[:, : self.seen], targets)
+            targets = torch.cat([self.old_logits(batch.images).sigmoid(), targets[:, self.past_classes :]], dim=1)
+        return F.binary_cross_entropy_with_logits(logits[:, : self.seen_classes], targets)
 
     @torch.no_grad()
     def old_logits(self, images: Tensor) -> Tensor:
         """What the old network says of the past classes."""
-        return self.old.network(images)[:, : self.past]
+        return self.old.network(images)[:, : self.past_classes]
 
     def sum_of_squares(self) -> Tensor | float:
         """Σθ² over all that is trained."""

@@ -117,16 +117,6 @@ class RDfcil(Method):
         refinement = options.refinement_epochs * epoch
         return {"invert": options.inversion_steps, "observe": epochs * epoch, "refine": refinement}
 
-    @property
-    def past(self) -> int:
-        """How many classes came before this task; those up to `seen` are its own."""
-        return self.task * self.setup.classes_per_task
-
-    @property
-    def seen(self) -> int:
-        """How many classes there are with this task."""
-        return self.past + self.setup.classes_per_task
-
     def begin_task(self, task: int) -> None:
         """Keep the network as it is, and teach another synthesizer by it."""
         super().begin_task(task)
@@ -157,7 +147,7 @@ class RDfcil(Method):
     def inversion_loss(self, images: Tensor) -> Tensor:
         """What the synthesizer minimises."""
         with watched(self.old.network) as strange:
-            logits = self.old.network(images)[:, : self.past]
+            logits = self.old.network(images)[:, : self.past_classes]
         sure = F.cross_entropy(logits / CONFIDENCE, logits.argmax(1))
         usual = torch.stack(strange).mean()
         return sure + one_sidedness(logits) + SMOOTHNESS * roughness(images) + STATISTICS * usual
@@ -191,11 +181,11 @@ class RDfcil(Method):
 
     def fit(self, logits: Tensor, labels: Tensor) -> Tensor:
         """CE among the new classes."""
-        return F.cross_entropy(logits[:, self.past : self.seen], labels - self.past)
+        return F.cross_entropy(logits[:, self.past_classes : self.seen_classes], labels - self.past_classes)
 
     def keep(self, logits: Tensor, old_logits: Tensor) -> Tensor:
         """HKD: distance of the logits of past classes from old ones, divided by their number once more."""
-        return F.l1_loss(logits[:, : self.past], old_logits[:, : self.past]) / self.past
+        return F.l1_loss(logits[:, : self.past_classes], old_logits[:, : self.past_classes]) / self.past_classes
 
     def refine(self, batch: Batch) -> Tensor:
         """A step of the network on the stream and on made-up images, labelled by the old network."""
@@ -209,18 +199,18 @@ class RDfcil(Method):
         """λ_ce · weighted CE among all classes seen, and λ_hkd · HKD with the old logits of the stream's images."""
         old = self.old.network
         with torch.no_grad():
-            labels = torch.cat([batch.labels, old(made_up)[:, : self.past].argmax(1)])
+            labels = torch.cat([batch.labels, old(made_up)[:, : self.past_classes].argmax(1)])
             with frozen_statistics(old):
                 old_logits = old.train()(batch.images)
             old.eval()
         logits, made_up_logits = forward_apart(self.network, batch.images, made_up)
-        counted = torch.arange(self.seen, device=logits.device) < self.past
+        counted = torch.arange(self.seen_classes, device=logits.device) < self.past_classes
         class_weights = torch.where(counted, float(self.task), 1.0).to(logits.dtype)
-        fit = F.cross_entropy(torch.cat([logits, made_up_logits])[:, : self.seen], labels, class_weights)
+        fit = F.cross_entropy(torch.cat([logits, made_up_logits])[:, : self.seen_classes], labels, class_weights)
         ce, hkd, _ = weights(self.task, self.setup.classes_per_task)
         return ce * fit + hkd * self.keep(made_up_logits, old_logits)
 
     def logits(self, images: Tensor) -> Tensor:
         """Those of classes to come are −∞."""
         logits = self.network(images)
-        return logits.masked_fill(torch.arange(self.n_classes, device=logits.device) >= self.seen, -math.inf)
+        return logits.masked_fill(torch.arange(self.n_classes, device=logits.device) >= self.seen_classes, -math.inf)
