@@ -30,10 +30,13 @@ def take_steps(runs: list[Run], *, record: bool, steps: int = STEPS) -> None:
             if task > 0:
                 run.end_task(task - 1)
             run.begin_task(task)
-        stepper.begin_task()
-        for _ in range(steps):
-            stepper.step()
-        assert record == (stepper.graph is not None)
+        for phase in runs[0].phases[task]:
+            for run in runs:
+                run.begin_phase(phase)
+            stepper.begin_task()
+            for _ in range(steps):
+                stepper.step()
+            assert record == (stepper.graph is not None)
     torch.cuda.synchronize()
 
 
