@@ -117,7 +117,7 @@ def outcome(folder: Path) -> dict[str, Any]:
         "digest": (run / "digest").read_text() if result["complete"] else None,
         "result": {name: value for name, value in result.items() if name not in ("seconds", "steps_per_second")},
         "log": [{name: value for name, value in line.items() if name != "time"} for line in log],
-        "files": sorted(path.name for path in run.iterdir()),
+        "files": sorted(path.name for path in run.iterdir() if path.name != ".lock"),  # empty, of one killed at the end
     }
 
 
