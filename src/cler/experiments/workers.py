@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -48,37 +48,36 @@ class Sender(Watcher):
 def train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int, watcher: Watcher) -> None:
     """Train the jobs in so many processes; an error in one of them ends them all and is raised here."""
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
-    inbox = context.Queue()
-    for item in [*jobs, *[None] * workers]:
-        inbox.put(item)
     ears, processes = [], []
     try:
         for _ in range(workers):
-            ear, mouth = context.Pipe(duplex=False)  # for each its own, so that none waits for another that has died
-            process = context.Process(target=_work, args=(inbox, mouth, data_dir), daemon=True)
+            ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
+            process = context.Process(target=_work, args=(mouth, data_dir), daemon=True)
             process.start()
             mouth.close()
             ears.append(ear)
             processes.append(process)
-        _listen(ears, watcher)
+        _listen(ears, iter(jobs), watcher)
     finally:
         for process in processes:
             process.terminate()
         for ear in ears:
             ear.close()
-        inbox.cancel_join_thread()
         for process in processes:
             process.join()
 
 
-def _listen(ears: Sequence[Connection], watcher: Watcher) -> None:
-    """Tell the watcher what the workers say, until all are done."""
+def _listen(ears: Sequence[Connection], jobs: Iterator[Job], watcher: Watcher) -> None:
+    """Give each worker that asks the next job, and tell the watcher what they say, until all are done."""
     working = list(ears)
     while working:
         for ear in wait(working):
             assert isinstance(ear, Connection)
             try:
                 event, *values = ear.recv()
+                if event == "next":
+                    ear.send(next(jobs, None))
+                    continue
             except (EOFError, OSError):
                 raise UsageError(
                     "a worker process was killed, perhaps for its memory: finished runs are kept, and the same command "
@@ -102,15 +101,21 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(inbox: Any, mouth: Connection, data_dir: Path | None) -> None:
+def _work(mouth: Connection, data_dir: Path | None) -> None:
     """What a worker does: jobs until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sender = Sender(mouth)
+
+    def ask() -> Job | None:
+        sender.send("next")
+        job: Job | None = mouth.recv()
+        return job
+
     try:
-        train_in_turn(iter(inbox.get, None), data_dir, sender, stop=signal.SIGTERM)
+        train_in_turn(iter(ask, None), data_dir, sender, stop=signal.SIGTERM)
         sender.send("done")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EOFError, ConnectionError):
         pass  # nobody listens any more
     except UsageError as mistake:
         sender.send("mistake", str(mistake))
