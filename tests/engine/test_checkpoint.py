@@ -110,17 +110,17 @@ def test_with_other_settings_too(tmp_path, method, changes):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-@pytest.mark.parametrize("method", ["er-ace", "dualnet", "xder", "cope"])
-def test_on_a_gpu_up_to_what_it_rounds(tmp_path, monkeypatch, method):
+@pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".join(pair) for pair in PAIRS])
+def test_on_a_gpu_up_to_what_it_rounds(tmp_path, monkeypatch, method, regularizer):
     """Stopped before a step is recorded, in the middle of recorded ones, and between tasks.
 
     With repeatable convolutions and small steps: else two runs that nobody stops end far apart as well.
     """
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    options = {"tasks": 2, "width": 8, "batch": 4, "buffer": 20, "epochs": 4, "lr": 0.001}
+    options = {"tasks": 2, "width": 8, "batch": 4, "buffer": 20, "epochs": 4, "lr": 0.001} | FEWER_STEPS.get(method, {})
 
     def build():
-        settings = make_settings(method=method, regularizer="jigsaw", **options)
+        settings = make_settings(method=method, regularizer=regularizer, **options)
         return build_run(settings, 0, DATA.to("cuda"))
 
     def weights(run):
@@ -129,14 +129,15 @@ def test_on_a_gpu_up_to_what_it_rounds(tmp_path, monkeypatch, method):
     whole, run = build(), build()
     first = weights(whole)
     train([whole])
-    for position in [(0, 2), (0, 11), (1, 0), (1, 9)]:
+    stops = [(0, 2), (0, 11), (1, 0), (1, 2), (1, 9)]
+    for position in [stop for stop in stops if stop[0] < len(whole.schedule)]:
         with pytest.raises(Stopped):
             train([run], StopAt(tmp_path, position))
         run, found = build(), checkpoint.find(tmp_path, pytest.fail)
         run.restore(found.state, found.accuracy)
     train([run])
     moved, apart = (weights(whole) - first).norm(), (weights(whole) - weights(run)).norm()
-    print(f"{method}: moved {moved:.2e}, apart {apart:.2e}")
+    print(f"{method}+{regularizer}: moved {moved:.2e}, apart {apart:.2e}")
     assert apart < 0.02 * moved
 
 

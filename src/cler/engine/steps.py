@@ -23,7 +23,7 @@ class Stepper(Protocol):
     """Takes the steps of a group of runs."""
 
     def begin_task(self) -> None:
-        """The runs have begun a task."""
+        """The runs have begun a task, or another phase of it."""
         ...
 
     def step(self) -> None:
