@@ -1,7 +1,9 @@
 import pickle
 
 import pytest
+import torch
 
+from cler import cli
 from cler.errors import UsageError, unknown
 
 
@@ -21,3 +23,16 @@ def test_a_mistake_is_one_line_that_can_be_printed(text, line):
 
 def test_a_mistake_in_a_worker_arrives_as_it_was():
     assert str(pickle.loads(pickle.dumps(UsageError("a\nb")))) == "a b"
+
+
+def test_a_gpu_without_room_for_one_run_is_one_line_with_what_to_do(monkeypatch, capsys):
+    def full(**_):
+        raise torch.AcceleratorError("CUDA error: out of memory\nFor debugging consider passing ...")
+
+    monkeypatch.setattr(cli, "app", full)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 1
+    line = capsys.readouterr().err
+    assert line.startswith("cler: CUDA error: out of memory; end other programs")
+    assert line.count("\n") == 1

@@ -319,12 +319,12 @@ class FakeTrain:
     """In place of `train`: remembers the groups, and runs out of memory on those that are too large."""
 
     def __init__(self, room=100):
-        self.room, self.tried = room, []
+        self.room, self.tried, self.error = room, [], torch.OutOfMemoryError("CUDA out of memory")
 
     def __call__(self, runs, listener):
         self.tried.append(list(runs))
         if len(runs) > self.room:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise self.error
 
     @property
     def finished(self):
@@ -352,8 +352,9 @@ def test_no_jobs_are_no_trouble(fake):
     assert fake.tried == []
 
 
-def test_a_group_that_does_not_fit_is_halved_and_finished_runs_are_not_repeated(fake):
-    fake.room = 2
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, torch.AcceleratorError])
+def test_a_group_that_does_not_fit_is_halved_and_finished_runs_are_not_repeated(fake, error):
+    fake.room, fake.error = 2, error("CUDA error: out of memory\nFor debugging consider ...")
     notes = Notes()
     train_in_groups(list(range(7)), built, key=lambda job: job == 6, at_once=6, listener=notes)
     assert [len(group) for group in fake.tried] == [6, 3, 2, 1, 2, 1, 1]

@@ -13,9 +13,15 @@ from cler.errors import UsageError
 __all__ = ["app", "bench", "compare", "data", "learn", "main", "methods", "report", "reproduce", "run"]
 
 
+NO_ROOM = (
+    "end other programs that use the GPU, take a smaller --width or --batch, or --device cpu; finished runs are kept, "
+    "and the same command goes on from there"
+)
+
+
 @contextmanager
 def _mistakes_in_one_line() -> Iterator[None]:
-    """A user's mistake is one line and exit code 2, an interrupt a line and 130; anything else is a bug."""
+    """One line and an exit code: 2 for a user's mistake, 130 for Ctrl-C, 1 for lack of memory; all else is a bug."""
     try:
         yield
     except UsageError as mistake:
@@ -23,6 +29,8 @@ def _mistakes_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         _stop("stopped; finished runs are kept, and the same command goes on from there", 130)
     except Exception as error:
+        if "out of memory" in str(error):
+            _stop(f"{str(error).splitlines()[0]}; {NO_ROOM}", 1)
         if not hasattr(error, "format_message"):  # typer's own errors have it, whichever click they come from
             raise
         if not (message := error.format_message()):

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 
 from cler.engine.run import Run
+from cler.engine.steps import lack_of_memory
 from cler.engine.train import Listener, train
 
 Job = TypeVar("Job")
@@ -40,8 +41,8 @@ def train_in_groups(
         again: list[list[Job]] = []
         try:
             train([build(job) for job in group], listener)
-        except torch.OutOfMemoryError:
-            if len(group) == 1:
+        except RuntimeError as error:
+            if len(group) == 1 or not lack_of_memory(error):
                 raise
             size = (len(group) + 1) // 2
             listener.message(f"out of memory with {len(group)} runs at once; going on with {size}")

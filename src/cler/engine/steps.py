@@ -111,8 +111,8 @@ class Recorded:
             with torch.cuda.graph(graph):
                 self._side_by_side()
         except RuntimeError as error:
-            if out_of_memory := _out_of_memory(error):
-                raise out_of_memory from None
+            if shortage := lack_of_memory(error):
+                raise shortage from None
             self.can_record = False
             reason = str(error).splitlines()[0]
             self.message(f"a step could not be recorded as a CUDA graph ({reason}); going on without, more slowly")
@@ -127,8 +127,11 @@ class Recorded:
             self._waiting.popleft().synchronize()
 
 
-def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
-    """The lack of memory behind an error: a recording that it ends may raise another error over it."""
-    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+def lack_of_memory(error: BaseException | None) -> BaseException | None:
+    """The lack of memory behind an error, if any: a recording that it ends may raise another error over it.
+
+    PyTorch has a class for what its own allocator finds out, and only words for what CUDA does.
+    """
+    while error is not None and not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in str(error):
         error = error.__context__
     return error

@@ -16,6 +16,7 @@ import torch
 from cler import data as datasets
 from cler.data.images import ImageData
 from cler.engine import Listener, Progress, Run, checkpoint
+from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.experiments.build import build_run
 from cler.experiments.folders import writing
@@ -128,9 +129,9 @@ class Recorder(Listener):
             )
         try:
             run.restore(found.state, found.accuracy)
-        except torch.OutOfMemoryError:
-            raise
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            if lack_of_memory(error):
+                raise
             raise UsageError(
                 f"the checkpoint in {job.folder} does not fit ({error}): delete it to begin anew"
             ) from error
