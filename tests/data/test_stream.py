@@ -152,3 +152,13 @@ def test_a_batch_larger_than_a_task_is_refused(data):
     with pytest.raises(UsageError, match=r"batch of 15 .*smallest task \(14 images\).*--batch"):
         Stream(data, 3, batch=15)
     Stream(data, 3, batch=15, merged=True)
+
+
+def test_the_training_images_of_a_task_are_those_that_its_batches_hold():
+    stream = Stream(numbered([0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 2, 3], 4), tasks=2, batch=2, class_order=1)
+    for task in range(2):
+        pixels, labels = stream.train(task)
+        members = stream.order(task, torch.Generator()).flatten().sort().values
+        assert torch.equal(pixels, stream.data.train_images[members])
+        assert torch.equal(labels, stream.train_labels[members])
+        assert set((labels // 2).tolist()) == {task}

@@ -5,6 +5,7 @@ import torch
 
 from cler.data.augment import Views
 from cler.nets import ResNet18, forward_apart
+from cler.nets.frozen import copy_of
 from cler.nets.norm import Groups
 from cler.nets.resnet import compile_blocks
 
@@ -93,3 +94,18 @@ def test_compiled_blocks_compute_the_same_in_training_and_are_left_out_of_evalua
     assert variants > 0
     torch.testing.assert_close(plain.eval()(images), compiled.eval()(images))
     assert torch._dynamo.utils.counters["frames"]["total"] == variants
+
+
+def test_a_copy_of_a_compiled_network_computes_with_its_own_weights(monkeypatch):
+    monkeypatch.setattr("cler.nets.resnet.COMPILER", "eager")
+    network = ResNet18(2, width=4)
+    compile_blocks(network)
+    images = torch.randn(4, 3, 8, 8)
+    apart = copy_of(network)
+    expected = apart.train()(images)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+    statistics = network.state_dict()["layer1.0.bn1.running_mean"].clone()
+    torch.testing.assert_close(apart(images), expected)
+    assert torch.equal(network.state_dict()["layer1.0.bn1.running_mean"], statistics)

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cler.cli import run, reproduce, compare, report, methods, learn, bench, data  # isort: skip  # as `cler --help` lists them
+from cler.cli import run, reproduce, analyze, compare, report, methods, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
 from cler.errors import UsageError
 
-__all__ = ["app", "bench", "compare", "data", "learn", "main", "methods", "report", "reproduce", "run"]
+__all__ = ["analyze", "app", "bench", "compare", "data", "learn", "main", "methods", "report", "reproduce", "run"]
 
 
 NO_ROOM = (

@@ -78,6 +78,11 @@ class Stream:
         ]
         return torch.cat(passes).view(-1, self.batch)
 
+    def train(self, task: int) -> tuple[Tensor, Tensor]:
+        """Training pixels and labels of one task, in the order of the data set."""
+        members = self._train[task]
+        return self.data.train_images[members], self.train_labels[members]
+
     def test(self, task: int) -> tuple[Tensor, Tensor]:
         """Test pixels and labels of one task."""
         members = self._test[task]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cler.engine import checkpoint
+from cler.engine import Run, checkpoint
 from cler.errors import UsageError
 from cler.experiments.folders import locked, writing
 from cler.experiments.results import read_json, read_result
@@ -27,6 +27,12 @@ class Job:
     folder: Path
     checkpoint_every: float = 60.0
     """Seconds between checkpoints within a task; 0 for none but that at its end."""
+    probe: Callable[[Run, int], dict[str, Any] | None] | None = None
+    """A function that looks into the run after each task, without changing it; what it finds is kept."""
+
+    def finding(self, task: int) -> Path:
+        """The file of what the probe has found after a task."""
+        return self.folder / f"probe-{task + 1}.json"
 
     @property
     def label(self) -> str:

@@ -84,7 +84,11 @@ class Recorder(Listener):
             self.message(text)
 
     def evaluated(self, run: Run, task: int) -> None:
-        """A task is done: keep what it gave."""
+        """A task is done: keep what it gave, and what the job's probe finds."""
+        job = self.jobs[run]
+        if job.probe and (found := job.probe(run, task)):
+            with writing(job.folder):
+                write_json(job.finding(task), found)
         event = {"event": "evaluated", "task": task, **{name: rows[-1] for name, rows in run.accuracy.items()}}
         if run.complete:
             self._end(run, event)

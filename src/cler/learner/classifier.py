@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cler.methods import Method
+from cler.nets.frozen import copy_of
 
 
 class Classifier(nn.Module):
@@ -32,7 +33,7 @@ class Classifier(nn.Module):
     def apart(self) -> Classifier:
         """The same with a network of its own, in evaluation and laid out as other programs expect it."""
         method = copy.copy(self._method[0])
-        method.network = copy.deepcopy(self.network).eval().requires_grad_(False)
+        method.network = copy_of(self.network).eval().requires_grad_(False)
         method.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         return Classifier(method, self.columns.tolist())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import cycle, zip_longest
 from pathlib import Path
@@ -28,30 +29,42 @@ def accuracy_after_each_task(groups: Sequence[Group], path: str | Path, *, title
     """Write a PNG: mean accuracy over the tasks seen so far, after each task, ± one deviation over the seeds."""
     if not groups:
         raise UsageError("there is no complete run to draw")
+    figure = new_figure(8.4, 3.9)
+    panels = figure.subplots(1, len(PANELS), sharey=True)
+    tasks = max(len(run.accuracy["class_il"]) for group in groups for run in group.runs)
+    for panel, name in zip(panels, PANELS, strict=True):
+        for group, style in zip(groups, _styles(groups), strict=True):
+            _draw_group(panel, group, name, tasks, style)
+        finish_panel(panel, PANELS[name], "Tasks learned")
+        panel.set_xlim(0.8, tasks + 0.2)
+    panels[0].set_ylim(0, min(100, panels[0].get_ylim()[1]))
+    if any(len(group.runs) > 1 for group in groups):
+        panels[-1].set_title("bands: ± one std over seeds", fontsize=8.5, loc="right", color=GREY)
+    panels[0].set_ylabel("Accuracy on tasks seen so far (%)", fontsize=9.5, color=INK)
+    write_figure(figure, panels[0], path, title)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure of this size in inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise UsageError("figures need matplotlib: pip install 'cler[report]'") from None
 
-    figure = Figure(figsize=(8.4, 3.9), dpi=150, facecolor="white")
+    figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08, wspace=0.04)
-    canvas = FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(PANELS), sharey=True)
-    tasks = max(len(run.accuracy["class_il"]) for group in groups for run in group.runs)
-    for panel, name in zip(panels, PANELS, strict=True):
-        for group, style in zip(groups, _styles(groups), strict=True):
-            _draw_group(panel, group, name, tasks, style)
-        _finish_panel(panel, PANELS[name], tasks)
-    panels[0].set_ylim(0, min(100, panels[0].get_ylim()[1]))
-    if any(len(group.runs) > 1 for group in groups):
-        panels[-1].set_title("bands: ± one std over seeds", fontsize=8.5, loc="right", color=GREY)
-    panels[0].set_ylabel("Accuracy on tasks seen so far (%)", fontsize=9.5, color=INK)
-    _add_legend(figure, panels[0])
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def write_figure(figure: Any, panel: Any, path: str | Path, title: str | None = None) -> None:
+    """Add the legend of a panel, and a title, and write a PNG."""
+    _add_legend(figure, panel)
     if title:
         figure.suptitle(title, fontsize=11.5, fontweight="bold", color=INK)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    canvas.print_png(str(path))
+    figure.canvas.print_png(str(path))
 
 
 def mean_curve(group: Group, name: str) -> list[tuple[float, float]]:
@@ -81,20 +94,27 @@ def _draw_group(panel: Any, group: Group, name: str, tasks: int, style: dict[str
     if len(means) < tasks and len(means) == 1:  # Joint has no tasks: a level to compare with
         places, means, deviations = [1, tasks], means * 2, deviations * 2
         style = style | {"marker": ""}
+    draw_curve(panel, places, means, deviations, style)
+
+
+def draw_curve(
+    panel: Any, places: Sequence[int], means: Sequence[float], deviations: Sequence[float], style: dict[str, Any]
+) -> None:
+    """A line through the means with a band of one deviation, which those of single runs do not have."""
     marks = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
     panel.plot(places, means, linewidth=1.8, clip_on=False, **marks, **style)
-    if len(group.runs) > 1:
+    if not any(map(math.isnan, deviations)):
         low = [mean - deviation for mean, deviation in zip(means, deviations, strict=True)]
         high = [mean + deviation for mean, deviation in zip(means, deviations, strict=True)]
         panel.fill_between(places, low, high, color=style["color"], alpha=0.16, linewidth=0)
 
 
-def _finish_panel(panel: Any, title: str, tasks: int) -> None:
+def finish_panel(panel: Any, title: str, across: str) -> None:
+    """Title, axes and grid in the style of all our figures."""
     from matplotlib.ticker import MaxNLocator
 
     panel.set_title(title, fontsize=10.5, loc="left", color=INK)
-    panel.set_xlabel("Tasks learned", fontsize=9.5, color=INK)
-    panel.set_xlim(0.8, tasks + 0.2)
+    panel.set_xlabel(across, fontsize=9.5, color=INK)
     panel.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
     panel.tick_params(labelsize=8.5, length=3, color=GREY, labelcolor=INK)
     panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)

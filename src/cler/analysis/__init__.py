@@ -1,0 +1,14 @@
+"""Looks into trained networks: gradients, importance, redundancy, recovery, and the paper's figures of these."""
+
+from cler.analysis import figure1, figure3
+from cler.analysis.study import Study
+from cler.errors import unknown
+
+STUDIES = {study.name: study for study in (figure1.STUDY, figure3.STUDY)}
+
+
+def find_study(name: str) -> Study:
+    """A study by the name of its figure."""
+    if name not in STUDIES:
+        raise unknown("figure", name, STUDIES)
+    return STUDIES[name]

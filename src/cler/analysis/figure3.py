@@ -1,0 +1,157 @@
+"""Figure 3: with CLER, do more parameters matter, do filters repeat each other less, and do lost ones come back sooner?
+
+(a) and (b) look at the network after the last task. (c) takes it after six tenths of the tasks, sets some filters of
+every convolution to zero, and learns that last task again, counting the batches until its accuracy is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cler.analysis.filters import importance, important_share, redundancy
+from cler.analysis.recovery import accuracy, drop_filters, recover
+from cler.analysis.study import Findings, Measure, Panel, Study, mean_of
+from cler.data.augment import Views
+from cler.engine import Run
+from cler.nets.frozen import copy_of
+
+BATCH = 10
+"""Images that an importance is measured on; it depends on this."""
+BATCHES = 200
+"""Over which it is averaged."""
+SHARES = (0.1, 0.3, 0.5)
+"""Of the filters, that are lost."""
+DROPS = 5
+"""How often other ones are."""
+STEPS = 50
+"""Batches that are learned after it, at most."""
+
+
+def probe(run: Run, task: int) -> dict[str, Any] | None:
+    """Recovery after six tenths of the tasks, importance and redundancy after the last."""
+    last = run.stream.tasks - 1
+    found: dict[str, Any] = {}
+    if task == max(0, round(0.6 * run.stream.tasks) - 1):
+        found |= {"recovery": _recovery(run, task)}
+    if task == last:
+        network = copy_of(run.method.network).eval()
+        scores = importance(network, _images_of_all_tasks(run))
+        found |= {
+            "important parameters": important_share(scores),
+            "important filters": important_share(scores, filters=True),
+            "redundancy": redundancy(network),
+        }
+    return found or None
+
+
+def _images_of_all_tasks(run: Run) -> list[tuple[Tensor, Tensor]]:
+    """Batches of training images, not augmented, the same for every run."""
+    stream = run.stream
+    generator = torch.Generator(run.device).manual_seed(0)
+    order = torch.randperm(len(stream.train_labels), generator=generator, device=run.device)
+    batches = order[: len(order) // BATCH * BATCH].view(-1, BATCH)[:BATCHES]
+    return [(run.views.plain(stream.data.train_images[each]), stream.train_labels[each]) for each in batches]
+
+
+def _recovery(run: Run, task: int) -> dict[str, Any]:
+    """Accuracy on the task just learned: before filters are lost, and after the loss and each batch from there."""
+    pixels, labels = run.stream.test(task)
+    tested, size = (run.views.plain(pixels), labels), run.stream.classes_per_task
+    before = accuracy(copy_of(run.method.network), tested, size).tolist()
+    curves: dict[str, dict[str, list[list[float]]]] = {}
+    for share in SHARES:
+        curve = curves[str(share)] = {"class_il": [], "task_il": []}
+        for drop in range(DROPS):
+            generator = torch.Generator(run.device).manual_seed(drop)
+            network = copy_of(run.method.network).train()
+            drop_filters(network, share, generator)
+            batches = _batches(run, task, generator)
+            recovered = recover(network, batches, tested, classes_per_task=size, lr=run.method.setup.lr)
+            for setting, values in recovered.items():
+                curve[setting].append([round(value, 2) for value in values])
+    return {"before": dict(zip(("class_il", "task_il"), before, strict=True)), "after": curves}
+
+
+def _batches(run: Run, task: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of a task as they are learned, with random numbers of their own."""
+    data = run.stream.data
+    views = Views(data.mean, data.std, generator=generator, device=run.device)
+    for indices in run.stream.order(task, generator)[:STEPS]:
+        yield views.augmented(data.train_images[indices]), run.stream.train_labels[indices]
+
+
+def _important(run: Findings, *, what: str) -> list[float]:
+    """Of each 3×3 convolution, in order of depth."""
+    return [share for name, share in _at_the_end(run)[f"important {what}"].items() if "shortcut" not in name]
+
+
+def _distances(run: Findings, *, kind: str) -> list[float]:
+    """Of each 3×3 convolution, in order of depth."""
+    layers = _at_the_end(run)["redundancy"].items()
+    return [distances[kind] for name, distances in layers if "shortcut" not in name]
+
+
+def _at_the_end(run: Findings) -> dict[str, Any]:
+    return run.found[max(run.found)]
+
+
+def _course(run: Findings, *, share: float) -> list[float]:
+    """Class-incremental accuracy after the loss and each batch, over that before it, in points; mean of the drops."""
+    drops, before = _drops(run, share)
+    return [fmean(values) - before for values in zip(*drops, strict=True)]
+
+
+def _points_lost(run: Findings, *, share: float) -> float:
+    return -_course(run, share=share)[0]
+
+
+def _batches_needed(run: Findings, *, share: float) -> float:
+    """Until the accuracy is back where it was; mean of the drops, one that never comes back counts one too many."""
+    drops, before = _drops(run, share)
+    return fmean(next((step for step, value in enumerate(drop) if value >= before), len(drop)) for drop in drops)
+
+
+def _drops(run: Findings, share: float) -> tuple[list[list[float]], float]:
+    recovery = next(found["recovery"] for found in run.found.values() if "recovery" in found)
+    return recovery["after"][str(share)]["class_il"], recovery["before"]["class_il"]
+
+
+def _measures_of_recovery() -> Iterator[Measure]:
+    for share in SHARES:
+        lost = f"{share:.0%} of filters lost"
+        yield Measure(f"{lost}: points lost", partial(_points_lost, share=share), 2, {"jigsaw": "higher"})
+        yield Measure(f"{lost}: batches until back", partial(_batches_needed, share=share), 1, {"jigsaw": "lower"})
+
+
+parameters, filters = (partial(_important, what=what) for what in ("parameters", "filters"))
+l1, l2, relative = (partial(_distances, kind=kind) for kind in ("l1", "l2", "relative"))
+
+STUDY = Study(
+    name="figure3",
+    title="Figure 3: which filters matter, how alike they are, and how they come back",
+    method="er-ace",
+    regularizers=("none", "jigsaw"),
+    probe=probe,
+    panels=(
+        Panel("Important parameters", "3×3 convolution", "above the layer's mean, %", parameters),
+        Panel("Distance of central filters", "3×3 convolution", "L1, over the mean norm", relative),
+        *(
+            Panel(f"{share:.0%} of filters lost", "batches learned", "points", partial(_course, share=share), first=0)
+            for share in SHARES
+        ),
+    ),
+    measures=(
+        Measure("important parameters, %", mean_of(parameters), 2, {"jigsaw": "higher"}),
+        Measure("important filters, %", mean_of(filters), 2),
+        Measure("distance of central filters, L1", mean_of(l1), 3, {"jigsaw": "lower"}),
+        Measure("distance of central filters, L2", mean_of(l2)),
+        Measure("distance of central filters, L1 over norm", mean_of(relative)),
+        *_measures_of_recovery(),
+    ),
+)

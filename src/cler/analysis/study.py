@@ -1,0 +1,175 @@
+"""What a figure that looks into networks is made of: runs, a probe that looks into them, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from cler import stats
+from cler.engine import Run
+from cler.errors import UsageError
+from cler.experiments.jobs import Job, make_jobs
+from cler.experiments.paper import find_table
+from cler.experiments.results import read_json, read_result
+from cler.experiments.settings import Settings, make_settings
+from cler.methods import METHODS
+from cler.regularizers import REGULARIZERS
+
+CHUNK = 500
+"""Images in one pass where the result does not depend on it."""
+
+
+class Findings(NamedTuple):
+    """What one run has left."""
+
+    accuracy: dict[str, list[list[float]]]
+    """Both accuracy matrices, as in its result."""
+    found: dict[int, dict[str, Any]]
+    """What the probe found after a task, by its number from 0."""
+
+
+Curve = Callable[[Findings], Sequence[float]]
+"""Of one run; a learner's is the mean of its runs'."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A part of the figure: a curve for each learner."""
+
+    title: str
+    across: str
+    up: str
+    curve: Curve
+    first: int = 1
+    """Where its first value stands."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The figure in a number for each run."""
+
+    name: str
+    value: Callable[[Findings], float]
+    digits: int = 3
+    paper: Mapping[str, str] = field(default_factory=dict)
+    """What the paper says of it with a regulariser: 'higher' or 'lower' than without."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A figure of the paper that looks into networks."""
+
+    name: str
+    title: str
+    method: str
+    regularizers: tuple[str, ...]
+    """The first is the learner that others are compared with."""
+    probe: Callable[[Run, int], dict[str, Any] | None]
+    panels: tuple[Panel, ...]
+    measures: tuple[Measure, ...]
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A method with one regulariser and one size of memory, and what its runs have left, by seed."""
+
+    settings: Settings
+    runs: dict[int, Findings]
+
+    @property
+    def label(self) -> str:
+        """As a reader knows it."""
+        title, regularizer = METHODS[self.settings.method].title, self.settings.regularizer
+        return title if regularizer == "none" else f"{title} + {REGULARIZERS[regularizer].title}"
+
+    def values(self, measure: Measure) -> list[float]:
+        """One for each run."""
+        return [measure.value(findings) for findings in self.runs.values()]
+
+
+def study_jobs(
+    study: Study, dataset: str, buffers: Sequence[int], seeds: Sequence[int], out: Path, *, precision: str
+) -> list[Job]:
+    """The runs of a study, in `out/STUDY`; without `buffers`, with those of the paper's table 1."""
+    sizes: Sequence[int | None] = [None]
+    if METHODS[study.method].replays:
+        cells = [cell for cell in find_table("table1").cells if cell.dataset == dataset and cell.method == study.method]
+        sizes = buffers or sorted({cell.buffer for cell in cells}) or sizes
+    elif buffers:
+        raise UsageError(
+            f"{study.name} is about {METHODS[study.method].title}, which has no memory: leave out --buffer"
+        )
+    jobs = []
+    for buffer in sizes:
+        for regularizer in study.regularizers:
+            settings = make_settings(
+                method=study.method, regularizer=regularizer, dataset=dataset, buffer=buffer, precision=precision
+            )
+            jobs += [replace(job, probe=study.probe) for job in make_jobs(settings, seeds, out / study.name)]
+    return jobs
+
+
+def read_learners(jobs: Sequence[Job]) -> list[Learner]:
+    """What finished runs have left, by learner; runs that failed are left out."""
+    learners: dict[str, Learner] = {}
+    for job in jobs:
+        result = read_result(job.folder)
+        if result["complete"]:
+            learner = learners.setdefault(str(job.settings), Learner(job.settings, {}))
+            learner.runs[job.seed] = _findings(job, result["accuracy"])
+    return list(learners.values())
+
+
+def _findings(job: Job, accuracy: dict[str, list[list[float]]]) -> Findings:
+    there = [task for task in range(job.settings.tasks) if job.finding(task).exists()]
+    if not there:
+        raise UsageError(f"{job.folder} was trained without a look into it: delete it, or choose another --out")
+    return Findings(accuracy, {task: read_json(job.finding(task)) for task in there})
+
+
+def by_memory(learners: Sequence[Learner]) -> list[list[Learner]]:
+    """Those that are compared with each other: with the same size of memory."""
+    sizes = dict.fromkeys(learner.settings.buffer for learner in learners)
+    return [[learner for learner in learners if learner.settings.buffer == size] for size in sizes]
+
+
+class Difference(NamedTuple):
+    """What a regulariser does to a measure, and whether the paper says so."""
+
+    points: float
+    p_value: float
+    """Of Student's test; NaN with fewer than two runs on a side."""
+    paper: str | None
+    """'higher' or 'lower'; None where the paper says nothing."""
+
+    @property
+    def seen(self) -> str:
+        """'higher' or 'lower' where chance is unlikely."""
+        if not self.p_value < 0.05:
+            return "not told apart"
+        return "higher" if self.points > 0 else "lower"
+
+
+def difference(measure: Measure, learner: Learner, alone: Learner) -> Difference:
+    """Between a learner and the one it is compared with."""
+    with_it, without = learner.values(measure), alone.values(measure)
+    points = stats.mean_std(with_it)[0] - stats.mean_std(without)[0]
+    said = measure.paper.get(learner.settings.regularizer)
+    return Difference(points, stats.t_test(without, with_it).p_value, said)
+
+
+def mean_of(curve: Curve) -> Callable[[Findings], float]:
+    """A curve in one number."""
+    return lambda findings: fmean(curve(findings))
+
+
+def training_images(run: Run, task: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """All training images of a task, not augmented, with their labels."""
+    pixels, labels = run.stream.train(task)
+    for some, their_labels in zip(pixels.split(CHUNK), labels.split(CHUNK), strict=True):
+        yield run.views.plain(some), their_labels

@@ -1,0 +1,76 @@
+"""`cler analyze`: look into trained networks, as the paper's figures 1 and 3 do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cler.cli.app import AsJson, DataDir, Device, Workers, app, console, say, train_with_progress
+from cler.errors import UsageError
+
+
+@app.command()
+def analyze(
+    figure: Annotated[
+        str,
+        typer.Argument(
+            help="figure1: gradients of successive tasks, and accuracy on new ones. "
+            "figure3: importance and redundancy of filters, and recovery from losing some."
+        ),
+    ],
+    dataset: Annotated[str, typer.Option(help="An image set; `cler data list` lists them.")] = "cifar100",
+    buffer: Annotated[
+        list[int] | None,
+        typer.Option(help="Size of the memory; can be repeated.", show_default="those of the paper's table 1"),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, as 0..9 or 0,3,5.")] = "0..4",
+    device: Device = "auto",
+    workers: Workers = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option(help="Folder of runs and figures.")] = Path("analysis"),
+    as_json: AsJson = False,
+) -> None:
+    """Look into networks while they are trained, and set what is found beside what the paper says.
+
+    Trains the runs that are missing; a run that was stopped goes on from its last checkpoint.
+    """
+    from cler import data
+    from cler.analysis import find_study
+    from cler.analysis.study import by_memory, read_learners, study_jobs
+    from cler.experiments.build import check_fit
+    from cler.experiments.jobs import past_failures, remaining
+    from cler.experiments.machine import default_precision, find_device
+    from cler.experiments.settings import parse_seeds
+    from cler.report.studies import study_figure, study_json, study_sentences, study_table
+
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers must be larger than zero, not {workers}")
+    study, target = find_study(figure), find_device(device)
+    jobs = study_jobs(study, dataset, buffer or (), parse_seeds(seeds), out, precision=default_precision(target))
+    images = data.load(dataset, data_dir)
+    for job in jobs:
+        check_fit(job.settings, images)
+    todo = remaining(jobs)
+    failures = past_failures([job for job in jobs if job not in todo])
+    for line in failures:
+        say(line)
+    if todo:
+        say(f"{len(todo)} of {len(jobs)} runs to do; stop with Ctrl-C at any time")
+    failures += train_with_progress(todo, target, data_dir, workers)
+    learners = read_learners(jobs)
+    if len({len(row) for row in by_memory(learners)} | {len(study.regularizers)}) > 1:
+        raise UsageError("all runs of a learner have failed: there is nothing to compare with")
+    path = out / f"{study.name}.png"
+    study_figure(study, learners, path)
+    if as_json:
+        print(json.dumps(study_json(study, learners), indent=1))
+    else:
+        console.print(study_table(study, learners))
+        for sentence in study_sentences(study, learners):
+            console.print(sentence, highlight=False, markup=False)
+        console.print(f"drawn: {path}", highlight=False, markup=False, soft_wrap=True)
+    if failures:
+        raise typer.Exit(1)

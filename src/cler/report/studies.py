@@ -1,0 +1,97 @@
+"""Studies of trained networks: what they found, as a figure, as a table, and as what agrees with the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from cler import stats
+from cler.analysis.study import Learner, Measure, Panel, Study, by_memory, difference
+from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure
+from cler.report.numbers import format_p
+
+FOOTNOTE = "Mean ± std over runs; p: of the difference from the first column, Student's test."
+
+
+def study_figure(study: Study, learners: Sequence[Learner], path: Path) -> None:
+    """Write a PNG: the study's panels side by side, a row for each size of memory."""
+    rows = by_memory(learners)
+    figure = new_figure(1.2 + 3.1 * len(study.panels), 1.2 + 2.6 * len(rows))
+    grid = figure.subplots(len(rows), len(study.panels), squeeze=False)
+    for axes, row in zip(grid, rows, strict=True):
+        for axis, panel in zip(axes, study.panels, strict=True):
+            _draw(axis, panel, row)
+            memory = f", memory of {row[0].settings.buffer}" if len(rows) > 1 else ""
+            finish_panel(axis, panel.title + memory, panel.across)
+            axis.set_ylabel(panel.up, fontsize=9, color=INK)
+    write_figure(figure, grid[0][0], path, study.title)
+
+
+def _draw(axis: Any, panel: Panel, learners: Sequence[Learner]) -> None:
+    for learner, color, marker in zip(learners, COLORS, MARKERS, strict=False):
+        curves = zip(*(panel.curve(findings) for findings in learner.runs.values()), strict=True)
+        means, deviations = zip(*(stats.mean_std(values) for values in curves), strict=True)
+        places = range(panel.first, panel.first + len(means))
+        many = len(means) > 20
+        draw_curve(
+            axis, places, means, deviations, {"color": color, "marker": "" if many else marker, "label": learner.label}
+        )
+
+
+def study_table(study: Study, learners: Sequence[Learner]) -> Table:
+    """A table for the terminal: a row for each measure, a column for each learner."""
+    rows = by_memory(learners)
+    table = Table(title=study.title, caption=FOOTNOTE, caption_justify="left", box=SIMPLE_HEAD, show_edge=False)
+    table.add_column("")
+    for learner in rows[0]:
+        table.add_column(f"{learner.label}\n{len(learner.runs)} runs", justify="right")
+    for row in rows:
+        if len(rows) > 1:
+            table.add_section()
+            table.add_row(f"[bold]memory of {row[0].settings.buffer}[/]")
+        for measure in study.measures:
+            table.add_row(measure.name, *(_cell(measure, learner, row[0]) for learner in row))
+    return table
+
+
+def _cell(measure: Measure, learner: Learner, alone: Learner) -> str:
+    mean, std = stats.mean_std(learner.values(measure))
+    text = f"{mean:.{measure.digits}f}" + ("" if std != std else f" ± {std:.{measure.digits}f}")
+    p = "" if learner is alone else format_p(difference(measure, learner, alone).p_value)
+    return f"{text}\n{p}" if p else text
+
+
+def study_sentences(study: Study, learners: Sequence[Learner]) -> list[str]:
+    """For each thing that the paper says of the figure: whether our runs say it too."""
+    sentences = []
+    for alone, *others in by_memory(learners):
+        memory = f" with a memory of {alone.settings.buffer}" if alone.settings.buffer else ""
+        for learner in others:
+            for measure in study.measures:
+                found = difference(measure, learner, alone)
+                if found.paper:
+                    agrees = "as in the paper" if found.seen == found.paper else f"{found.paper} in the paper"
+                    why = format_p(found.p_value) or "one run"
+                    sentences.append(f"{learner.label}{memory}: {measure.name}: {found.seen} ({why}), {agrees}")
+    return sentences
+
+
+def study_json(study: Study, learners: Sequence[Learner]) -> dict[str, Any]:
+    """Plain values, for programs."""
+    return {
+        "study": study.name,
+        "learners": [
+            {
+                "label": learner.label,
+                "settings": learner.settings.to_dict(),
+                "seeds": list(learner.runs),
+                "measures": {measure.name: learner.values(measure) for measure in study.measures},
+            }
+            for learner in learners
+        ],
+        "paper": study_sentences(study, learners),
+    }

@@ -1,0 +1,185 @@
+"""The studies behind `cler analyze`, on a small image set: what they leave, and that they change nothing."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cler.analysis import STUDIES, figure3
+from cler.analysis.study import Findings, Learner, difference, read_learners, study_jobs
+from cler.cli import main
+from cler.data import images
+from cler.experiments import paper
+from cler.experiments import settings as settings_module
+from cler.experiments.execute import execute
+from cler.experiments.record import Recorder
+from cler.experiments.results import read_json, read_result
+
+CPU = torch.device("cpu")
+
+
+class Toy:
+    name, description = "toy", "six colours"
+
+    def load(self, folder):
+        labels = torch.arange(6).repeat(20)
+        noise = torch.randint(60, (120, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+        pixels = (noise + 40 * labels.view(-1, 1, 1, 1)).clamp(0, 255).to(torch.uint8)
+        return images.ImageData("toy", pixels, labels, pixels, labels, tuple("abcdef"), (0.5,) * 3, (0.3,) * 3)
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    file = settings_module.paper_file() | {"toy": {"tasks": 3, "width": 4, "batch": 5, "replay_batch": 5, "buffer": 20}}
+    monkeypatch.setitem(images.DATASETS, "toy", Toy())
+    for module in (settings_module, paper):
+        monkeypatch.setattr(module, "paper_file", lambda: file)
+    monkeypatch.setattr(figure3, "STEPS", 4)
+    monkeypatch.setattr(figure3, "DROPS", 2)
+    monkeypatch.setattr(figure3, "BATCHES", 3)
+
+
+@pytest.fixture
+def cler(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["cler", "analyze", *map(str, arguments), "--workers", "1"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ended.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+def jobs_of(name, out, seeds=(0,)):
+    return study_jobs(STUDIES[name], "toy", (), seeds, out, precision="fp32")
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_looking_changes_nothing(name, tmp_path):
+    looked_into = jobs_of(name, tmp_path / "a")
+    left_alone = [replace(job, probe=None) for job in jobs_of(name, tmp_path / "b")]
+    execute([*looked_into, *left_alone], device=CPU, workers=1)
+    for one, other in zip(looked_into, left_alone, strict=True):
+        assert read_result(one.folder)["accuracy"] == read_result(other.folder)["accuracy"]
+        assert list(one.folder.glob("probe-*"))
+        assert not list(other.folder.glob("probe-*"))
+
+
+def test_figure1_compares_every_task_but_the_first_and_the_last_with_the_next(tmp_path):
+    (job, *_) = jobs = jobs_of("figure1", tmp_path)
+    execute(jobs, device=CPU, workers=1)
+    assert [path.name for path in job.folder.glob("probe-*")] == ["probe-2.json"]
+    found = read_json(job.finding(1))
+    assert found.keys() == {"all classes", "own classes"}
+    for cosines in found.values():
+        assert cosines.keys() == {"all", "stem", "layer1", "layer2", "layer3", "layer4"}
+        assert all(-1 <= cosine <= 1 for cosine in cosines.values())
+
+
+def test_figure3_measures_recovery_on_the_way_and_filters_at_the_end(tmp_path):
+    (job, *_) = jobs = jobs_of("figure3", tmp_path)[:1]
+    execute(jobs, device=CPU, workers=1)
+    recovery = read_json(job.finding(1))["recovery"]
+    accuracy = read_result(job.folder)["accuracy"]
+    assert recovery["before"]["class_il"] == pytest.approx(accuracy["class_il"][1][1])
+    assert recovery["before"]["task_il"] == pytest.approx(accuracy["task_il"][1][1])
+    for share in figure3.SHARES:
+        assert [len(drop) for drop in recovery["after"][str(share)]["class_il"]] == [5, 5]
+    last = read_json(job.finding(2))
+    assert {len(last[name]) for name in ("important parameters", "important filters", "redundancy")} == {20}
+
+
+def test_batches_until_accuracy_is_back_are_counted_for_each_drop():
+    drops = [[10.0, 40.0, 50.0, 30.0], [0.0, 10.0, 20.0, 49.0], [60.0, 0.0, 0.0, 0.0]]
+    recovery = {"before": {"class_il": 50.0}, "after": {"0.1": {"class_il": drops}}}
+    findings = Findings({}, {5: {"recovery": recovery}, 9: {}})
+    values = {measure.name: measure.value for measure in figure3.STUDY.measures}
+    assert values["10% of filters lost: batches until back"](findings) == pytest.approx((2 + 4 + 0) / 3)
+    assert values["10% of filters lost: points lost"](findings) == pytest.approx(50 - 70 / 3)
+
+
+def test_what_the_paper_says_is_seen_only_where_chance_is_unlikely():
+    measure = replace(STUDIES["figure1"].measures[0], value=lambda run: run.accuracy, paper={"rotation": "higher"})
+
+    def learner(regularizer, *values):
+        settings = settings_module.make_settings(method="finetune", regularizer=regularizer, dataset="toy")
+        return Learner(settings, {seed: Findings(value, {}) for seed, value in enumerate(values)})
+
+    alone = learner("none", 1.0, 1.1, 0.9)
+    clear, unclear, lower = (
+        learner("rotation", *values) for values in ((2.0, 2.1, 1.9), (1.0, 3.0, 0.0), (0.0, 0.1, 0.2))
+    )
+    assert difference(measure, clear, alone).seen == "higher"
+    assert difference(measure, unclear, alone).seen == "not told apart"
+    assert difference(measure, lower, alone).seen == "lower"
+    assert difference(measure, learner("rotation", 5.0), learner("none", 1.0)).seen == "not told apart"
+
+
+def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path):
+    code, out, err = cler("figure1", "--dataset", "toy", "--seeds", "0,1")
+    assert code == 0
+    assert "6 of 6 runs to do" in err
+    assert "gradient similarity" in out
+    assert "Finetune + CLER (rotation)" in out
+    assert "in the paper" in out
+    assert Path("analysis/figure1.png").read_bytes().startswith(b"\x89PNG")
+    code, again, err = cler("figure1", "--dataset", "toy", "--seeds", "0,1")
+    assert (code, again, err) == (0, out, "")
+    code, out, _ = cler("figure1", "--dataset", "toy", "--seeds", "0,1", "--json")
+    told = json.loads(out)
+    assert [len(learner["measures"]["gradient similarity"]) for learner in told["learners"]] == [2, 2, 2]
+
+
+def test_figure3_has_a_row_for_each_memory(cler):
+    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "0", "--buffer", "10", "--buffer", "20")
+    assert code == 0
+    assert out.index("memory of 10") < out.index("memory of 20")
+    assert "with a memory of 20: important parameters, %: not told apart (one run), higher in the paper" in out
+
+
+def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
+    whole, stopped = jobs_of("figure3", tmp_path / "a")[:1], jobs_of("figure3", tmp_path / "b")[:1]
+    execute(whole, device=CPU, workers=1)
+    checkpoint = Recorder.checkpoint
+
+    def stop(self, run):
+        checkpoint(self, run)
+        if run.task == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "checkpoint", stop)
+        with pytest.raises(KeyboardInterrupt):
+            execute(stopped, device=CPU, workers=1)
+    execute(stopped, device=CPU, workers=1)
+    (one,), (other,) = read_learners(whole), read_learners(stopped)
+    assert one.runs == other.runs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["figure2"], "unknown figure 'figure2' (known: figure1, figure3); did you mean 'figure"),
+        (["figure1", "--dataset", "toys"], "did you mean 'toy'?"),
+        (["figure1", "--dataset", "toy", "--buffer", "20"], "Finetune, which has no memory: leave out --buffer"),
+        (["figure1", "--dataset", "toy", "--seeds", "x"], "seeds"),
+    ],
+)
+def test_a_mistake_is_one_line(cler, arguments, line):
+    code, out, err = cler(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert line in err
+
+
+def test_runs_that_nobody_looked_into_are_refused(cler, tmp_path):
+    execute([replace(job, probe=None) for job in jobs_of("figure1", tmp_path / "analysis")], device=CPU, workers=1)
+    code, _, err = cler("figure1", "--dataset", "toy", "--seeds", "0")
+    assert code == 2
+    assert "was trained without a look into it: delete it, or choose another --out" in err
