@@ -377,22 +377,32 @@ def test_the_same_seed_twice_is_told_of(table, tmp_path):
 def test_costs_are_measured_once_for_each_pair_and_grow_with_the_epochs(table, tmp_path, monkeypatch):
     measured = []
 
-    def step(run):
-        measured.append(type(run.method).name)
+    def step(run, phase):
+        measured.append((type(run.method).name, phase))
         return 0.002
 
     monkeypatch.setattr(cost, "_time_of_a_step", step)
     missing = look(table, tmp_path).missing
     costs = cost.seconds_per_run(missing, CPU, at_once=2)
-    assert measured == ["er-ace"] * 2
+    assert measured == [("er-ace", "observe")] * 2
     assert [costs[work.cell] for work in missing] == pytest.approx([5.0, 5.0, 15.0])
 
 
+def test_each_phase_counts_with_the_time_of_its_own_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "_time_of_a_step", lambda run, phase: {"warm_up": 0.001, "observe": 0.01}[phase])
+    table = find_table("data-free")
+    cells = reproduce.select(table, only=["lwf-mc"], datasets=["cifar100"])[:1]
+    (work,) = look(table, tmp_path, cells=cells, seeds=1).missing
+    epoch, epochs = 500, 30
+    assert cost.seconds_per_run([work], CPU, at_once=1)[work.cell] == pytest.approx(epochs * epoch * (0.1 + 0.009))
+
+
 def test_a_cost_is_that_of_earlier_runs_where_there_are_some(table, tmp_path, monkeypatch):
-    monkeypatch.setattr(cost, "_seconds_per_step", lambda *_: 0.0)
+    monkeypatch.setattr(cost, "_seconds_per_step", lambda *_: {"observe": 0.0})
     hardware = environment(CPU)["hardware"]
     for seed, (seconds, made_on) in enumerate([(30.0, hardware), (50.0, hardware), (400.0, hardware), (1.0, "other")]):
         (run,) = results(cell_of(table, "er-ace+jigsaw"), [25.0])
+        run["settings"] |= {"an option": 0.1 * seed, "buffer": 20}  # as long, whatever they are
         store(tmp_path, [run | {"seed": seed, "seconds": seconds, "environment": {"hardware": made_on}}])
     state = look(table, tmp_path, seeds=5)
     costs = cost.seconds_per_run(state.missing, CPU, 2, state.groups)
@@ -406,7 +416,7 @@ def test_costs_are_measured_on_images_of_the_right_size(tmp_path, monkeypatch):
 
     def step(settings, data, at_once):
         measured[settings.dataset] = data.image_size, Stream(data, settings.tasks, batch=settings.batch).schedule[1]
-        return 0.001
+        return {"observe": 0.001}
 
     monkeypatch.setattr(cost, "_seconds_per_step", step)
     table = find_table("table1")
@@ -450,7 +460,7 @@ class Slow:
 )
 def test_a_cost_is_the_median_of_five_steps_or_five_seconds_in_the_second_task(monkeypatch, seconds, median):
     run = Slow(monkeypatch, seconds)
-    assert cost._time_of_a_step(run) == pytest.approx(median)
+    assert cost._time_of_a_step(run, "observe") == pytest.approx(median)
     assert run.task == 1
     assert list(run.seconds) == []
 
@@ -460,9 +470,10 @@ def test_a_step_is_really_measured(table, tmp_path):
     assert cost.seconds_per_run([work], CPU, at_once=1)[work.cell] > 1
 
 
-def test_too_little_disk_is_said_before_anything_is_trained(tmp_path, monkeypatch):
+def test_too_little_disk_is_said_before_anything_is_trained(table, tmp_path, monkeypatch):
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9))
-    cost.check_disk(tmp_path, runs=100, at_once=2)
-    with pytest.raises(UsageError, match=r"has 1.00 GB of free disk and this may take 4.01 GB: make room"):
-        cost.check_disk(tmp_path, runs=100, at_once=10)
+    missing = look(table, tmp_path, seeds=50).missing
+    cost.check_disk(tmp_path, missing, at_once=1)
+    with pytest.raises(UsageError, match=r"has 1.00 GB of free disk and this may take 6.01 GB: make room"):
+        cost.check_disk(tmp_path, missing, at_once=10)

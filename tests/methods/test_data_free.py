@@ -7,9 +7,11 @@ from torch import nn
 
 from cler.data.augment import Views
 from cler.data.stream import Batch
+from cler.errors import UsageError
 from cler.methods import Setup
 from cler.methods.lwf_mc import LwfMc, LwfMcOptions, distillation
 from cler.methods.rdfcil import RDfcil, RDfcilOptions, relations, weights
+from cler.nets import ResNet18
 from cler.nets.synthesizer import Synthesizer, blur_kernel, one_sidedness, roughness, watched
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -29,7 +31,11 @@ def test_distillation(golden, assert_close):
 
 
 class StandIn(nn.Linear):
-    """A linear map of vectors in place of the network."""
+    """A linear map of vectors in place of the network, and of its classifier."""
+
+    @property
+    def classifier(self):
+        return self
 
     def forward(self, images, groups=None):
         return super().forward(images)
@@ -48,6 +54,30 @@ def test_a_step_of_lwf_mc(golden, assert_close):
     loss = method.observe(Batch(torch.zeros(10, 3, 1, 1), case["x"], case["labels"]))
     assert_close(loss, case["loss_total"])
     assert_close(network.bias.detach(), case["b_after"])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_the_warm_up_of_lwf_mc_trains_the_new_rows_and_nothing_else(optimizer):
+    shape = {"tasks": 3, "classes_per_task": 2, "image_shape": (3, 8, 8)}
+    network, options = ResNet18(6, width=2), LwfMcOptions()
+    method = LwfMc(Setup(network=network, views=Views(*CIFAR), optimizer=optimizer, options=options, **shape))
+    pixels = torch.randint(256, (4, 3, 8, 8), dtype=torch.uint8)
+    batches = [
+        Batch(pixels, method.views.plain(pixels), torch.tensor(labels)) for labels in ([0, 1, 1, 0], [2, 3, 3, 3])
+    ]
+    method.begin_task(0)
+    method.begin_phase("observe")
+    method.observe(batches[0])
+    method.begin_task(1)
+    method.begin_phase("warm_up")
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    for _ in range(3):
+        method.warm_up(batches[1])
+    moved = {name: (tensor != before[name]).flatten(1).any(1) if tensor.dim() > 1 else tensor != before[name]
+             for name, tensor in network.state_dict().items() if not torch.equal(tensor, before[name])}  # fmt: skip
+    assert {name: rows.nonzero().flatten().tolist() for name, rows in moved.items()} == {
+        "classifier.weight": [2, 3], "classifier.bias": [2, 3]
+    }  # fmt: skip
 
 
 # -- R-DFCIL -----------------------------------------------------------------------------------------------------------
@@ -140,3 +170,17 @@ def test_a_step_of_refinement(golden, assert_close, method):
     method.descend(loss, method.refiner)
     assert_close(method.network.stem.conv.weight.detach(), case["after.stem.conv"])
     assert_close(method.network.classifier.weight.detach()[:40], case["after.classifier.weight"])
+
+
+def test_a_batch_of_one_certain_class_is_as_one_sided_as_can_be():
+    logits = torch.tensor([[200.0, 0.0], [200.0, 0.0]], requires_grad=True)
+    loss = one_sidedness(logits)
+    assert loss.item() == pytest.approx(1)
+    assert torch.autograd.grad(loss, logits)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("option", ["inversion_steps", "noise", "refinement_epochs"])
+@pytest.mark.parametrize("number", [0, 10**9])
+def test_numbers_that_no_machine_could_do_are_refused(option, number):
+    with pytest.raises(UsageError, match=f"{option} must be a number from 1 to 10+, not {number}"):
+        RDfcilOptions(**{option: number})

@@ -101,32 +101,34 @@ def _at_the_end(run: Findings) -> dict[str, Any]:
     return run.found[max(run.found)]
 
 
-def _course(run: Findings, *, share: float) -> list[float]:
-    """Class-incremental accuracy after the loss and each batch, over that before it, in points; mean of the drops."""
-    drops, before = _drops(run, share)
+def _course(run: Findings, *, share: float, setting: str = "class_il") -> list[float]:
+    """Accuracy after the loss and each batch, over that before the loss, in points; mean of the drops."""
+    drops, before = _drops(run, share, setting)
     return [fmean(values) - before for values in zip(*drops, strict=True)]
 
 
-def _points_lost(run: Findings, *, share: float) -> float:
-    return -_course(run, share=share)[0]
+def _points_lost(run: Findings, *, share: float, setting: str) -> float:
+    return -_course(run, share=share, setting=setting)[0]
 
 
-def _batches_needed(run: Findings, *, share: float) -> float:
+def _batches_needed(run: Findings, *, share: float, setting: str) -> float:
     """Until the accuracy is back where it was; mean of the drops, one that never comes back counts one too many."""
-    drops, before = _drops(run, share)
+    drops, before = _drops(run, share, setting)
     return fmean(next((step for step, value in enumerate(drop) if value >= before), len(drop)) for drop in drops)
 
 
-def _drops(run: Findings, share: float) -> tuple[list[list[float]], float]:
+def _drops(run: Findings, share: float, setting: str) -> tuple[list[list[float]], float]:
     recovery = next(found["recovery"] for found in run.found.values() if "recovery" in found)
-    return recovery["after"][str(share)]["class_il"], recovery["before"]["class_il"]
+    return recovery["after"][str(share)][setting], recovery["before"][setting]
 
 
 def _measures_of_recovery() -> Iterator[Measure]:
-    for share in SHARES:
-        lost = f"{share:.0%} of filters lost"
-        yield Measure(f"{lost}: points lost", partial(_points_lost, share=share), 2, {"jigsaw": "higher"})
-        yield Measure(f"{lost}: batches until back", partial(_batches_needed, share=share), 1, {"jigsaw": "lower"})
+    """The paper does not say which accuracy its is; ours is class-incremental, and the other one beside it."""
+    for setting, name, paper in (("class_il", "", ("higher", "lower")), ("task_il", ", task-incremental", ("", ""))):
+        for share in SHARES:
+            lost, back = (partial(each, share=share, setting=setting) for each in (_points_lost, _batches_needed))
+            yield Measure(f"{share:.0%} of filters lost: points lost{name}", lost, 2, {"jigsaw": paper[0]})
+            yield Measure(f"{share:.0%} of filters lost: batches until back{name}", back, 1, {"jigsaw": paper[1]})
 
 
 parameters, filters = (partial(_important, what=what) for what in ("parameters", "filters"))

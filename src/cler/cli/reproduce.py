@@ -79,7 +79,7 @@ def reproduce(
     training = bool(state.missing) and not dry_run
     if training:
         check_writable(out)
-        cost.check_disk(out, sum(len(work.jobs) for work in state.missing), at_once)
+        cost.check_disk(out, state.missing, at_once)
     costs = _tell_costs(state, target, at_once)
     failures: list[str] = []
     if training:

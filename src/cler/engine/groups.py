@@ -79,10 +79,10 @@ def how_many_fit(build: Callable[[Job], Run], job: Job, wanted: int) -> int:
     return max(1, min(wanted, MOST_AT_ONCE, int(0.5 * free // needed)))
 
 
-def begin_second_task(runs: Sequence[Run]) -> None:
+def begin_second_task(runs: Sequence[Run], phase: str = "observe") -> None:
     """After a glimpse of the first one, for the second to have something to replay; the first if there is only one.
 
-    A run that stands in a later task begins that one, again if need be.
+    A run that stands in a later task begins that one, again if need be. The steps that follow are those of `phase`.
     """
     for run in runs:
         run.begin_task(run.task)
@@ -90,7 +90,7 @@ def begin_second_task(runs: Sequence[Run]) -> None:
             run.step()
             run.end_task(0)
             run.begin_task(1)
-        run.begin_phase("observe")
+        run.begin_phase(phase)
 
 
 def release_memory() -> None:

@@ -59,6 +59,9 @@ class Run:
         self._order = torch.empty(0, dtype=torch.int64, device=self.device)
         self._position = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._bad_step = torch.full((1,), -1, dtype=torch.int64, device=self.device)
+        self._bad_step_seen = self._bad_step.cpu()
+        if self.device.type == "cuda":
+            self._bad_step_seen = self._bad_step_seen.pin_memory()  # or copying to it would wait for the GPU
 
     @property
     def schedule(self) -> tuple[int, ...]:
@@ -122,10 +125,16 @@ class Run:
         for indices in self.stream.order(task, self.generator, epochs=1):
             yield self._batch(indices)
 
-    def check(self, task: int) -> None:
-        """Look, from the host, whether the loss has stayed finite; a run that failed is marked."""
-        if self.failure is None and (step := int(self._bad_step)) >= 0:
-            self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try a lower --lr or --weight"
+    def check(self, task: int, *, wait: bool) -> None:
+        """Look, from the host, whether the loss has stayed finite; a run that failed is marked.
+
+        Without `wait` that is as of some steps ago on a GPU, which goes on working.
+        """
+        self._bad_step_seen.copy_(self._bad_step, non_blocking=not wait)
+        if self.failure is None and (step := int(self._bad_step_seen)) >= 0:
+            phase = self._phase_at(task, step + 1)
+            advice = "a lower --lr or --weight" if phase == "observe" else f"another --set for its '{phase}'"
+            self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try {advice}"
 
     def end_task(self, task: int) -> None:
         """Let the method finish the task."""
@@ -162,12 +171,12 @@ class Run:
         self.generator.set_state(state.tensors["run.generator"])
         self.accuracy = accuracy
         if self.taken:
-            self.method.phase = self._phase_at(self.taken)
+            self.method.phase = self._phase_at(self.task, self.taken)
 
-    def _phase_at(self, taken: int) -> str:
-        """What takes the last of the first so many steps of the task at hand."""
-        ends = itertools.accumulate(self.phases[self.task].values())
-        return next(phase for phase, end in zip(self.phases[self.task], ends, strict=True) if taken <= end)
+    def _phase_at(self, task: int, taken: int) -> str:
+        """What takes the last of the first so many steps of a task."""
+        ends = itertools.accumulate(self.phases[task].values())
+        return next(phase for phase, end in zip(self.phases[task], ends, strict=True) if taken <= end)
 
     def _autocast(self) -> torch.autocast:
         # without its cache, which would not notice a step of the optimiser inside

@@ -82,7 +82,7 @@ def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
                 run.seconds += time.perf_counter() - start
                 if run.failure is None:
                     listener.evaluated(run, task)
-            group.leave_out_failed(task)
+            group.leave_out_failed(task, wait=True)
             if not group.runs:
                 return
             for run in group.runs:
@@ -103,10 +103,10 @@ class _Group:
             run.begin_phase(phase)
         self.stepper.begin_task()
 
-    def leave_out_failed(self, task: int) -> None:
+    def leave_out_failed(self, task: int, *, wait: bool) -> None:
         """Look at the losses; the runs that go on do so without those that have failed."""
         for run in self.runs:
-            run.check(task)
+            run.check(task, wait=wait)
         failed = [run for run in self.runs if run.failure is not None]
         for run in failed:
             self.listener.failed(run)
@@ -150,7 +150,7 @@ def _train_task(group: _Group, task: int) -> None:
             )
             _count(group.runs, done, now - counted)
             reported = counted = now
-            group.leave_out_failed(task)
+            group.leave_out_failed(task, wait=False)
             if not group.runs:
                 return
         if now - kept >= listener.checkpoint_every or listener.stop:
@@ -163,7 +163,7 @@ def _train_task(group: _Group, task: int) -> None:
             raise KeyboardInterrupt
     _wait(device)
     _count(group.runs, done, time.perf_counter() - counted)
-    group.leave_out_failed(task)
+    group.leave_out_failed(task, wait=True)
 
 
 def _wait(device: torch.device) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from cler.engine.steps import WARM_UP, make_stepper
 from cler.errors import UsageError
 from cler.experiments.build import build_run
 from cler.experiments.results import read_json
-from cler.experiments.settings import make_settings
+from cler.experiments.settings import Settings, make_settings
+from cler.methods import find_method
 
 TASKS, BATCH = 10, 10
 """As the paper cuts CIFAR-100."""
 TRAINING_IMAGES, TEST_IMAGES = 50_000, 10_000
-"""Of CIFAR-100."""
+"""Of both of the paper's image sets, and of CIFAR-100."""
 MOST_UNTIMED = 12
 """Steps of a task, before and after those that are timed."""
 
@@ -45,7 +47,8 @@ class Timing:
     gigabytes: float
     """Memory of all the runs together, at its highest; 0 on a CPU."""
     evaluation: float
-    """Share of a whole run's time on Seq. CIFAR-100 that goes into evaluation after each task."""
+    """Share of a whole run's time on Seq. CIFAR-100 that goes into evaluation after each task, if all steps take as
+    long."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -115,18 +118,18 @@ def measure(
                 precision=precision,
                 width=width,
                 compile=compile,
-                epochs=len(missing),  # one for each
             )
+            longer = replace(settings, epochs=len(missing))  # one for each
             flops = 0.0
             runs: list[Run] = []
             for count in missing:
-                joining = [build_run(settings, seed, data) for seed in range(len(runs), count)]
+                joining = [build_run(longer, seed, data) for seed in range(len(runs), count)]
                 begin_second_task(joining)
                 runs += joining
                 milliseconds, gigabytes = time_steps(runs, steps, message)
                 flops = flops or flops_of_a_step(runs[0])
                 share = flops / (milliseconds / 1000) / peak
-                evaluation = evaluation_share(runs[0], milliseconds)
+                evaluation = evaluation_share(runs[0], milliseconds * steps_of_a_run(settings).total() / 1000)
                 yield Timing(method, regularizer, count, milliseconds, flops / 1e9, share, gigabytes, evaluation)
             runs = joining = []
             release_memory()
@@ -154,8 +157,19 @@ def time_steps(runs: Sequence[Run], steps: int, message: Callable[[str], None] =
     return milliseconds, used / 1e9
 
 
-def evaluation_share(run: Run, milliseconds: float) -> float:
-    """What evaluation takes of a run on Seq. CIFAR-100 whose steps take so long: runs are evaluated one by one."""
+def steps_of_a_run(settings: Settings) -> Counter[str]:
+    """How many steps of each phase a run has on one of the paper's image sets."""
+    method = find_method(settings.method)
+    tasks = 1 if method.merged else settings.tasks
+    epoch = TRAINING_IMAGES // tasks // settings.batch
+    steps: Counter[str] = Counter()
+    for task in range(tasks):
+        steps.update(method.phases(settings.method_options, task, epoch=epoch, epochs=settings.epochs))
+    return steps
+
+
+def evaluation_share(run: Run, training: float) -> float:
+    """What evaluation takes of a run on Seq. CIFAR-100 whose steps take so many seconds; it is done run by run."""
     half = run.stream.tasks // 2 - 1  # what a run is evaluated on, on average
     run.evaluate(half)
     _wait(run.device)
@@ -164,7 +178,6 @@ def evaluation_share(run: Run, milliseconds: float) -> float:
     images = len(run.stream.data.test_images) * (1 if run.method.merged else (half + 1) / run.stream.tasks)
     all_images = TEST_IMAGES if run.method.merged else TEST_IMAGES * (run.stream.tasks + 1) / 2
     evaluation = (time.perf_counter() - start) * all_images / images
-    training = TRAINING_IMAGES / run.stream.batch * milliseconds / 1000
     return evaluation / (evaluation + training)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ class Line:
     """The same in the paper; its p-value is NaN where none is printed."""
     better_of_two: bool | None = None
     """With runs of both pretext tasks: whether these are the better ones, which the paper's number is set beside."""
+    holm: float = math.nan
+    """The p-value of the gain after Holm's correction for all tests of the table."""
 
     @property
     def runs(self) -> int:
@@ -111,7 +114,7 @@ class Line:
                 "difference": self.difference,
                 "p_value": self.p_value,
                 "agrees": self.agrees,
-                "gain": vars(self.gain) if self.gain else None,
+                "gain": vars(self.gain) | {"p_holm": self.holm} if self.gain else None,
                 "paper_gain": vars(self.paper_gain) if self.paper_gain else None,
                 "gain_difference": self.gain_difference,
                 "gain_agrees": self.gain_agrees,
@@ -128,12 +131,14 @@ def lines(table: PaperTable, groups: Sequence[Group], precision: str = Settings.
     """
     usual = usual_precision(table, groups, precision)
     ours = {cell: find_group(cell, groups, usual) for cell in table.cells}
-    return [
+    told = [
         _line(cell, setting, table, ours)
         for cell in table.cells
         for setting in table.settings
         if cell.printed(setting) or not (cell.class_il or cell.task_il)
     ]
+    corrected = stats.holm([line.gain.p_value if line.gain else math.nan for line in told])
+    return [dataclasses.replace(line, holm=p_value) for line, p_value in zip(told, corrected, strict=True)]
 
 
 def usual_precision(table: PaperTable, groups: Sequence[Group], default: str) -> str:

@@ -92,6 +92,8 @@ class Settings:
         """The method's own settings, as its `Options`."""
         kinds = option_kinds(self.method)
         for name in self.options:
+            if not kinds:
+                raise UsageError(f"{self.method} has no settings of its own: leave out '{name}'")
             if name not in kinds:
                 raise unknown(f"option of {self.method}", name, kinds)
         return find_method(self.method).Options(**self.options)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cler.data.stream import Batch
 from cler.errors import UsageError, unknown
-from cler.methods.base import Method, Setup, register
+from cler.methods.base import Method, Setup, make_optimizer, register
 from cler.nets.frozen import Frozen
 from cler.nets.resnet import ResNet18, linear_in_full
 
@@ -67,6 +67,7 @@ class LwfMc(Method):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.old = Frozen(self.network)
+        self.warmer = make_optimizer("sgd", list(self.network.classifier.parameters()), setup.lr)
 
     @classmethod
     def phases(cls, options: Any, task: int, *, epoch: int, epochs: int) -> dict[str, int]:
@@ -80,12 +81,12 @@ class LwfMc(Method):
         self.old.become(self.network)
 
     def warm_up(self, batch: Batch) -> Tensor:
-        """A step of the classifier's new rows."""
+        """A step of the classifier's new rows; no other one has a gradient, and plain SGD leaves it alone."""
         with torch.no_grad():
             features = self.old.network.features(batch.images)
         logits = linear_in_full(self.network.classifier, features)[:, self.past_classes : self.seen_classes]
         loss = F.cross_entropy(logits, batch.labels - self.past_classes)
-        self.descend(loss)
+        self.descend(loss, self.warmer)
         return loss
 
     def observe(self, batch: Batch) -> Tensor:
@@ -101,9 +102,8 @@ class LwfMc(Method):
         loss = F.cross_entropy(logits[:, : self.seen_classes], batch.labels)
         if self.task == 0:
             return loss
-        plain = self.views.plain(batch.pixels)
-        old_logits = self.old_logits(plain if self.options.variant == "normalised" else batch.pixels / 255)
-        return loss + self.options.alpha * distillation(logits[:, : self.past_classes], old_logits)
+        images = self.views.plain(batch.pixels) if self.options.variant == "normalised" else batch.pixels / 255
+        return loss + self.options.alpha * distillation(logits[:, : self.past_classes], self.old_logits(images))
 
     def sigmoid_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Binary cross-entropy over the classes seen: with the labels for new ones, the old outputs for the others."""

@@ -46,9 +46,9 @@ class RDfcilOptions:
     """The learning rate of these."""
 
     def __post_init__(self) -> None:
-        for name in ("inversion_steps", "noise", "refinement_epochs"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name, most in (("inversion_steps", 1_000_000), ("noise", 100_000), ("refinement_epochs", 10_000)):
+            if not 1 <= getattr(self, name) <= most:
+                raise UsageError(f"{name} must be a number from 1 to {most}, not {getattr(self, name)}")
         for name in ("inversion_lr", "refinement_lr"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -123,7 +123,11 @@ class RDfcil(Method):
         if task > 0:
             self.old.become(self.network)
             self.draw_weights()
-            self.inverter = self.make_inverter()
+
+    def begin_phase(self, phase: str) -> None:
+        """Inversion begins with a new optimiser; once it is over, its moments need no more room."""
+        super().begin_phase(phase)
+        self.inverter = self.make_inverter()
 
     def draw_weights(self) -> None:
         """Begin synthesizer and projections anew."""

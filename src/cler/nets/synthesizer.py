@@ -65,7 +65,7 @@ def roughness(images: Tensor) -> Tensor:
 
 def one_sidedness(logits: Tensor) -> Tensor:
     """0 for a batch whose classes are equally likely on average, 1 where one class is certain."""
-    mean = F.softmax(logits, dim=1).mean(0)
+    mean = F.softmax(logits, dim=1).mean(0).clamp_min(torch.finfo(logits.dtype).tiny)  # 0 would have no logarithm
     return 1 + (mean * mean.log()).sum() / math.log(len(mean)) if len(mean) > 1 else logits.new_zeros(())
 
 

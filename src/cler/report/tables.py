@@ -11,7 +11,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from cler import stats
 from cler.experiments.compare import Estimate, Gain, Group, distinguishing_settings
 from cler.experiments.paper import BesidePaper, PaperTable
 from cler.experiments.reproduce import GAIN_TOLERANCE, Line
@@ -169,19 +168,17 @@ def paper_table(table: PaperTable, lines: Sequence[Line]) -> Table:
 def _significance_table(table: PaperTable, told: Sequence[Line]) -> Table:
     """A row for each gain, with its p-values to five decimals."""
     gains = [line for line in told if line.gain or line.paper_gain]
-    corrected = stats.holm([_p_value(line.gain) for line in gains])
     rows = [
         (
             str(line.runs or ""),
             signed(line.gain.points, 2) if line.gain else "–",
             fine_p(_p_value(line.gain)),
             fine_p(_p_value(line.paper_gain)),
-            Text(fine_p(holm), style="bold" if holm < SIGNIFICANT else ""),
+            Text(fine_p(line.holm), style="bold" if line.holm < SIGNIFICANT else ""),
         )
-        for line, holm in zip(gains, corrected, strict=True)
+        for line in gains
     ]
-    note = PROBABILITIES.format(count=sum(not math.isnan(one) for one in corrected))
-    return _by_section(table, gains, note, ("runs", "gain", "p\nours", "p\npaper", "p\nHolm"), rows)
+    return _by_section(table, gains, PROBABILITIES, ("runs", "gain", "p\nours", "p\npaper", "p\nHolm"), rows)
 
 
 def _by_section(
