@@ -439,7 +439,7 @@ def test_a_label_outside_the_classes_is_refused_and_nothing_is_learned():
         ({"classes": [1.5, 2]}, "text or a whole number"),
         ({"mean": (0.5, 0.5)}, "one for each of 3 channels"),
         ({"std": 0}, "std must be a number above zero"),
-        ({"options": {"temperature": 1}}, "unknown option of er-ace"),
+        ({"options": {"temperature": 1}}, "er-ace has no settings of its own: leave out"),
         ({"method": "cope", "options": {"temperature": "hot"}}, "temperature must be a number"),
         ({"options": [1]}, "must be a dictionary"),
         ({"seed": -1}, "seed must lie from 0"),

@@ -1,4 +1,4 @@
-"""From settings, a seed and images to a run that is ready to be trained."""
+"""From settings and a seed to a method, and with images to a run that is ready to be trained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cler.data.images import ImageData
 from cler.data.stream import Stream
 from cler.engine import Run
 from cler.experiments.settings import Settings
-from cler.methods import Setup, find_method
+from cler.methods import Method, Setup, find_method
 from cler.nets.resnet import compile_blocks
 from cler.regularizers import REGULARIZERS, build_regularizer
 
@@ -38,10 +38,33 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
     generator = torch.Generator(device).manual_seed(seed)
     views = Views(data.mean, data.std, generator=generator, device=device)
     stream = _stream(settings, data)
-    method = find_method(settings.method)
+    method = build_method(
+        settings,
+        seed,
+        views=views,
+        generator=generator,
+        tasks=settings.tasks,
+        classes_per_task=stream.classes_per_task,
+        image_shape=tuple(data.train_images.shape[1:]),
+    )
+    return Run(method, stream, views=views, generator=generator, precision=settings.precision, label=label)
+
+
+def build_method(
+    settings: Settings,
+    seed: int,
+    *,
+    views: Views,
+    generator: torch.Generator,
+    tasks: int,
+    classes_per_task: int,
+    image_shape: tuple[int, ...],
+) -> Method:
+    """A method with its network, regularisers and memory, on the generator's device."""
+    method, device = find_method(settings.method), generator.device
     with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
         torch.manual_seed(seed)
-        network = method.make_network(data.n_classes, width=settings.width, channels=data.train_images.shape[1])
+        network = method.make_network(tasks * classes_per_task, width=settings.width, channels=image_shape[0])
         regularizers = build_regularizer(
             settings.regularizer, network, weight=settings.weight, views=views, generator=generator
         )
@@ -51,9 +74,9 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
         network=network.to(device),
         regularizers=[each.to(device) for each in regularizers],
         views=views,
-        tasks=settings.tasks,
-        classes_per_task=stream.classes_per_task,
-        image_shape=tuple(data.train_images.shape[1:]),
+        tasks=tasks,
+        classes_per_task=classes_per_task,
+        image_shape=image_shape,
         generator=generator,
         lr=settings.lr,
         optimizer=settings.optimizer,
@@ -63,4 +86,4 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
         bfloat16=settings.precision == "bf16",
         device=device,
     )
-    return Run(method(setup), stream, views=views, generator=generator, precision=settings.precision, label=label)
+    return method(setup)

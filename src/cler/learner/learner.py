@@ -18,6 +18,7 @@ from cler.data.augment import Views
 from cler.data.stream import Batch
 from cler.engine.state import State, collect, restore
 from cler.errors import UsageError, unknown
+from cler.experiments.build import build_method
 from cler.experiments.machine import find_device
 from cler.learner import files
 from cler.learner.classifier import Classifier, evaluating
@@ -26,8 +27,7 @@ from cler.learner.inputs import Label, in_order, to_labels, to_pixels
 from cler.learner.parameters import check_parameters, to_plain
 from cler.learner.saved import Saved, require
 from cler.learner.turns import Turns, uninterrupted
-from cler.methods import Method, Setup, find_method
-from cler.regularizers import build_regularizer
+from cler.methods import Method, find_method
 
 CHUNK = 500
 """Images that are classified in one pass; the result does not depend on it."""
@@ -216,30 +216,17 @@ class Learner:
 
     def _build(self, n_classes: int) -> Method:
         """A new method with room for at least so many classes."""
-        n_classes, channels, size = self._room(n_classes), self._plain.channels, self._plain.image_size
-        settings, generator, device = self._settings, self._generator, self._target
-        kind = find_method(settings.method)
+        channels, size = self._plain.channels, self._plain.image_size
         statistics = (np.broadcast_to(each, channels).tolist() for each in (self._plain.mean, self._plain.std))
-        views = Views(*statistics, generator=generator, device=device)
-        with torch.random.fork_rng(devices=[]):  # initial weights come from the seed
-            torch.manual_seed(self._plain.seed)
-            network = kind.make_network(n_classes, width=settings.width, channels=channels)
-            regularizers = build_regularizer(
-                settings.regularizer, network, weight=settings.weight, views=views, generator=generator
-            )
-        setup = Setup(
-            network=network.to(device).train(),
-            regularizers=[each.to(device) for each in regularizers],
-            views=views,
+        return build_method(
+            self._settings,
+            self._plain.seed,
+            views=Views(*statistics, generator=self._generator, device=self._target),
+            generator=self._generator,
             tasks=1,
-            classes_per_task=n_classes,
+            classes_per_task=self._room(n_classes),
             image_shape=(channels, size, size),
-            generator=generator,
-            options=settings.method_options,
-            device=device,
-            **{name: getattr(settings, name) for name in ("lr", "optimizer", "buffer", "replay_batch")},
         )
-        return kind(setup)
 
     # -- what it knows -------------------------------------------------------------------------------------------------
 
