@@ -211,7 +211,7 @@ def test_a_choice_of_cells_does_not_change_their_numbers(cler, monkeypatch):
 def test_the_verdict_is_about_the_table_s_own_setting(cler):
     told = json.loads(cler("table2", "--only", "er-ace", "--dataset", "cifar100", *COMMITTED)[1])
     agree = [line["gain_agrees"] for line in told["lines"] if line["gain"]]
-    assert {line["setting"] for line in told["lines"]} == {"task_il"}
+    assert {line["scenario"] for line in told["lines"]} == {"task_il"}
     assert told["verdict"].endswith(f"of 2 cells and within 1.5 points of the paper's in {sum(agree)}.")
 
 

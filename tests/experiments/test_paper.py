@@ -111,7 +111,7 @@ def test_a_table_takes_cells_of_others():
     cell = cell_of("cssl", "er-ace", buffer=500)
     assert cell.class_il == printed("table1", "er-ace", buffer=500)
     assert cell.task_il == printed("table2", "er-ace", buffer=500)
-    assert find_table("epochs").settings == ("class_il",)
+    assert find_table("epochs").scenarios == ("class_il",)
 
 
 def test_the_epochs_table_has_a_weight_of_its_own_for_one_cell():

@@ -83,8 +83,8 @@ def groups_of(*made):
     return compare(runs).groups
 
 
-def line_of(lines, pair, setting="class_il"):
-    (line,) = [line for line in lines if (line.cell.pair, line.setting, line.cell.epochs) == (pair, setting, 1)]
+def line_of(lines, pair, scenario="class_il"):
+    (line,) = [line for line in lines if (line.cell.pair, line.scenario, line.cell.epochs) == (pair, scenario, 1)]
     return line
 
 
@@ -146,7 +146,7 @@ def test_a_gain_agrees_if_there_is_one_of_about_the_paper_s_size(table, ours, ag
 def test_the_terminal_marks_accuracies_and_gains_that_disagree(table, ours, marks):
     alone, jigsaw = cell_of(table, "er-ace"), cell_of(table, "er-ace+jigsaw")
     groups = groups_of(results(alone, [21.0] * 3), results(jigsaw, [ours - 0.01, ours, ours + 0.01]))
-    lines = [line for line in reproduce.lines(table, groups) if line.setting == "class_il"]
+    lines = [line for line in reproduce.lines(table, groups) if line.scenario == "class_il"]
     console = Console(width=120)
     with console.capture() as shown:
         console.print(paper_table(table, lines))
@@ -200,7 +200,7 @@ def test_a_line_tells_the_precision_of_its_runs(table):
 
 def test_the_verdict_can_be_about_task_incremental_accuracy(table):
     groups = groups_of(results(cell_of(table, "er-ace"), [20.0]), results(cell_of(table, "er-ace+jigsaw"), [26.0]))
-    lines = [line for line in reproduce.lines(table, groups) if line.setting == "task_il"]
+    lines = [line for line in reproduce.lines(table, groups) if line.scenario == "task_il"]
     assert reproduce.verdict(lines) is None
     assert "positive in 1 of 1 cell and within 1.5 points of the paper's in 0." in reproduce.verdict(lines, "task_il")
 
@@ -212,8 +212,8 @@ def test_the_paper_s_number_stands_beside_our_better_pretext_task(table, rotatio
         results(cell_of(both, "er-ace+jigsaw"), [27.0, 28.0]), results(cell_of(both, "er-ace+rotation"), rotation)
     )
     lines = reproduce.lines(both, groups)
-    for setting, mean in (("class_il", 24.0), ("task_il", 64.0)):
-        pair = [line_of(lines, name, setting) for name in ("er-ace+jigsaw", "er-ace+rotation")]
+    for scenario, mean in (("class_il", 24.0), ("task_il", 64.0)):
+        pair = [line_of(lines, name, scenario) for name in ("er-ace+jigsaw", "er-ace+rotation")]
         assert [line.cell.pair for line in pair if line.better_of_two] == [better]
         (line,) = [line for line in pair if line.paper]
         assert (line.cell.pair, line.paper.mean) == (better, mean)

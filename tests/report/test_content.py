@@ -69,7 +69,7 @@ def test_results(runs):
 def test_gains_and_what_they_amount_to(runs):
     (section,) = runs.usual().sections
     class_il, task_il = cells(section.gains)
-    assert (class_il["setting"], task_il["setting"]) == ("class-incremental", "task-incremental")
+    assert (class_il["scenario"], task_il["scenario"]) == ("class-incremental", "task-incremental")
     assert class_il["gain"] == "+3.00"
     assert class_il["p Student"] == "0.045"
     assert class_il["p Holm"] == "0.090"

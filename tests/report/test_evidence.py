@@ -16,7 +16,7 @@ def found(runs, before, after, **seeds):
 
 def test_every_test_is_of_the_runs_against_their_twin(runs):
     class_il, task_il = found(runs, BEFORE, AFTER)
-    assert (class_il.setting, task_il.setting) == ("class_il", "task_il")
+    assert (class_il.scenario, task_il.scenario) == ("class_il", "task_il")
     assert class_il.points == pytest.approx(33.0 - 30.625)
     assert class_il.student == pytest.approx(scipy.stats.ttest_ind(BEFORE, AFTER).pvalue)
     assert class_il.welch == pytest.approx(scipy.stats.ttest_ind(BEFORE, AFTER, equal_var=False).pvalue)

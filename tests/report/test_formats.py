@@ -91,7 +91,7 @@ def test_results_as_numbers(runs):
     lines = lines_of(results_csv(runs.usual()))
     assert len(lines) == 8
     cler = lines[-2]
-    assert (cler["label"], cler["setting"], cler["runs"]) == ("ER-ACE + CLER (jigsaw)", "class_il", "3")
+    assert (cler["label"], cler["scenario"], cler["runs"]) == ("ER-ACE + CLER (jigsaw)", "class_il", "3")
     assert (float(cler["faa"]), float(cler["faa_std"]), float(cler["gain"])) == pytest.approx((33, 1.5, 3))
     assert float(cler["gain_welch_low"]) < 3 < float(cler["gain_bootstrap_high"])
     assert float(cler["p_holm"]) == pytest.approx(2 * float(cler["p_student"]))

@@ -40,13 +40,13 @@ def _similarity(run: Findings, *, loss: str) -> list[float]:
     return [found[loss]["all"] for _, found in sorted(run.found.items())]
 
 
-def _accuracy_when_new(run: Findings, *, setting: str) -> list[float]:
+def _accuracy_when_new(run: Findings, *, scenario: str) -> list[float]:
     """On each task but the first, right after it."""
-    return [row[-1] for row in run.accuracy[setting][1:]]
+    return [row[-1] for row in run.accuracy[scenario][1:]]
 
 
 similarity, similarity_among_own = (partial(_similarity, loss=loss) for loss in ("all classes", "own classes"))
-class_il, task_il = (partial(_accuracy_when_new, setting=setting) for setting in ("class_il", "task_il"))
+class_il, task_il = (partial(_accuracy_when_new, scenario=scenario) for scenario in ("class_il", "task_il"))
 
 STUDY = Study(
     name="figure1",

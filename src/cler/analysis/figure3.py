@@ -73,8 +73,8 @@ def _recovery(run: Run, task: int) -> dict[str, Any]:
             drop_filters(network, share, generator)
             batches = _batches(run, task, generator)
             recovered = recover(network, batches, tested, classes_per_task=size, lr=run.method.setup.lr)
-            for setting, values in recovered.items():
-                curve[setting].append([round(value, 2) for value in values])
+            for scenario, values in recovered.items():
+                curve[scenario].append([round(value, 2) for value in values])
     return {"before": dict(zip(("class_il", "task_il"), before, strict=True)), "after": curves}
 
 
@@ -101,32 +101,32 @@ def _at_the_end(run: Findings) -> dict[str, Any]:
     return run.found[max(run.found)]
 
 
-def _course(run: Findings, *, share: float, setting: str = "class_il") -> list[float]:
+def _course(run: Findings, *, share: float, scenario: str = "class_il") -> list[float]:
     """Accuracy after the loss and each batch, over that before the loss, in points; mean of the drops."""
-    drops, before = _drops(run, share, setting)
+    drops, before = _drops(run, share, scenario)
     return [fmean(values) - before for values in zip(*drops, strict=True)]
 
 
-def _points_lost(run: Findings, *, share: float, setting: str) -> float:
-    return -_course(run, share=share, setting=setting)[0]
+def _points_lost(run: Findings, *, share: float, scenario: str) -> float:
+    return -_course(run, share=share, scenario=scenario)[0]
 
 
-def _batches_needed(run: Findings, *, share: float, setting: str) -> float:
+def _batches_needed(run: Findings, *, share: float, scenario: str) -> float:
     """Until the accuracy is back where it was; mean of the drops, one that never comes back counts one too many."""
-    drops, before = _drops(run, share, setting)
+    drops, before = _drops(run, share, scenario)
     return fmean(next((step for step, value in enumerate(drop) if value >= before), len(drop)) for drop in drops)
 
 
-def _drops(run: Findings, share: float, setting: str) -> tuple[list[list[float]], float]:
+def _drops(run: Findings, share: float, scenario: str) -> tuple[list[list[float]], float]:
     recovery = next(found["recovery"] for found in run.found.values() if "recovery" in found)
-    return recovery["after"][str(share)][setting], recovery["before"][setting]
+    return recovery["after"][str(share)][scenario], recovery["before"][scenario]
 
 
 def _measures_of_recovery() -> Iterator[Measure]:
     """The paper does not say which accuracy its is; ours is class-incremental, and the other one beside it."""
-    for setting, name, paper in (("class_il", "", ("higher", "lower")), ("task_il", ", task-incremental", ("", ""))):
+    for scenario, name, paper in (("class_il", "", ("higher", "lower")), ("task_il", ", task-incremental", ("", ""))):
         for share in SHARES:
-            lost, back = (partial(each, share=share, setting=setting) for each in (_points_lost, _batches_needed))
+            lost, back = (partial(each, share=share, scenario=scenario) for each in (_points_lost, _batches_needed))
             yield Measure(f"{share:.0%} of filters lost: points lost{name}", lost, 2, {"jigsaw": paper[0]})
             yield Measure(f"{share:.0%} of filters lost: batches until back{name}", back, 1, {"jigsaw": paper[1]})
 

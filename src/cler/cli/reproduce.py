@@ -105,7 +105,7 @@ def _table(name: str, pretext: str | None) -> PaperTable:
 def _tell_costs(state: State, device: torch.device, at_once: int) -> dict[Cell, float]:
     """Seconds of a run of each cell that lacks some."""
     from cler.experiments.cost import cheapest_first, seconds_per_run
-    from cler.report.numbers import duration
+    from cler.report.numbers import count_runs, duration
 
     missing = state.missing
     if not missing:
@@ -114,9 +114,9 @@ def _tell_costs(state: State, device: torch.device, at_once: int) -> dict[Cell, 
         costs = seconds_per_run(missing, device, at_once, state.groups, lambda what: line.update(f"measuring {what}"))
     for work in cheapest_first(missing, costs):
         cost = duration(costs[work.cell] * len(work.jobs))
-        say(f"missing: {work.cell.where}: {work.cell.label}, {_count(work.jobs)}, about {cost}")
+        say(f"missing: {work.cell.where}: {work.cell.label}, {count_runs(work.jobs)}, about {cost}")
     total = sum(costs[work.cell] * len(work.jobs) for work in missing)
-    say(f"in all: {_count([job for work in missing for job in work.jobs])}, about {duration(total)}")
+    say(f"in all: {count_runs([job for work in missing for job in work.jobs])}, about {duration(total)}")
     return costs
 
 
@@ -148,6 +148,8 @@ def _train(
 
     A group ends with its slowest run, so that without a deadline a CPU has all runs in one, in a queue.
     """
+    from cler.report.numbers import count_runs
+
     jobs = [job for work in missing for job in work.jobs]
     size = len(jobs) if device.type == "cpu" and deadline == math.inf else at_once
     failures: list[str] = []
@@ -155,7 +157,7 @@ def _train(
         failures += train_with_progress(jobs[:size], device, data_dir, workers)
         jobs = jobs[size:]
     if jobs:
-        say(f"out of time with {_count(jobs)} to do: the same command goes on from there")
+        say(f"out of time with {count_runs(jobs)} to do: the same command goes on from there")
     return failures
 
 
@@ -176,7 +178,7 @@ def _show(
         print(json.dumps(_plain(table, told, state.missing, costs), indent=1))
         return
     console.print(paper_table(table, told))
-    sentences = [verdict(told, table.settings[0]), *notes(table, told)]
+    sentences = [verdict(told, table.scenarios[0]), *notes(table, told)]
     if absent := lacking(cells):
         sentences.insert(0, f"not in this version: {', '.join(absent)}")
     for sentence in filter(None, sentences):
@@ -195,11 +197,7 @@ def _plain(
     return {
         "table": table.name,
         "lines": [line.to_json() for line in told],
-        "verdict": verdict(told, table.settings[0]),
+        "verdict": verdict(told, table.scenarios[0]),
         "missing": to_do,
         "notes": notes(table, told),
     }
-
-
-def _count(runs: Sequence[object]) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"

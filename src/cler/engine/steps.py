@@ -127,6 +127,12 @@ class Recorded:
             self._waiting.popleft().synchronize()
 
 
+def wait(device: torch.device) -> None:
+    """For the steps that a GPU has yet to take."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def lack_of_memory(error: BaseException | None) -> BaseException | None:
     """The lack of memory behind an error, if any: a recording that it ends may raise another error over it.
 

@@ -8,10 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from cler.engine.run import Run, matmul_precision
-from cler.engine.steps import make_stepper
+from cler.engine.steps import make_stepper, wait
 
 REPORT_SECONDS = 0.25
 """How often progress is reported, and the losses are looked at."""
@@ -154,22 +152,16 @@ def _train_task(group: _Group, task: int) -> None:
             if not group.runs:
                 return
         if now - kept >= listener.checkpoint_every or listener.stop:
-            _wait(device)
+            wait(device)
             _count(group.runs, done, time.perf_counter() - counted)
             for run in group.runs:
                 listener.checkpoint(run)
             kept = counted = time.perf_counter()
         if listener.stop:
             raise KeyboardInterrupt
-    _wait(device)
+    wait(device)
     _count(group.runs, done, time.perf_counter() - counted)
     group.leave_out_failed(task, wait=True)
-
-
-def _wait(device: torch.device) -> None:
-    """For the steps that a GPU has yet to take."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _count(runs: Sequence[Run], taken: int, seconds: float) -> None:

@@ -16,7 +16,7 @@ from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.groups import begin_second_task, release_memory
 from cler.engine.run import matmul_precision
-from cler.engine.steps import WARM_UP, make_stepper
+from cler.engine.steps import WARM_UP, make_stepper, wait
 from cler.errors import UsageError
 from cler.experiments.build import build_run
 from cler.experiments.results import read_json
@@ -147,11 +147,11 @@ def time_steps(runs: Sequence[Run], steps: int, message: Callable[[str], None] =
         stepper.step()
     for _ in range(WARM_UP + 2):
         stepper.step()
-    _wait(device)
+    wait(device)
     start = time.perf_counter()
     for _ in range(steps):
         stepper.step()
-    _wait(device)
+    wait(device)
     milliseconds = 1000 * (time.perf_counter() - start) / steps / len(runs)
     used = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
     return milliseconds, used / 1e9
@@ -172,7 +172,7 @@ def evaluation_share(run: Run, training: float) -> float:
     """What evaluation takes of a run on Seq. CIFAR-100 whose steps take so many seconds; it is done run by run."""
     half = run.stream.tasks // 2 - 1  # what a run is evaluated on, on average
     run.evaluate(half)
-    _wait(run.device)
+    wait(run.device)
     start = time.perf_counter()
     run.evaluate(half)
     images = len(run.stream.data.test_images) * (1 if run.method.merged else (half + 1) / run.stream.tasks)
@@ -195,14 +195,9 @@ def arithmetic_rate(device: torch.device, precision: str) -> float:
     first, second = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     times = []
     for _ in range(6):
-        _wait(device)
+        wait(device)
         start = time.perf_counter()
         first @ second
-        _wait(device)
+        wait(device)
         times.append(time.perf_counter() - start)
     return 2 * size**3 / min(times)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cler import stats
 from cler.errors import one_line
-from cler.experiments.results import SETTINGS, Result, without_non_finite
+from cler.experiments.results import SCENARIOS, Result, without_non_finite
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 
@@ -82,7 +82,7 @@ class Group:
                 "adjusted_forgetting": vars(self.adjusted_forgetting[name]),
                 "gain": vars(self.gain[name]) if self.gain else None,
             }
-            for name in SETTINGS
+            for name in SCENARIOS
         }
         return without_non_finite(
             {
@@ -151,7 +151,7 @@ def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
 
 def _group(runs: list[Result]) -> Group:
     def estimates(metric: str) -> dict[str, Estimate]:
-        return {name: Estimate(*stats.mean_std([run.metrics[metric][name] for run in runs])) for name in SETTINGS}
+        return {name: Estimate(*stats.mean_std([run.metrics[metric][name] for run in runs])) for name in SCENARIOS}
 
     return Group(_compared(runs[0].settings), tuple(runs), estimates("faa"), estimates("adjusted_forgetting"))
 
@@ -161,7 +161,7 @@ def _with_gain(group: Group, groups: Sequence[Group]) -> Group:
     if twin is None:
         return group
     gain = {}
-    for name in SETTINGS:
+    for name in SCENARIOS:
         before, after = ([run.metrics["faa"][name] for run in one.runs] for one in (twin, group))
         gain[name] = Gain(group.faa[name].mean - twin.faa[name].mean, stats.t_test(before, after).p_value)
     return replace(group, twin=twin, gain=gain)

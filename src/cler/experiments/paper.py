@@ -11,7 +11,7 @@ from cler.data.images import DATASETS
 from cler.engine import PRECISIONS
 from cler.errors import unknown
 from cler.experiments.compare import NOT_COMPARED, Group
-from cler.experiments.results import SETTINGS
+from cler.experiments.results import SCENARIOS
 from cler.experiments.settings import Settings, make_settings, paper_file
 from cler.methods import METHODS
 from cler.metrics import joint_paper_style
@@ -84,9 +84,9 @@ class Cell:
         """Whether it is CLER, with either pretext task."""
         return self.regularizer in PRETEXTS
 
-    def printed(self, setting: str) -> Printed | None:
+    def printed(self, scenario: str) -> Printed | None:
         """What the paper prints for 'class_il' or 'task_il'."""
-        return self.class_il if setting == "class_il" else self.task_il
+        return self.class_il if scenario == "class_il" else self.task_il
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for programs: which cell it is."""
@@ -152,9 +152,9 @@ class PaperTable:
     """'both' where the paper shows either pretext task, 'paper' where only the better one."""
 
     @property
-    def settings(self) -> tuple[str, ...]:
+    def scenarios(self) -> tuple[str, ...]:
         """What it is about: class_il, task_il or both."""
-        return tuple(name for name in SETTINGS if any(cell.printed(name) for cell in self.cells))
+        return tuple(name for name in SCENARIOS if any(cell.printed(name) for cell in self.cells))
 
     @property
     def contradictions(self) -> list[Contradiction]:
@@ -208,10 +208,10 @@ def _own(about: dict[str, Any]) -> Iterator[Cell]:
     for column in about.get("columns", ()):
         known = {name: value for name, value in column["runs"].items() if name in ("dataset", "buffer", "epochs")}
         changes = tuple((name, value) for name, value in column["runs"].items() if name not in known)
-        for setting in SETTINGS:
-            for pair, numbers in column.get(setting, {}).items():
+        for scenario in SCENARIOS:
+            for pair, numbers in column.get(scenario, {}).items():
                 method, _, regularizer = pair.partition("+")
-                own: dict[str, Any] = known | {"changes": changes, setting: Printed(**numbers)}
+                own: dict[str, Any] = known | {"changes": changes, scenario: Printed(**numbers)}
                 yield Cell(method=method, regularizer=regularizer or "none", **own)
 
 
@@ -256,22 +256,22 @@ class BesidePaper:
 
 
 def beside_paper(group: Group) -> dict[str, BesidePaper]:
-    """Final average accuracy of a group beside the paper's, for each setting that the paper prints."""
+    """Final average accuracy of a group beside the paper's, for each scenario that the paper prints."""
     beside: dict[str, BesidePaper] = {}
     for cell in (cell for name in table_names() for cell in find_table(name).cells):
         if cell.made(group):
-            for setting in SETTINGS:
-                if setting not in beside and (printed := cell.printed(setting)):
-                    beside[setting] = compared(group, setting, printed)
+            for scenario in SCENARIOS:
+                if scenario not in beside and (printed := cell.printed(scenario)):
+                    beside[scenario] = compared(group, scenario, printed)
     return beside
 
 
-def compared(group: Group, setting: str, printed: Printed) -> BesidePaper:
+def compared(group: Group, scenario: str, printed: Printed) -> BesidePaper:
     """A group's final average accuracy beside a printed one."""
-    values = [run.metrics["faa"][setting] for run in group.runs]
+    values = [run.metrics["faa"][scenario] for run in group.runs]
     if printed.slip:  # compare with what the authors' evaluation would have given for our runs
         finals = [(run.accuracy["class_il"][-1], run.accuracy["task_il"][-1]) for run in group.runs]
-        values = [joint_paper_style(class_il, task_il)[SETTINGS.index(setting)] for class_il, task_il in finals]
+        values = [joint_paper_style(class_il, task_il)[SCENARIOS.index(scenario)] for class_il, task_il in finals]
     ours, ours_std = stats.mean_std(values)
     p_value = None
     if printed.std is not None:

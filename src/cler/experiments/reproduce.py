@@ -28,7 +28,7 @@ class Line:
     """One number of a table: ours, the paper's, and what CLER gains in both."""
 
     cell: Cell
-    setting: str
+    scenario: str
     """class_il or task_il."""
     group: Group | None
     """Our runs; None where there are none."""
@@ -55,14 +55,14 @@ class Line:
         """Our final average accuracy, evaluated as the paper did."""
         if self.beside:
             return self.beside.ours
-        return self.group.faa[self.setting].mean if self.group else None
+        return self.group.faa[self.scenario].mean if self.group else None
 
     @property
     def std(self) -> float | None:
         """The deviation of our final average accuracy; NaN for one run."""
         if self.beside:
             return self.beside.ours_std
-        return self.group.faa[self.setting].std if self.group else None
+        return self.group.faa[self.scenario].std if self.group else None
 
     @property
     def forgetting(self) -> float | None:
@@ -70,7 +70,7 @@ class Line:
         return (
             None
             if self.group is None or METHODS[self.cell.method].merged
-            else self.group.adjusted_forgetting[self.setting].mean
+            else self.group.adjusted_forgetting[self.scenario].mean
         )
 
     @property
@@ -106,7 +106,7 @@ class Line:
         return without_non_finite(
             {
                 **self.cell.to_json(),
-                "setting": self.setting,
+                "scenario": self.scenario,
                 "in_this_version": self.cell.available,
                 "precision": self.group.settings.get("precision") if self.group else None,
                 "ours": ours if self.group else None,
@@ -132,10 +132,10 @@ def lines(table: PaperTable, groups: Sequence[Group], precision: str = Settings.
     usual = usual_precision(table, groups, precision)
     ours = {cell: find_group(cell, groups, usual) for cell in table.cells}
     told = [
-        _line(cell, setting, table, ours)
+        _line(cell, scenario, table, ours)
         for cell in table.cells
-        for setting in table.settings
-        if cell.printed(setting) or not (cell.class_il or cell.task_il)
+        for scenario in table.scenarios
+        if cell.printed(scenario) or not (cell.class_il or cell.task_il)
     ]
     corrected = stats.holm([line.gain.p_value if line.gain else math.nan for line in told])
     return [dataclasses.replace(line, holm=p_value) for line, p_value in zip(told, corrected, strict=True)]
@@ -156,38 +156,38 @@ def find_group(cell: Cell, groups: Sequence[Group], precision: str | None = None
     return max(made, key=lambda one: (one.settings.get("precision") == precision, len(one.runs)), default=None)
 
 
-def _line(cell: Cell, setting: str, table: PaperTable, ours: dict[Cell, Group | None]) -> Line:
-    paper, better = _paper_of(cell, setting, table, ours)
+def _line(cell: Cell, scenario: str, table: PaperTable, ours: dict[Cell, Group | None]) -> Line:
+    paper, better = _paper_of(cell, scenario, table, ours)
     group, alone = ours[cell], table.baseline(cell)
     return Line(
         cell=cell,
-        setting=setting,
+        scenario=scenario,
         group=group,
         paper=paper,
-        beside=compared(group, setting, paper) if group and paper else None,
-        gain=_gain(ours[alone], group, setting) if alone else None,
-        paper_gain=_paper_gain(alone.printed(setting), paper) if alone else None,
+        beside=compared(group, scenario, paper) if group and paper else None,
+        gain=_gain(ours[alone], group, scenario) if alone else None,
+        paper_gain=_paper_gain(alone.printed(scenario), paper) if alone else None,
         better_of_two=better,
     )
 
 
 def _paper_of(
-    cell: Cell, setting: str, table: PaperTable, ours: dict[Cell, Group | None]
+    cell: Cell, scenario: str, table: PaperTable, ours: dict[Cell, Group | None]
 ) -> tuple[Printed | None, bool | None]:
     """What the paper prints for a cell: where we have both pretext tasks, its number belongs to our better one."""
     rivals = [one for one in table.cells if one.place == cell.place and one.equivariant]
     scores = {one: group.faa["class_il"].mean for one in rivals if (group := ours[one])}
     if not cell.equivariant or len(scores) < 2:
-        return cell.printed(setting), None
+        return cell.printed(scenario), None
     better = max(rivals, key=scores.__getitem__) == cell
-    return next(filter(None, (one.printed(setting) for one in rivals))) if better else None, better
+    return next(filter(None, (one.printed(scenario) for one in rivals))) if better else None, better
 
 
-def _gain(alone: Group | None, group: Group | None, setting: str) -> Gain | None:
+def _gain(alone: Group | None, group: Group | None, scenario: str) -> Gain | None:
     if not (alone and group) or alone.settings.get("precision") != group.settings.get("precision"):
         return None
-    before, after = ([run.metrics["faa"][setting] for run in one.runs] for one in (alone, group))
-    points = group.faa[setting].mean - alone.faa[setting].mean
+    before, after = ([run.metrics["faa"][scenario] for run in one.runs] for one in (alone, group))
+    points = group.faa[scenario].mean - alone.faa[scenario].mean
     return Gain(points, stats.t_test(before, after).p_value)
 
 
@@ -197,12 +197,12 @@ def _paper_gain(alone: Printed | None, paper: Printed | None) -> Gain | None:
     return Gain(paper.mean - alone.mean, float("nan") if paper.p is None else paper.p)
 
 
-def verdict(told: Sequence[Line], setting: str = "class_il") -> str | None:
-    """The paper's claim, that CLER gains, in one sentence about our gains in a setting; None without any."""
+def verdict(told: Sequence[Line], scenario: str = "class_il") -> str | None:
+    """The paper's claim, that CLER gains, in one sentence about our gains in a scenario; None without any."""
     gains = [
         (line.gain.points, line.gain_difference)
         for line in told
-        if line.setting == setting and line.cell.equivariant and line.better_of_two is not False
+        if line.scenario == scenario and line.cell.equivariant and line.better_of_two is not False
         if line.gain is not None and line.gain_difference is not None
     ]
     if not gains:

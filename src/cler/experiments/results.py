@@ -25,7 +25,7 @@ MOST = 1e9
 """Of anything that is counted, and of seconds."""
 ROUNDING = 0.01
 """Points that a metric may be away from what the accuracies give."""
-SETTINGS = ("class_il", "task_il")
+SCENARIOS = ("class_il", "task_il")
 METRICS = ("faa", "adjusted_forgetting", "forgetting", "bwt")
 
 _LINE = 120
@@ -75,14 +75,14 @@ def make_result(
     failure: str | None = None,
 ) -> dict[str, Any]:
     """The content of `result.json`; metrics are null for a run that failed before its first evaluation."""
-    rounded = {name: [[round(float(x), 4) for x in row] for row in accuracy[name]] for name in SETTINGS}
+    rounded = {name: [[round(float(x), 4) for x in row] for row in accuracy[name]] for name in SCENARIOS}
     summaries = {name: metrics.summary(rows) if rows else {} for name, rows in rounded.items()}
     result = {
         "format": FORMAT,
         "settings": settings,
         "seed": seed,
         "complete": complete,
-        **{metric: {name: _rounded(summaries[name].get(metric)) for name in SETTINGS} for metric in METRICS},
+        **{metric: {name: _rounded(summaries[name].get(metric)) for name in SCENARIOS} for metric in METRICS},
         "seconds": round(seconds, 3),
         "at_once": at_once,
         "steps_per_second": round(steps_per_second, 3),
@@ -231,14 +231,14 @@ def _check(value: Any) -> None:
         raise UsageError("'at_once' is not a number of runs")
     if not isinstance(value.get("failure", ""), str):
         raise UsageError("'failure' is not a text")
-    for name in SETTINGS:
+    for name in SCENARIOS:
         _check_accuracy(value["accuracy"].get(name), f"accuracy.{name}", value["complete"])
     if list(map(len, value["accuracy"]["class_il"])) != list(map(len, value["accuracy"]["task_il"])):
         raise UsageError("the two accuracy matrices differ in size")
     number_or_null = (int, float) if value["accuracy"]["class_il"] else (int, float, type(None))
     for metric in METRICS:
-        _check_fields(value[metric], dict.fromkeys(SETTINGS, number_or_null), f"{metric}.")
-        if not all(-100 <= (value[metric][name] or 0) <= 100 for name in SETTINGS):
+        _check_fields(value[metric], dict.fromkeys(SCENARIOS, number_or_null), f"{metric}.")
+        if not all(-100 <= (value[metric][name] or 0) <= 100 for name in SCENARIOS):
             raise UsageError(f"'{metric}' has entries that are not percentages")
     if value["complete"]:
         _check_complete(value)
@@ -248,7 +248,7 @@ def _check_complete(value: dict[str, Any]) -> None:
     """A run that has ended has accuracies after every task, or after all at once, and their metrics."""
     tasks, method = value["settings"]["tasks"], METHODS.get(value["settings"]["method"])
     allowed = (1, tasks) if method is None else (1,) if method.merged else (tasks,)
-    for name in SETTINGS:
+    for name in SCENARIOS:
         rows = value["accuracy"][name]
         if len(rows) not in allowed or len(rows[-1]) != tasks:
             raise UsageError(f"'accuracy.{name}' has not the size of a complete run with {tasks} tasks")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cler.experiments.compare import Estimate, Group
 from cler.experiments.paper import PAPER_RUNS, PaperTable, find_table, table_names
 from cler.experiments.reproduce import GAIN_TOLERANCE, Line, lines, notes, verdict
-from cler.experiments.results import SETTINGS
+from cler.experiments.results import SCENARIOS
 from cler.report.numbers import SIGNIFICANT, bare_p, fine_p, minus, signed, tenths
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, estimate, forgetting
 
@@ -40,7 +40,7 @@ class Beside:
     """How to read the tables."""
     sheets: tuple[Sheet, ...]
     lines: Mapping[tuple[int, str], Line]
-    """What the paper has about a group, by its identity, and a setting."""
+    """What the paper has about a group, by its identity, and a scenario."""
 
 
 def beside_paper(groups: Sequence[Group]) -> Beside:
@@ -48,10 +48,10 @@ def beside_paper(groups: Sequence[Group]) -> Beside:
     tables = [
         (table, lines(table, groups)) for table in (find_table(one).with_both_pretexts() for one in table_names())
     ]
-    known = {(id(line.group), line.setting): line for _, told in reversed(tables) for line in told if line.beside}
+    known = {(id(line.group), line.scenario): line for _, told in reversed(tables) for line in told if line.beside}
     sheets, repeated, seen = [], [], set[tuple[int, str]]()
     for table, told in tables:
-        shown = {(id(line.group), line.setting) for line in told if line.group}
+        shown = {(id(line.group), line.scenario) for line in told if line.group}
         if table.name == "significance":
             sheets += _significance_sheets(table, told)
         elif shown - seen:
@@ -72,7 +72,7 @@ def beside_paper(groups: Sequence[Group]) -> Beside:
 def _verdict(told: Sequence[Line]) -> str:
     if not (said := verdict(told)):
         return ""
-    others = [line.gain_agrees for line in told if line.setting == "task_il" and line.cell.equivariant]
+    others = [line.gain_agrees for line in told if line.scenario == "task_il" and line.cell.equivariant]
     known = [agrees for agrees in others if agrees is not None]
     task_il = f" Task-incremental: both hold in {sum(known)} of {len(known)}." if known else ""
     return f"Class-incremental: {said}{task_il}"
@@ -99,9 +99,9 @@ def _sheet(table: PaperTable, told: Sequence[Line]) -> Sheet:
     columns += [Column(heading, "gain") for heading in ("ours", "p", "paper", "difference")]
     rows = [
         Row(group, (_name(line, table), *_numbers(line, group)), _heading(line, table))
-        for name in SETTINGS
+        for name in SCENARIOS
         for line in told
-        if line.setting == name and (group := line.group)
+        if line.scenario == name and (group := line.group)
     ]
     return _without_empty_columns(Sheet(table.title, tuple(columns), tuple(rows), " ".join(_notes(table, told))))
 
@@ -117,7 +117,7 @@ def _notes(table: PaperTable, told: Sequence[Line]) -> Iterator[str]:
 
 
 def _heading(line: Line, table: PaperTable) -> str:
-    return f"{NAMES[line.setting]}, {line.cell.where}" if len(table.settings) > 1 else line.cell.where
+    return f"{NAMES[line.scenario]}, {line.cell.where}" if len(table.scenarios) > 1 else line.cell.where
 
 
 def _name(line: Line, table: PaperTable) -> Cell:
@@ -131,7 +131,7 @@ def _numbers(line: Line, group: Group) -> list[Cell]:
     paper = estimate(Estimate(line.paper.mean, _or_nan(line.paper.std))) if line.paper else Cell("")
     return [
         *(estimate(ours), paper, _difference(line.difference, line.agrees), Cell(bare_p(_or_nan(line.p_value)))),
-        *(Cell(str(line.runs)), forgetting(group, line.setting)),
+        *(Cell(str(line.runs)), forgetting(group, line.scenario)),
         Cell(tenths(line.paper.forgetting) if line.paper and line.paper.forgetting is not None else ""),
         *([_points(line.gain.points), Cell(bare_p(line.gain.p_value))] if line.gain else [Cell(""), Cell("")]),
         _points(line.paper_gain.points) if line.paper_gain else Cell(""),

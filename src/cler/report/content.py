@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cler.experiments.compare import Comparison, Group, distinguishing_settings
-from cler.experiments.results import SETTINGS, Result
+from cler.experiments.results import SCENARIOS, Result
 from cler.report.beside import PAPER, Beside, beside_paper
 from cler.report.evidence import Evidence, evidence
-from cler.report.numbers import SIGNIFICANT, bare_p, duration, interval, minus, signed
+from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, duration, interval, minus, signed
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, estimate, forgetting
 
 MEASURES = (
@@ -92,14 +92,10 @@ def time_taken(runs: Sequence[Result]) -> str:
     """What runs took of a device, which those that were trained at once shared."""
     shares = [run.seconds / run.at_once for run in runs if run.at_once]
     whole = [run.seconds for run in runs if not run.at_once]
-    known = f"{duration(sum(shares))} of the device for {_count(shares)}"
+    known = f"{duration(sum(shares))} of the device for {count_runs(shares)}"
     most = f"at most {duration(sum(whole))}{'' if shares else ' of the device'}"
-    unknown = f"{most} for {_count(whole)} whose results do not tell how many shared it"
+    unknown = f"{most} for {count_runs(whole)} whose results do not tell how many shared it"
     return ", and ".join([known] * bool(shares) + [unknown] * bool(whole))
-
-
-def _count(runs: Sequence[object]) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def _section(dataset: str, groups: Sequence[Group]) -> Section:
@@ -120,7 +116,7 @@ def _results_sheet(groups: Sequence[Group]) -> Sheet:
     rows = []
     for group in groups:
         cells = [*_name(group, groups), Cell(str(len(group.runs)))]
-        for name in SETTINGS:
+        for name in SCENARIOS:
             cells += [estimate(group.faa[name]), forgetting(group, name)]
             cells += [_gain(group, name)] if "gain" in scores else []
         rows.append(Row(group, tuple(cells)))
@@ -130,11 +126,11 @@ def _results_sheet(groups: Sequence[Group]) -> Sheet:
 def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Group]) -> Sheet:
     tested = sum(not math.isnan(one.student) for one in found)
     tests = [Column(heading, "p") for heading in ("Student", "Welch", "paired", "Holm")]
-    columns = (Column("setting", numeric=False), Column("gain"), Column("95 %"), Column("bootstrap"), *tests)
+    columns = (Column("scenario", numeric=False), Column("gain"), Column("95 %"), Column("bootstrap"), *tests)
     rows = []
     for one in found:
         cells = (
-            Cell(NAMES[one.setting]),
+            Cell(NAMES[one.scenario]),
             Cell(minus(signed(one.points, 2))),
             Cell(minus(interval(one.welch_interval))),
             Cell(minus(interval(one.bootstrap_interval))),
@@ -161,8 +157,8 @@ def _gain(group: Group, name: str) -> Cell:
 
 
 def _gains_in_words(found: Sequence[Evidence]) -> Iterator[str]:
-    for name in SETTINGS:
-        gains = [one for one in found if one.setting == name]
+    for name in SCENARIOS:
+        gains = [one for one in found if one.scenario == name]
         if gains:
             better = sum(one.points > 0 for one in gains)
             sure = sum(one.points > 0 and one.holm < SIGNIFICANT for one in gains)

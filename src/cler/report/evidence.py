@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from cler import stats
 from cler.experiments.compare import Group
-from cler.experiments.results import SETTINGS
+from cler.experiments.results import SCENARIOS
 
 Bounds = tuple[float, float]
 
@@ -18,7 +18,7 @@ class Evidence:
     """A gain in final average accuracy, its 95 % intervals and its p-values; NaN where there are too few runs."""
 
     group: Group
-    setting: str
+    scenario: str
     points: float
     welch_interval: Bounds
     bootstrap_interval: Bounds
@@ -34,7 +34,7 @@ class Evidence:
 
 def evidence(groups: Sequence[Group]) -> list[Evidence]:
     """All there is to say about every gain in a table of groups."""
-    found = [_evidence(group, group.twin, name) for group in groups if group.twin for name in SETTINGS]
+    found = [_evidence(group, group.twin, name) for group in groups if group.twin for name in SCENARIOS]
     corrected = stats.holm([one.student for one in found])
     return [replace(one, holm=p_value) for one, p_value in zip(found, corrected, strict=True)]
 
@@ -45,7 +45,7 @@ def _evidence(group: Group, twin: Group, name: str) -> Evidence:
     shared = sorted(by_seed[0].keys() & by_seed[1].keys())
     return Evidence(
         group=group,
-        setting=name,
+        scenario=name,
         points=group.gain[name].points,
         welch_interval=stats.welch_interval(before, after),
         bootstrap_interval=stats.bootstrap_interval(before, after),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 from cler.experiments.compare import Estimate
@@ -54,6 +55,11 @@ def minus(text: str) -> str:
 def interval(bounds: tuple[float, float]) -> str:
     """'+2.31 to +4.21'; empty where there is none."""
     return "" if math.isnan(bounds[0]) else " to ".join(signed(bound, 2) for bound in bounds)
+
+
+def count_runs(runs: Sequence[object]) -> str:
+    """'1 run', '10 runs'."""
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def duration(seconds: float) -> str:

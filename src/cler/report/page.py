@@ -11,7 +11,7 @@ from itertools import groupby
 from cler.errors import UsageError
 from cler.experiments.compare import Group
 from cler.experiments.reproduce import Line
-from cler.experiments.results import SETTINGS
+from cler.experiments.results import SCENARIOS
 from cler.report import charts
 from cler.report.charts import Curve
 from cler.report.content import Report, Section, memory, note, time_taken
@@ -44,7 +44,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Forest:
-    """The gains of one setting with their intervals, and the places of the axis' numbers."""
+    """The gains of one scenario with their intervals, and the places of the axis' numbers."""
 
     title: str
     bars: tuple[Bar, ...]
@@ -101,14 +101,14 @@ def _settings(group: Group) -> list[tuple[str, str]]:
     seeds = ", ".join(map(str, group.seeds))
     accuracies = {
         f"{NAMES[name]} by seed": ", ".join(f"{run.metrics['faa'][name]:.2f}" for run in group.runs)
-        for name in SETTINGS
+        for name in SCENARIOS
     }
     rows = shown | {"seeds": seeds} | accuracies | {"time": time_taken(group.runs)}
     return [(name, str(value)) for name, value in rows.items()]
 
 
 def _panels(section: Section, colored: Mapping[str, int]) -> list[Panel]:
-    tops = {name: charts.top_of_scale(section.groups, name) for name in SETTINGS}
+    tops = {name: charts.top_of_scale(section.groups, name) for name in SCENARIOS}
     panels = []
     for family in _families(section.groups):
         references = _references(family[0], section.groups)
@@ -117,7 +117,7 @@ def _panels(section: Section, colored: Mapping[str, int]) -> list[Panel]:
         title = _joined(*_title(family[0], section.groups))
         drawn = [
             charts.curve_chart(lines, name, top=tops[name], title=f"{title}: {NAMES[name]} accuracy after each task")
-            for name in SETTINGS
+            for name in SCENARIOS
         ]
         panels.append(Panel(title, tuple(drawn), tuple(lines)))
     return panels
@@ -166,8 +166,8 @@ def _joined(name: str, detail: str) -> str:
 
 def _forests(section: Section, lines: Mapping[tuple[int, str], Line]) -> list[Forest]:
     forests = []
-    for name in SETTINGS:
-        found = [one for one in section.evidence if one.setting == name]
+    for name in SCENARIOS:
+        found = [one for one in section.evidence if one.scenario == name]
         told = [lines.get((id(one.group), name)) for one in found]
         paper = [line.paper_gain.points if line and line.paper_gain else None for line in told]
         title = f"{section.title}, {NAMES[name]}"
@@ -205,12 +205,12 @@ def _ticks(shown: Sequence[float]) -> list[float]:
 
 
 def _heat_maps(section: Section) -> tuple[list[HeatMaps], list[float]]:
-    tops = {name: charts.highest_accuracy(section.groups, name) for name in SETTINGS}
+    tops = {name: charts.highest_accuracy(section.groups, name) for name in SCENARIOS}
     found = []
     for group in section.groups:
         maps = [
             charts.heat_map(group, name, top=tops[name], title=f"{group.label}: {NAMES[name]} accuracy matrix")
-            for name in SETTINGS
+            for name in SCENARIOS
         ]
         found.append(HeatMaps(*_title(group, section.groups), tuple(maps)))
     return found, list(tops.values())

@@ -12,19 +12,19 @@ from typing import Any
 from cler import stats
 from cler.experiments.compare import Estimate, Group
 from cler.experiments.reproduce import Line
-from cler.experiments.results import METRICS, SETTINGS, Result
+from cler.experiments.results import METRICS, SCENARIOS, Result
 from cler.report.content import Report, readable
 from cler.report.evidence import Evidence
 from cler.report.sheets import nothing_to_forget
 
 
 def results_csv(report: Report) -> str:
-    """A line for each row of the report and each setting."""
-    found = {(id(one.group), one.setting): one for section in report.sections for one in section.evidence}
+    """A line for each row of the report and each scenario."""
+    found = {(id(one.group), one.scenario): one for section in report.sections for one in section.evidence}
     lines = []
     for group in (group for section in report.sections for group in section.groups):
-        for name in SETTINGS:
-            line = {"label": group.label, **group.settings, "setting": name, "runs": len(group.runs)}
+        for name in SCENARIOS:
+            line = {"label": group.label, **group.settings, "scenario": name, "runs": len(group.runs)}
             key = id(group), name
             lines.append(line | _scores(group, name) | _gain(found.get(key)) | _paper(report.beside.lines.get(key)))
     return _csv(lines)
@@ -85,7 +85,7 @@ def _run(run: Result) -> dict[str, Any]:
     measured = {
         f"{metric}_{name}": None if metric != "faa" and nothing_to_forget([run], name) else run.metrics[metric][name]
         for metric in METRICS
-        for name in SETTINGS
+        for name in SCENARIOS
     }
     times = {"seconds": run.seconds, "steps_per_second": run.steps_per_second}
     return {

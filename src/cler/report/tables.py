@@ -14,7 +14,7 @@ from rich.text import Text
 from cler.experiments.compare import Estimate, Gain, Group, distinguishing_settings
 from cler.experiments.paper import BesidePaper, PaperTable
 from cler.experiments.reproduce import GAIN_TOLERANCE, Line
-from cler.experiments.results import SETTINGS
+from cler.experiments.results import SCENARIOS
 from cler.report.beside import PROBABILITIES
 from cler.report.numbers import SIGNIFICANT, fine_p, format_p, plus_minus, signed, tenths
 from cler.report.sheets import forgetting
@@ -99,7 +99,7 @@ def _note(group: Group, groups: Sequence[Group]) -> str:
 def _numbers(group: Group, separator: str) -> list[str]:
     """Number of runs, then `SCORES`; gain and p-value in one cell, with the separator between."""
     cells = [str(len(group.runs))]
-    for name in SETTINGS:
+    for name in SCENARIOS:
         cells += [plus_minus(group.faa[name]), forgetting(group, name).text]
         cells.append(_gain(group.gain[name], separator) if group.gain else "")
     return cells
@@ -158,7 +158,7 @@ def _seeds(count: int, twin_count: int) -> str:
 
 def paper_table(table: PaperTable, lines: Sequence[Line]) -> Table:
     """A table of the paper for the terminal, ours beside the paper's, of the cells that this version has."""
-    told = sorted((line for line in lines if line.cell.available), key=lambda one: SETTINGS.index(one.setting))
+    told = sorted((line for line in lines if line.cell.available), key=lambda one: SCENARIOS.index(one.scenario))
     if table.name == "significance":
         return _significance_table(table, told)
     headings = ("runs", "ours\n(F*)", "paper\n(F*)", "differ-\nence", "our\ngain", "paper's\ngain", "gains\napart")
@@ -195,9 +195,9 @@ def _by_section(
         shown.add_column(heading, justify="right", no_wrap=True)
     section = ""
     for line, cells in zip(told, rows, strict=True):
-        setting = f"{line.setting.replace('_il', '-IL')}, " if len(table.settings) > 1 else ""
-        if section != f"{setting}{line.cell.where}":
-            section = f"{setting}{line.cell.where}"
+        scenario = f"{line.scenario.replace('_il', '-IL')}, " if len(table.scenarios) > 1 else ""
+        if section != f"{scenario}{line.cell.where}":
+            section = f"{scenario}{line.cell.where}"
             shown.add_section()
             shown.add_row(Text(section, style="bold"))
         shown.add_row(line.cell.label.replace(" + ", "\n+ "), *cells)
