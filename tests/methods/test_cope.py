@@ -453,9 +453,9 @@ def test_golden_inner_loop_with_gradients_cleared(golden, load_golden, assert_cl
         ({"variant": "relased"}, "did you mean 'released'"),
         ({"temperature": 0.0}, "temperature must be larger than zero"),
         ({"temperature": math.nan}, "temperature must be larger than zero"),
-        ({"momentum": 1.5}, "momentum must be between 0 and 1"),
-        ({"momentum": math.nan}, "momentum must be between 0 and 1"),
-        ({"inner": 0}, "inner must be at least 1"),
+        ({"momentum": 1.5}, "momentum must lie between 0 and 1"),
+        ({"momentum": math.nan}, "momentum must lie between 0 and 1"),
+        ({"inner": 0}, "inner must be a number from 1"),
     ],
 )
 def test_settings_that_make_no_sense(options, complaint):

@@ -117,13 +117,13 @@ class _Group:
 
 def _train_task(group: _Group, task: int) -> None:
     """What is left of one task, for all runs; ends early when every run has failed."""
-    listener, device, schedule = group.listener, group.runs[0].device, group.runs[0].schedule
+    listener, device = group.listener, group.runs[0].device
     begun = done = group.runs[0].taken
     if not begun:
         for run in group.runs:
             run.begin_task(task)
     group.stepper.begin_task()
-    before, steps = sum(schedule[:task]), schedule[task]
+    steps = group.runs[0].schedule[task]
     phases = group.runs[0].phases[task]
     later = dict(zip(itertools.accumulate(phases.values()), list(phases)[1:], strict=False))
     start = reported = kept = counted = time.perf_counter()
@@ -133,19 +133,7 @@ def _train_task(group: _Group, task: int) -> None:
         group.stepper.step()
         now = time.perf_counter()
         if now - reported >= REPORT_SECONDS or done == steps:
-            accuracies = [run.running_accuracy for run in group.runs if run.running_accuracy is not None]
-            listener.progress(
-                Progress(
-                    labels=tuple(run.label for run in group.runs),
-                    task=task,
-                    tasks=len(schedule),
-                    step=done,
-                    steps=steps,
-                    done=(before + done) / sum(schedule),
-                    steps_per_second=len(group.runs) * (done - begun) / (now - start),
-                    accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
-                )
-            )
+            listener.progress(_progress(group.runs, task, done, (done - begun) / (now - start)))
             _count(group.runs, done, now - counted)
             reported = counted = now
             group.leave_out_failed(task, wait=False)
@@ -162,6 +150,22 @@ def _train_task(group: _Group, task: int) -> None:
     wait(device)
     _count(group.runs, done, time.perf_counter() - counted)
     group.leave_out_failed(task, wait=True)
+
+
+def _progress(runs: Sequence[Run], task: int, step: int, steps_per_second: float) -> Progress:
+    """Where runs stand that take so many steps per second each."""
+    schedule = runs[0].schedule
+    accuracies = [run.running_accuracy for run in runs if run.running_accuracy is not None]
+    return Progress(
+        labels=tuple(run.label for run in runs),
+        task=task,
+        tasks=len(schedule),
+        step=step,
+        steps=schedule[task],
+        done=(sum(schedule[:task]) + step) / sum(schedule),
+        steps_per_second=len(runs) * steps_per_second,
+        accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
+    )
 
 
 def _count(runs: Sequence[Run], taken: int, seconds: float) -> None:

@@ -23,9 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.data.stream import Batch
-from cler.errors import UsageError, unknown
 from cler.memory import BalancedReservoir
 from cler.methods.base import Method, Setup, register
+from cler.methods.checks import check_counts, check_positive, check_shares, check_variant
 from cler.nets import ResNet18
 
 EMBEDDING_SIZE = 256
@@ -124,14 +124,10 @@ class CopeOptions:
     """
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise unknown("variant of cope", self.variant, VARIANTS)
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise UsageError(f"temperature must be larger than zero, not {self.temperature}")
-        if not 0 <= self.momentum <= 1:
-            raise UsageError(f"momentum must be between 0 and 1, not {self.momentum}")
-        if self.inner < 1:
-            raise UsageError(f"inner must be at least 1, not {self.inner}")
+        check_variant(self, "cope", VARIANTS)
+        check_positive(self, "temperature")
+        check_shares(self, "momentum")
+        check_counts(self, "inner")
 
 
 @register

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -11,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.data.stream import Batch
-from cler.errors import UsageError
 from cler.memory import Reservoir
 from cler.methods.base import Method, Setup, make_optimizer, register
+from cler.methods.checks import check_counts, check_not_negative, check_positive, check_shares
 from cler.nets.dualnet import DualNetwork
 from cler.nets.norm import Groups
 from cler.regularizers.barlow_twins import barlow_twins_loss
@@ -42,16 +41,11 @@ class DualNetOptions:
     """Remembered images that a slow step learns from."""
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "slow_lr", "slow_steps", "fast_steps"):
-            _require(name, "be larger than zero", getattr(self, name), getattr(self, name) > 0)
-        _require("distill", "not be negative", self.distill, self.distill >= 0)
-        _require("look_ahead", "lie between 0 and 1", self.look_ahead, 0 <= self.look_ahead <= 1)
-        _require("slow_batch", "be at least 2", self.slow_batch, self.slow_batch >= 2)
-
-
-def _require(name: str, rule: str, value: float, holds: bool) -> None:
-    if not (holds and math.isfinite(value)):
-        raise UsageError(f"{name} must {rule}, not {value}")
+        check_positive(self, "temperature", "slow_lr")
+        check_not_negative(self, "distill")
+        check_shares(self, "look_ahead")
+        check_counts(self, "slow_steps", "fast_steps")
+        check_counts(self, "slow_batch", least=2)
 
 
 def distillation(logits: Tensor, stored: Tensor, temperature: float) -> Tensor:

@@ -8,7 +8,6 @@ rows of the classifier are trained alone, for as long.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cler.data.stream import Batch
-from cler.errors import UsageError, unknown
 from cler.methods.base import Method, Setup, make_optimizer, register
+from cler.methods.checks import check_not_negative, check_variant
 from cler.nets.frozen import Frozen
 from cler.nets.resnet import ResNet18, linear_in_full
 
@@ -39,12 +38,8 @@ class LwfMcOptions:
     'normalised'; 'sigmoid', the augmented ones, with sigmoids for softmax and no warm-up, as in iCaRL's ablation."""
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "decay"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise UsageError(f"{name} must not be negative, not {value}")
-        if self.variant not in VARIANTS:
-            raise unknown("variant of lwf-mc", self.variant, VARIANTS)
+        check_not_negative(self, "alpha", "decay")
+        check_variant(self, "lwf-mc", VARIANTS)
 
 
 def distillation(logits: Tensor, old_logits: Tensor) -> Tensor:

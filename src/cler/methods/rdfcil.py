@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.data.stream import Batch
-from cler.errors import UsageError
 from cler.methods.base import Method, Setup, make_optimizer, register
+from cler.methods.checks import check_counts, check_positive
 from cler.nets import ResNet18, forward_apart
 from cler.nets.frozen import Frozen
 from cler.nets.norm import frozen_statistics
@@ -46,13 +46,9 @@ class RDfcilOptions:
     """The learning rate of these."""
 
     def __post_init__(self) -> None:
-        for name, most in (("inversion_steps", 1_000_000), ("noise", 100_000), ("refinement_epochs", 10_000)):
-            if not 1 <= getattr(self, name) <= most:
-                raise UsageError(f"{name} must be a number from 1 to {most}, not {getattr(self, name)}")
-        for name in ("inversion_lr", "refinement_lr"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise UsageError(f"{name} must be larger than zero, not {value}")
+        check_counts(self, "inversion_steps")
+        check_counts(self, "noise", "refinement_epochs", most=10_000)
+        check_positive(self, "inversion_lr", "refinement_lr")
 
 
 def weights(task: int, classes_per_task: int) -> tuple[float, float, float]:

@@ -19,9 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.data.stream import Batch
-from cler.errors import UsageError, unknown
+from cler.errors import UsageError
 from cler.memory.quota import QuotaMemory, Recollection
 from cler.methods.base import Method, Setup, register
+from cler.methods.checks import check_not_negative, check_variant
 from cler.nets import forward_apart
 from cler.nets.norm import Groups, frozen_statistics
 from cler.nets.simplex import SimplexResNet18
@@ -49,12 +50,8 @@ class XDerOptions:
     normalised a second time, as in the authors' code."""
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "beta", "gamma", "eta", "margin"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise UsageError(f"{name} must not be negative, not {value}")
-        if self.variant not in VARIANTS:
-            raise unknown("variant of xder", self.variant, VARIANTS)
+        check_not_negative(self, "alpha", "beta", "gamma", "eta", "margin")
+        check_variant(self, "xder", VARIANTS)
 
 
 def overwrite_head(stored: Tensor, outputs: Tensor, labels: Tensor, head: slice, gamma: float) -> Tensor:
