@@ -1,6 +1,8 @@
 """On a GPU: do recorded steps compute what plain ones do, runs together what each does alone, and does nothing wait?
 
 python benchmarks/gpu_check.py [PAIR …]
+
+In single precision and in bfloat16, in every phase of the first three tasks.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ STEPS = 10
 def take_steps(runs: list[Run], *, record: bool, steps: int = STEPS) -> None:
     stepper = Recorded(runs, print)
     stepper.can_record = record
-    for task in range(min(3, len(runs[0].schedule))):
+    for task in range(last_task(runs[0]) + 1):
         for run in runs:
             if task > 0:
                 run.end_task(task - 1)
@@ -38,6 +40,10 @@ def take_steps(runs: list[Run], *, record: bool, steps: int = STEPS) -> None:
                 stepper.step()
             assert record == (stepper.graph is not None)
     torch.cuda.synchronize()
+
+
+def last_task(run: Run) -> int:
+    return min(3, len(run.schedule)) - 1
 
 
 def weights(run: Run) -> torch.Tensor:
@@ -54,18 +60,21 @@ def main() -> None:
     torch.backends.cudnn.deterministic = True
     every = [f"{method}+{regularizer}" for method in METHODS for regularizer in ("none", *REGULARIZERS)]
     for pair in sys.argv[1:] or every:
-        check(pair, data)
+        for precision in ("fp32", "bf16"):
+            check(pair, precision, data)
     print("all good")
 
 
-def check(pair: str, data: ImageData) -> None:
+def check(pair: str, precision: str, data: ImageData) -> None:
     method, regularizer = pair.split("+")
-    settings = make_settings(method=method, regularizer=regularizer, dataset="cifar100", width=16, lr=0.001)
+    settings = make_settings(
+        method=method, regularizer=regularizer, dataset="cifar100", width=16, lr=0.001, precision=precision
+    )
 
     def build(seed: int) -> Run:
         return build_run(settings, seed, data)
 
-    with matmul_precision("fp32"):
+    with matmul_precision(precision):
         plain, recorded, first, second = build(0), build(0), build(0), build(1)
         take_steps([plain], record=False)
         take_steps([recorded], record=True)
@@ -74,20 +83,22 @@ def check(pair: str, data: ImageData) -> None:
     apart, together = difference(recorded, plain), difference(first, plain)
     other = difference(second, plain)
     print(
-        f"{settings.pair:20s} moved {moved:.1e}  recorded - plain {apart:.1e}  together - alone {together:.1e}"
-        f"  other seed {other:.1e}",
+        f"{settings.pair:20s} {precision}  moved {moved:.1e}  recorded - plain {apart:.1e}  "
+        f"together - alone {together:.1e}  other seed {other:.1e}",
         flush=True,
     )
     assert apart < 0.02 * moved, "a recorded step differs from a plain one"
     assert together < 0.02 * moved, "a run beside another differs from the run alone"
     assert other > 0.5 * moved, "the seed makes no difference"
 
-    torch.cuda.set_sync_debug_mode("error")  # an operation that waits for the GPU now raises
-    try:
-        with torch.cuda.stream(torch.cuda.Stream()):
-            plain.step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    for phase in plain.phases[last_task(plain)]:
+        plain.begin_phase(phase)
+        torch.cuda.set_sync_debug_mode("error")  # an operation that waits for the GPU now raises
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                plain.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 if __name__ == "__main__":

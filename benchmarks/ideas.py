@@ -1,6 +1,6 @@
-"""What single ideas give: an ER-ACE step without them, timed like `cler bench`.
+"""What single ideas give: an ER-ACE step with or without them, timed like `cler bench`.
 
-    python benchmarks/ideas.py [--device cuda] [--width 64] [--steps 60]
+    python benchmarks/ideas.py [--compile | --several] [--device cuda] [--width 64] [--steps 60]
 
 These are for timing only: what leaves work out does not train as the real method does.
 """
@@ -8,12 +8,15 @@ These are for timing only: what leaves work out does not train as the real metho
 from __future__ import annotations
 
 import argparse
+from types import SimpleNamespace
 
 from torch import Tensor
 
 from cler.data.images import ImageData
 from cler.engine.groups import begin_second_task, release_memory
 from cler.engine.run import matmul_precision
+from cler.engine.steps import Recorded
+from cler.experiments import bench
 from cler.experiments.bench import random_images, time_steps
 from cler.experiments.build import build_run
 from cler.experiments.machine import find_device
@@ -49,15 +52,38 @@ class ForwardOnly(ErAce):
         pass
 
 
-def report(kind: type[ErAce], regularizer: str, runs: int, data: ImageData, width: int, steps: int) -> None:
+class Several(Recorded):
+    """So many steps of every run in one recorded graph, in which no run waits for the others between its steps."""
+
+    STEPS = 5
+
+    def _side_by_side(self) -> None:
+        runs = self.runs
+        self.runs = [SimpleNamespace(step=lambda run=run: [run.step() for _ in range(self.STEPS)]) for run in runs]
+        try:
+            super()._side_by_side()
+        finally:
+            self.runs = runs
+
+
+def report(kind: type[ErAce], regularizer: str, runs: int, data: ImageData, arguments: argparse.Namespace) -> None:
     METHODS["er-ace"] = kind
     settings = make_settings(
-        method="er-ace", regularizer=regularizer, dataset="cifar100", precision="bf16", width=width
+        method="er-ace",
+        regularizer=regularizer,
+        dataset="cifar100",
+        precision="bf16",
+        width=arguments.width,
+        compile=arguments.compile,
     )
     group = [build_run(settings, seed, data) for seed in range(runs)]
     begin_second_task(group)
-    milliseconds, gigabytes = time_steps(group, steps)
-    print(f"{kind.__name__:17s} {regularizer:7s} {runs:2d} runs: {milliseconds:.3f} ms, {gigabytes:.1f} GB", flush=True)
+    milliseconds, gigabytes = time_steps(group, arguments.steps)
+    if arguments.several:
+        milliseconds /= Several.STEPS
+    ideas = [name for name in ("compile", "several") if getattr(arguments, name)]
+    name = " + ".join([kind.__name__, *ideas])
+    print(f"{name:17s} {regularizer:7s} {runs:2d} runs: {milliseconds:.3f} ms, {gigabytes:.1f} GB", flush=True)
     release_memory()
 
 
@@ -66,15 +92,20 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--compile", action="store_true", help="only the real step, compiled by torch.compile")
+    parser.add_argument("--several", action="store_true", help="only the real step, several in one graph; needs a GPU")
     arguments = parser.parse_args()
-    data = random_images(find_device(arguments.device), arguments.steps)
+    real = ((ErAce, "jigsaw", 1), (ErAce, "jigsaw", 10), (ErAce, "none", 10))
+    others = (
+        (ErAce, "jigsaw", 20), (ErAce, "none", 20), (Apart, "jigsaw", 1), (Apart, "jigsaw", 10),
+        (WithoutOptimizer, "none", 10), (ForwardOnly, "none", 10),
+    )  # fmt: skip
+    if arguments.several:
+        bench.make_stepper = Several
+    data = random_images(find_device(arguments.device), arguments.steps * (Several.STEPS if arguments.several else 1))
     with matmul_precision("bf16"):
-        for kind, regularizer, runs in (
-            (ErAce, "jigsaw", 1), (ErAce, "jigsaw", 10), (ErAce, "jigsaw", 20), (Apart, "jigsaw", 1),
-            (Apart, "jigsaw", 10), (ErAce, "none", 10), (ErAce, "none", 20), (WithoutOptimizer, "none", 10),
-            (ForwardOnly, "none", 10),
-        ):  # fmt: skip
-            report(kind, regularizer, runs, data, arguments.width, arguments.steps)
+        for kind, regularizer, runs in real if arguments.compile or arguments.several else real + others:
+            report(kind, regularizer, runs, data, arguments)
 
 
 if __name__ == "__main__":

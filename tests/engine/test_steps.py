@@ -11,13 +11,25 @@ import torch
 from cler.engine.steps import IN_FLIGHT, WARM_UP, InTurn, Recorded, make_stepper
 
 
+class FakeGenerator:
+    """Knows whether it has been given a state that no recording has touched."""
+
+    state = "as it was registered"
+
+    def clone_state(self):
+        return "a new one"
+
+    def graphsafe_set_state(self, state):
+        self.state = state
+
+
 class FakeRun:
     """Notes when and where its steps are taken."""
 
     def __init__(self, cuda, name, key="same"):
         self.cuda, self.name = cuda, name
         self.device = torch.device("cuda")
-        self.generator = f"generator of {name}"
+        self.generator = FakeGenerator()
         self.recording_key = key
         self.method = SimpleNamespace(settled=True)
         self.error = None
@@ -124,7 +136,7 @@ def test_warm_up_then_one_recording_then_replays(cuda):
     for _ in range(WARM_UP + 4):
         stepper.step()
     assert kinds(cuda) == ["plain"] * 2 * WARM_UP + ["record"] * 2 + ["replay"] * 4
-    assert cuda.generators == ["generator of a", "generator of b"]
+    assert cuda.generators == [run.generator for run in runs]
 
 
 def test_every_run_has_a_stream_of_its_own_between_two_points_of_the_main_one(cuda):
@@ -176,6 +188,7 @@ def test_where_recording_fails_the_steps_go_on_and_it_is_said_once(cuda):
     assert len(said) == 1
     assert "not permitted" in said[0]
     assert "\n" not in said[0]
+    assert run.generator.state == "a new one"
 
 
 @pytest.mark.parametrize("over_it", [None, RuntimeError("capture was invalidated")])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cler.data.images import ImageData
-from cler.engine import Listener, groups, train
+from cler.engine import Listener, groups, steps, train
 from cler.engine import evaluate as evaluation
 from cler.engine.evaluate import evaluate
 from cler.engine.groups import train_in_groups
@@ -487,3 +487,30 @@ def test_a_run_that_goes_on_can_be_measured_too(method, task):
     groups.begin_second_task([new])
     new.step()
     assert new.method.task == max(task, min(1, len(old.schedule) - 1))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_on_a_gpu_steps_that_cannot_be_recorded_are_taken_all_the_same(monkeypatch):
+    """A step that looks at its loss, which no recording allows, goes on as if nobody had tried to record it."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    trained = []
+    for can_record in (True, False):
+        settings = make_settings(tasks=3, width=8, batch=4, method="finetune", lr=0.001)
+        run, notes = build_run(settings, 0, DATA.to("cuda")), Notes()
+        learn = run.method.observe
+
+        def look(batch, learn=learn):
+            loss = learn(batch)
+            loss.item()
+            return loss
+
+        run.method.observe = look
+        with monkeypatch.context() as patch:
+            if not can_record:
+                patch.setattr(steps.Recorded, "_record", lambda self: None)
+            train([run], notes)
+        assert run.complete
+        assert any("could not be recorded" in text for text in notes.messages) == can_record
+        trained.append(torch.cat([tensor.flatten().float() for tensor in run.method.network.state_dict().values()]))
+    assert torch.equal(*trained)

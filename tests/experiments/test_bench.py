@@ -53,9 +53,14 @@ def test_what_a_file_holds_is_not_measured_again(tmp_path):
     assert json.loads(out.read_text()) == json.loads(result.stdout)
     kept, added = json.loads(result.stdout)["timings"]
     assert (kept, added["runs"]) == (first, 1)
-    for other in (["--width", "4"], ["--precision", "bf16"]):
+    for other in (["--width", "4"], ["--precision", "bf16"], ["--threads", "2"]):
         with pytest.raises(UsageError, match="another device, precision or network: choose another --out"):
             CliRunner().invoke(app, [*command, *other], catch_exceptions=False)
+    broken = json.loads(out.read_text())
+    broken["timings"][0]["milliseconds"] = "x"
+    out.write_text(json.dumps(broken))
+    with pytest.raises(UsageError, match="does not hold measurements"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
     out.write_text("{}")
     with pytest.raises(UsageError, match="does not hold measurements"):
         CliRunner().invoke(app, command, catch_exceptions=False)

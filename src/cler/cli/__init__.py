@@ -29,13 +29,19 @@ def _mistakes_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         _stop("stopped; finished runs are kept, and the same command goes on from there", 130)
     except Exception as error:
-        if "out of memory" in str(error):
-            _stop(f"{str(error).splitlines()[0]}; {NO_ROOM}", 1)
+        if isinstance(error, RuntimeError) and (lack := _lack_of_memory(error)):
+            _stop(f"{str(lack).splitlines()[0]}; {NO_ROOM}", 1)
         if not hasattr(error, "format_message"):  # typer's own errors have it, whichever click they come from
             raise
         if not (message := error.format_message()):
             raise SystemExit(2) from None  # the help has been printed
         _stop(message, 2)
+
+
+def _lack_of_memory(error: RuntimeError) -> BaseException | None:
+    from cler.engine.steps import lack_of_memory  # takes a while to import
+
+    return lack_of_memory(error)
 
 
 def _stop(line: str, code: int) -> None:

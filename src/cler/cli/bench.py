@@ -57,12 +57,14 @@ def bench(
     on_gpu = target.type == "cuda"
     precision = precision or machine.default_precision(target)
     counts = parse_seeds(runs or ("1,5,10" if on_gpu else "1"), "--runs")
-    pairs = [(m, r) for m in method or METHODS for r in regularizer or ("none", *REGULARIZERS)]
+    pairs = list(dict.fromkeys((m, r) for m in method or METHODS for r in regularizer or ("none", *REGULARIZERS)))
     for m, r in pairs:
         make_settings(method=m, regularizer=r, dataset="cifar100", precision=precision, width=width, threads=threads)
     if min(counts) < 1 or (steps is not None and steps < 1):
         raise UsageError("--runs and --steps must be larger than zero")
     about = {"environment": machine.environment(target), "precision": precision, "width": width, "compile": compile}
+    if not on_gpu:
+        about["threads"] = threads
     timings = benchmark.read_timings(out, about) if out else []
     wanted = {(*pair, count) for pair in pairs for count in counts}
     start = time.monotonic()

@@ -133,7 +133,7 @@ class Run:
         self._bad_step_seen.copy_(self._bad_step, non_blocking=not wait)
         if self.failure is None and (step := int(self._bad_step_seen)) >= 0:
             phase = self._phase_at(task, step + 1)
-            advice = "a lower --lr or --weight" if phase == "observe" else f"another --set for its '{phase}'"
+            advice = "a lower --lr or --weight" if phase == "observe" else "a lower --lr, or other values with --set"
             self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try {advice}"
 
     def end_task(self, task: int) -> None:

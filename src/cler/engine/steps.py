@@ -114,6 +114,8 @@ class Recorded:
             if shortage := lack_of_memory(error):
                 raise shortage from None
             self.can_record = False
+            for run in self.runs:  # or a generator would wait for a recording that is over
+                run.generator.graphsafe_set_state(run.generator.clone_state())
             reason = str(error).splitlines()[0]
             self.message(f"a step could not be recorded as a CUDA graph ({reason}); going on without, more slowly")
         else:
@@ -136,8 +138,10 @@ def wait(device: torch.device) -> None:
 def lack_of_memory(error: BaseException | None) -> BaseException | None:
     """The lack of memory behind an error, if any: a recording that it ends may raise another error over it.
 
-    PyTorch has a class for what its own allocator finds out, and only words for what CUDA does.
+    PyTorch has a class for what its own allocator finds out, and only words for what CUDA and its libraries do.
     """
-    while error is not None and not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in str(error):
+    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+        if any(words in str(error) for words in ("out of memory", "STATUS_ALLOC_FAILED")):
+            return error
         error = error.__context__
     return error

@@ -55,6 +55,10 @@ class Listener:
     def message(self, text: str) -> None:
         """Something that a person should know."""
 
+    def message_once(self, text: str) -> None:
+        """The same, of which once is enough."""
+        self.message(text)
+
 
 def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
     """Train runs that share a device, a precision, a schedule and where they stand in it, from there to the end.
@@ -93,7 +97,7 @@ class _Group:
 
     def __init__(self, runs: Sequence[Run], listener: Listener) -> None:
         self.runs, self.listener = runs, listener
-        self.stepper = make_stepper(runs, listener.message)
+        self.stepper = make_stepper(runs, listener.message_once)
 
     def begin_phase(self, phase: str) -> None:
         """The steps from here on are of another kind."""
@@ -111,7 +115,7 @@ class _Group:
         if failed:
             self.runs = [run for run in self.runs if run.failure is None]
         if failed and self.runs:
-            self.stepper = make_stepper(self.runs, self.listener.message)
+            self.stepper = make_stepper(self.runs, self.listener.message_once)
             self.stepper.begin_task()
 
 

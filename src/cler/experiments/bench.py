@@ -54,6 +54,13 @@ class Timing:
         """Plain values."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Timing:
+        """From plain values."""
+        names = ("milliseconds", "gigaflops", "share", "gigabytes", "evaluation")
+        numbers = {name: float(values[name]) for name in names}
+        return cls(str(values["method"]), str(values["regularizer"]), int(values["runs"]), **numbers)
+
 
 def read_timings(path: Path, about: dict[str, Any]) -> list[Timing]:
     """The measurements in a file, none if it is not there; refuses those of another device, precision or kind."""
@@ -61,9 +68,9 @@ def read_timings(path: Path, about: dict[str, Any]) -> list[Timing]:
         return []
     content = read_json(path)
     try:
-        timings = [Timing(**timing) for timing in content.pop("timings")]
+        timings = [Timing.from_dict(timing) for timing in content.pop("timings")]
         same = _kind(content) == _kind(about)
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise UsageError(f"{path} does not hold measurements of cler bench: choose another --out") from None
     if not same:
         raise UsageError(f"{path} holds measurements of another device, precision or network: choose another --out")
