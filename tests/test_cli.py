@@ -233,6 +233,8 @@ def test_methods(cler):
         assert re.search(rf"^\s*{name}\s+\w", answer.out, re.MULTILINE), name
     listed = json.loads(cler("methods", "--json").out)
     assert {"finetune", "er-ace"} <= listed["methods"].keys()
+    assert listed["methods"]["cope"]["settings"]["inner"]["default"] == 5
+    assert re.search(r"cope\s+inner=5\s+Steps on each stream batch", answer.out)
     assert {"none", "rotation", "jigsaw"} <= listed["regularizers"].keys()
 
 
@@ -445,6 +447,17 @@ def test_a_folder_that_cannot_be_written_to(cler, tmp_path, out):
     (tmp_path / "file").write_text("mine")
     assert_refused(cler("run", "finetune", *QUICK, "--out", out), f"cannot write to {out}")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_measurements_that_could_not_be_kept_are_not_made(cler):
+    bench = ("bench", "--method", "er", "--regularizer", "none", "--width", 2, "--steps", 1)
+    assert_refused(cler(*bench, "--out", "/proc/nothing/a.json"), "cannot write to /proc/nothing")
+
+
+def test_a_memory_for_a_method_that_has_none(cler):
+    assert_refused(
+        cler("run", "finetune", *QUICK, "--buffer", 200), "--buffer 200 has no effect: finetune has no memory"
+    )
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------

@@ -163,5 +163,17 @@ def test_distinguishing_settings_only_where_groups_look_the_same():
     assert "buffer 9" in distinguishing_settings(groups[0], groups)
 
 
+def test_another_benchmark_is_told_in_every_row_of_its_image_set():
+    other = PLAIN | {"dataset": "another", "tasks": 5}
+    groups = compare([run(PLAIN), run(CLER | {"tasks": 4}), run(PLAIN | {"method": "er"}), run(other)]).groups
+    notes = {(group.label, group.settings["dataset"]): distinguishing_settings(group, groups) for group in groups}
+    assert notes == {
+        ("ER-ACE", "toy"): "tasks 2, dataset toy",
+        ("ER-ACE + CLER (jigsaw)", "toy"): "tasks 4",
+        ("ER", "toy"): "tasks 2",
+        ("ER-ACE", "another"): "dataset another, tasks 5",
+    }
+
+
 def test_nothing_to_compare():
     assert compare([]).to_json() == {"groups": [], "complaints": []}

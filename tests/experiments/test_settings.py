@@ -11,6 +11,7 @@ from cler.errors import UsageError
 from cler.experiments.settings import (
     Settings,
     make_settings,
+    option_docs,
     option_kinds,
     paper_settings,
     parse_options,
@@ -228,6 +229,9 @@ def test_an_empty_file_gives_nothing(config):
         ("method = 3", r"'method' is 3, but has to be a text in quotes"),
         ("method = ['er']", r"'method' is \['er'\], but has to be a text in quotes"),
         ("seeds = []", r"'seeds' is \[\]"),
+        ("seeds = [true]", r"'seeds' is \[True\]"),
+        ("set = ['alpha=0.1']", "a method's own settings stand beside the others, as in: alpha = 0.8"),
+        ("device = 'cpu'", "'device' is not a setting of a run: give --device with the command"),
         ("class_order = 'natural'", r"'class_order' is 'natural', but has to be a whole number"),
         ("lr = 2020-01-01", r"'lr' is .*, but has to be a number"),
     ],
@@ -351,3 +355,16 @@ def test_compilation_is_a_setting_that_old_results_need_not_have(tmp_path):
     file.write_text("compile = 1")
     with pytest.raises(UsageError, match="true or false"):
         read_config(file)
+
+
+def test_seeds_in_a_file_may_be_a_list(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text("seeds = [0, 3]")
+    assert read_config(file) == {"seeds": "0,3"}
+
+
+def test_every_setting_of_a_method_says_what_it_is():
+    for method in METHODS:
+        for name, text in option_docs(method).items():
+            assert text, f"{method}: {name}"
+            assert "\n" not in text

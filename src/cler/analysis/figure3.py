@@ -27,6 +27,7 @@ BATCHES = 200
 """Over which it is averaged."""
 SHARES = (0.1, 0.3, 0.5)
 """Of the filters, that are lost."""
+DRAWN = SHARES[:2]
 DROPS = 5
 """How often other ones are."""
 STEPS = 50
@@ -101,7 +102,7 @@ def _at_the_end(run: Findings) -> dict[str, Any]:
     return run.found[max(run.found)]
 
 
-def _course(run: Findings, *, share: float, scenario: str = "class_il") -> list[float]:
+def _course(run: Findings, *, share: float, scenario: str) -> list[float]:
     """Accuracy after the loss and each batch, over that before the loss, in points; mean of the drops."""
     drops, before = _drops(run, share, scenario)
     return [fmean(values) - before for values in zip(*drops, strict=True)]
@@ -144,8 +145,10 @@ STUDY = Study(
         Panel("Important parameters", "3×3 convolution", "above the layer's mean, %", parameters),
         Panel("Distance of central filters", "3×3 convolution", "L1, over the mean norm", relative),
         *(
-            Panel(f"{share:.0%} of filters lost", "batches learned", "points", partial(_course, share=share), first=0)
-            for share in SHARES
+            Panel(f"{share:.0%} of filters lost", "batches learned", f"{name}-IL accuracy − before", course, first=0)
+            for name, scenario in (("class", "class_il"), ("task", "task_il"))
+            for share in DRAWN
+            for course in [partial(_course, share=share, scenario=scenario)]
         ),
     ),
     measures=(

@@ -93,9 +93,12 @@ class Learner:
 
 
 def study_jobs(
-    study: Study, dataset: str, buffers: Sequence[int], seeds: Sequence[int], out: Path, *, precision: str
+    study: Study, dataset: str, buffers: Sequence[int], seeds: Sequence[int], out: Path, **changes: Any
 ) -> list[Job]:
-    """The runs of a study, in `out/STUDY`; without `buffers`, with those of the paper's table 1."""
+    """The runs of a study, in `out/STUDY`; without `buffers`, with those of the paper's table 1.
+
+    The settings are the paper's but for the `changes`.
+    """
     sizes: Sequence[int | None] = [None]
     if METHODS[study.method].replays:
         cells = [cell for cell in find_table("table1").cells if cell.dataset == dataset and cell.method == study.method]
@@ -108,7 +111,7 @@ def study_jobs(
     for buffer in sizes:
         for regularizer in study.regularizers:
             settings = make_settings(
-                method=study.method, regularizer=regularizer, dataset=dataset, buffer=buffer, precision=precision
+                method=study.method, regularizer=regularizer, dataset=dataset, buffer=buffer, **changes
             )
             jobs += [replace(job, probe=study.probe) for job in make_jobs(settings, seeds, out / study.name)]
     return jobs

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, DataDir, Device, Workers, app, console, say, train_with_progress
+from cler.cli.app import PAPER, AsJson, DataDir, Device, Workers, app, console, say, train_with_progress
 from cler.errors import UsageError
 
 
@@ -27,6 +27,7 @@ def analyze(
         typer.Option(help="Size of the memory; can be repeated.", show_default="those of the paper's table 1"),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, as 0..9 or 0,3,5.")] = "0..4",
+    width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.", show_default=PAPER)] = None,
     device: Device = "auto",
     workers: Workers = None,
     data_dir: DataDir = None,
@@ -49,7 +50,8 @@ def analyze(
     if workers is not None and workers < 1:
         raise UsageError(f"--workers must be larger than zero, not {workers}")
     study, target = find_study(figure), find_device(device)
-    jobs = study_jobs(study, dataset, buffer or (), parse_seeds(seeds), out, precision=default_precision(target))
+    changes = {"width": width, "precision": default_precision(target)}
+    jobs = study_jobs(study, dataset, buffer or (), parse_seeds(seeds), out, **changes)
     images = data.load(dataset, data_dir)
     for job in jobs:
         check_fit(job.settings, images)
@@ -66,7 +68,7 @@ def analyze(
     path = out / f"{study.name}.png"
     study_figure(study, learners, path)
     if as_json:
-        print(json.dumps(study_json(study, learners), indent=1))
+        print(json.dumps(study_json(study, learners) | {"figure": str(path)}, indent=1))
     else:
         console.print(study_table(study, learners))
         for sentence in study_sentences(study, learners):

@@ -48,6 +48,7 @@ def bench(
     """Time a step of every method × regulariser on random images in the shape of CIFAR-100."""
     from cler.experiments import bench as benchmark
     from cler.experiments import machine
+    from cler.experiments.folders import check_writable
     from cler.experiments.results import write_json
     from cler.experiments.settings import make_settings, parse_seeds
     from cler.methods import METHODS
@@ -66,6 +67,8 @@ def bench(
     if not on_gpu:
         about["threads"] = threads
     timings = benchmark.read_timings(out, about) if out else []
+    if out:
+        check_writable(out.parent)
     wanted = {(*pair, count) for pair in pairs for count in counts}
     start = time.monotonic()
     with machine.threads(threads):

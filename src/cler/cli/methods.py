@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from cler.cli.app import AsJson, app, console
@@ -12,34 +14,43 @@ from cler.cli.app import AsJson, app, console
 
 @app.command()
 def methods(as_json: AsJson = False) -> None:
-    """List the methods and the regularisers that they can be combined with."""
+    """List the methods, the settings that only one of them has, and the regularisers they can be combined with."""
     from cler.methods import METHODS
     from cler.regularizers import REGULARIZERS
 
-    entries = {
-        "methods": {name: method.summary for name, method in METHODS.items()},
-        "regularizers": {"none": "the method alone"} | {name: r.summary for name, r in REGULARIZERS.items()},
-    }
+    regularizers = {"none": "the method alone"} | {name: each.summary for name, each in REGULARIZERS.items()}
     if as_json:
-        print(json.dumps(entries, indent=1, ensure_ascii=False))
+        about = {
+            name: {
+                "summary": method.summary,
+                "memory": method.replays,
+                "learns_without_tasks": method.task_free,
+                "settings": _own_settings(name),
+            }
+            for name, method in METHODS.items()
+        }
+        print(json.dumps({"methods": about, "regularizers": regularizers}, indent=1, ensure_ascii=False))
         return
-    for kind, table in entries.items():
-        console.print(_two_columns(kind.rstrip("s"), "what it does", table))
-        console.print()
-    console.print("Settings of single methods, for --set: " + "; ".join(_own_settings()), highlight=False)
+    _show(("method", "what it does"), [(name, method.summary) for name, method in METHODS.items()])
+    _show(("regulariser", "what it does"), list(regularizers.items()))
+    own = [
+        (name, f"{setting}={about['default']}", about["help"])
+        for name in METHODS
+        for setting, about in _own_settings(name).items()
+    ]
+    _show(("method", "--set, and default", "settings of a method alone; some are tuned for an image set"), own)
 
 
-def _own_settings() -> Iterator[str]:
-    from cler.experiments.settings import option_kinds
-    from cler.methods import METHODS
+def _own_settings(method: str) -> dict[str, dict[str, Any]]:
+    from cler.experiments.settings import option_defaults, option_docs
 
-    for name in METHODS:
-        if kinds := option_kinds(name):
-            yield f"{name}: {', '.join(kinds)}"
+    docs = option_docs(method)
+    return {name: {"default": value, "help": docs[name]} for name, value in option_defaults(method).items()}
 
 
-def _two_columns(left: str, right: str, rows: dict[str, str]) -> Table:
-    table = Table(left, right, box=None, pad_edge=False)
-    for row in rows.items():
-        table.add_row(*row)
-    return table
+def _show(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    table = Table(*headings, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+    console.print()

@@ -29,7 +29,8 @@ def reproduce(
         str, typer.Argument(help="table1, table2, significance, figure4, cssl, epochs, joint or data-free.")
     ],
     only: Annotated[
-        list[str] | None, typer.Option(help="Only this method, or method+regulariser; can be repeated.")
+        list[str] | None,
+        typer.Option(help="Only this method, or method+regulariser, as er-ace+none; can be repeated."),
     ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this image set; can be repeated.")] = None,
     buffer: Annotated[list[int] | None, typer.Option(help="Only this size of the memory; can be repeated.")] = None,
@@ -41,12 +42,17 @@ def reproduce(
             show_default="paper, and both for figure4",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each cell: seeds 0, 1, ... up to this number.")] = 10,
+    seeds: Annotated[str, typer.Option(metavar="N", help="Runs of each cell, with seeds 0 to N - 1.")] = "10",
     seconds: Annotated[
         float | None, typer.Option(help="Begin no further group of runs after this time.", show_default="no limit")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what is missing and its cost, show the table, train nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Tell what is missing and what it costs, for which a few steps of each kind are timed (a minute or "
+            "more on a CPU), show the table, train nothing.",
+        ),
     ] = False,
     device: Device = "auto",
     workers: Workers = None,
@@ -64,16 +70,15 @@ def reproduce(
     from cler.experiments.machine import default_precision, find_device
 
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
-    for name, value in (("seeds", seeds), ("seconds", seconds), ("workers", workers)):
+    for name, value in (("seconds", seconds), ("workers", workers)):
         if value is not None and not value > 0:
             raise UsageError(f"--{name} must be larger than zero, not {value}")
-    if seeds > MOST_SEEDS:
-        raise UsageError(f"--seeds must be at most {MOST_SEEDS}, not {seeds}")
+    count = _how_many(seeds)
     whole = _table(table, pretext)
     cells = steps.select(whole, only=only or (), datasets=dataset or (), buffers=buffer or (), epochs=epochs or ())
     target = find_device(device)
     precision, at_once = default_precision(target), cost.runs_at_once(target, workers)
-    state = steps.look(whole, out, seeds=seeds, precision=precision, cells=cells)
+    state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     for line in state.complaints:
         say(line)
     training = bool(state.missing) and not dry_run
@@ -87,10 +92,19 @@ def reproduce(
         absent = _fetch(state.missing, data_dir)
         work = [work for work in cost.cheapest_first(state.missing, costs) if work.cell.dataset not in absent]
         failures = [*absent, *_train(work, deadline, target, at_once, data_dir, workers)]
-        state = steps.look(whole, out, seeds=seeds, precision=precision, cells=cells)
+        state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     _show(whole, cells, state, costs, precision, as_json)
     if failures:
         raise typer.Exit(1)
+
+
+def _how_many(seeds: str) -> int:
+    """Runs of each cell."""
+    if not (seeds.isdecimal() and 1 <= int(seeds) <= MOST_SEEDS):
+        raise UsageError(
+            f"--seeds is how many runs a cell has, from 1 to {MOST_SEEDS}, as in --seeds 10, not '{seeds}'"
+        )
+    return int(seeds)
 
 
 def _table(name: str, pretext: str | None) -> PaperTable:
@@ -111,7 +125,8 @@ def _tell_costs(state: State, device: torch.device, at_once: int) -> dict[Cell, 
     if not missing:
         return {}
     with errors.status("looking at what is missing") as line:
-        costs = seconds_per_run(missing, device, at_once, state.groups, lambda what: line.update(f"measuring {what}"))
+        tell = line.update if errors.is_terminal else say
+        costs = seconds_per_run(missing, device, at_once, state.groups, lambda what: tell(f"timing steps of {what}"))
     for work in cheapest_first(missing, costs):
         cost = duration(costs[work.cell] * len(work.jobs))
         say(f"missing: {work.cell.where}: {work.cell.label}, {count_runs(work.jobs)}, about {cost}")

@@ -92,10 +92,13 @@ def run(
     from cler.experiments.jobs import make_jobs, past_failures, remaining, restart
     from cler.experiments.machine import default_precision, find_device
     from cler.experiments.settings import make_settings, parse_options, parse_seeds, read_config
+    from cler.methods import find_method
 
     chosen = (read_config(config, method) if config else {}) | given
     wanted = parse_seeds(chosen.pop("seeds", "0"))
     chosen |= parse_options(chosen.get("method"), options or [])
+    if chosen.get("buffer") and not find_method(chosen.get("method", "er-ace")).replays:
+        raise UsageError(f"--buffer {chosen['buffer']} has no effect: {chosen['method']} has no memory")
     for name, value in (("workers", workers), ("at-once", at_once)):
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be larger than zero, not {value}")

@@ -38,11 +38,14 @@ def fetch(
     if target.is_file() and _is_whole(target, md5):
         return target
     part = target.with_name(target.name + ".part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {target.parent}: {error.strerror}; give another --data-dir") from None
     problem = ""
     for attempt in range(attempts):
         time.sleep(wait * 2 ** (attempt - 1) if attempt else 0)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
             _fetch_rest(url, part, progress)
             if _is_whole(part, md5):
                 os.replace(part, target)

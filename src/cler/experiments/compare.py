@@ -20,6 +20,8 @@ TWIN_KEYS = (
     "method", "dataset", "tasks", "buffer", "epochs", "variant", "batch", "replay_batch", "optimizer", "width",
     "class_order", "precision",
 )  # fmt: skip
+# With other ones it is another benchmark, whose accuracies are not to be compared.
+BENCHMARK_KEYS = ("tasks", "epochs", "batch", "class_order")
 # Options that only say what the regulariser is fed: the method alone is the same with any. CoPE's variant is none.
 OPTIONS_OF_REGULARIZERS = {"xder": frozenset({"variant"})}
 
@@ -128,15 +130,22 @@ def compare(results: Iterable[Result]) -> Comparison:
 
 
 def distinguishing_settings(group: Group, groups: Sequence[Group], *, shown: Sequence[str] = ()) -> str:
-    """The settings, other than those `shown`, that tell a group from those which look the same; usually none."""
+    """The settings, other than those `shown`, that tell a group from those which look the same; usually none.
+
+    And those of the benchmark, if others on the same data set have another one.
+    """
 
     def look(one: Group) -> list[Any]:
         return [one.label, *(one.settings.get(key) for key in shown)]
 
+    def differing(keys: Iterable[str], among: list[dict[str, Any]]) -> list[str]:
+        return [key for key in keys if any(one.get(key) != among[0].get(key) for one in among)]
+
     alike = [one.settings for one in groups if look(one) == look(group)]
-    keys = dict.fromkeys(key for settings in alike for key in settings)
-    differing = [key for key in keys if any(one.get(key) != alike[0].get(key) for one in alike)]
-    return ", ".join(f"{key} {group.settings.get(key, '–')}" for key in differing)
+    beside = [one.settings for one in groups if one.settings["dataset"] == group.settings["dataset"]]
+    told = differing(BENCHMARK_KEYS, beside)
+    told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
+    return ", ".join(f"{key} {group.settings.get(key, '–')}" for key in told)
 
 
 def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:

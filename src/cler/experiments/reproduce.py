@@ -234,7 +234,8 @@ def notes(table: PaperTable, told: Sequence[Line]) -> list[str]:
             "The authors tested Joint's first task on all tasks' images, which lowers its task-incremental accuracy; "
             "ours is evaluated in the same way here."
         )
-    return sentences + [one.sentence for one in table.contradictions]
+    several = len({line.cell.method for line in told}) > 1
+    return sentences + [one.sentence for one in table.contradictions if several]
 
 
 def select(
@@ -246,7 +247,7 @@ def select(
     epochs: Sequence[int] = (),
 ) -> tuple[Cell, ...]:
     """The cells of a table for these methods (or pairs), image sets, buffers and epochs; none given is all of them."""
-    names = {name: None for cell in table.cells for name in (cell.method, cell.pair)}
+    names = {name: None for cell in table.cells for name in (cell.method, f"{cell.method}+{cell.regularizer}")}
     _check_known(f"method in {table.name}", only, names)
     _check_known(f"data set in {table.name}", datasets, [cell.dataset for cell in table.cells])
     _check_known(f"buffer in {table.name}", buffers, [cell.buffer for cell in table.cells])
@@ -254,7 +255,7 @@ def select(
     cells = tuple(
         cell
         for cell in table.cells
-        if (not only or cell.method in only or cell.pair in only)
+        if (not only or cell.method in only or f"{cell.method}+{cell.regularizer}" in only)
         and (not datasets or cell.dataset in datasets)
         and (not buffers or cell.buffer in buffers)
         and (not epochs or cell.epochs in epochs)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import math
+import textwrap
 import tomllib
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +24,18 @@ from cler.methods.base import OPTIMIZERS
 from cler.regularizers import REGULARIZERS
 
 LARGEST_SEED = 999_999
+ON_THE_COMMAND_LINE = (
+    "device",
+    "workers",
+    "at_once",
+    "data_dir",
+    "out",
+    "resume",
+    "restart",
+    "checkpoint_every",
+    "json",
+)
+"""Options of `cler run` that do not decide what a run computes."""
 MOST = {"tasks": 10_000, "epochs": 10_000, "batch": 100_000, "replay_batch": 100_000, "width": 1024, "threads": 1024}
 """What no machine of today could do anyway: beyond it there is a slip of the finger."""
 
@@ -134,6 +150,25 @@ def option_kinds(method: str) -> dict[str, str]:
     return {each.name: str(each.type) for each in dataclasses.fields(find_method(method).Options)}
 
 
+def option_defaults(method: str) -> dict[str, Any]:
+    """The same with what they are where nobody says otherwise."""
+    return dataclasses.asdict(find_method(method).Options())
+
+
+def option_docs(method: str) -> dict[str, str]:
+    """What the settings mean that only this method has: the docstrings below them, in one line each."""
+    docs = dict.fromkeys(option_kinds(method), "")
+    try:
+        source = textwrap.dedent(inspect.getsource(find_method(method).Options))
+    except OSError:  # of a class that was not read from a file
+        return docs
+    body = getattr(ast.parse(source).body[0], "body", ())
+    for name, below in itertools.pairwise(body):
+        if isinstance(name, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            docs[ast.unparse(name.target)] = " ".join(str(below.value.value).split())
+    return docs
+
+
 def _positive(name: str, value: float, most: float) -> None:
     flag = f"--{name.replace('_', '-')}"
     if not value > 0:  # so that NaN does not pass either
@@ -190,10 +225,18 @@ def read_config(path: Path, method: str | None = None) -> dict[str, Any]:
     options = {}
     for key, value in config.items():
         name = key.replace("-", "_")
+        if name == "set":
+            raise UsageError(f"{path}: a method's own settings stand beside the others, as in: alpha = 0.8")
+        if name in ON_THE_COMMAND_LINE:
+            raise UsageError(
+                f"{path}: '{key}' is not a setting of a run: give --{name.replace('_', '-')} with the command"
+            )
         if name not in kinds:
             raise unknown(f"option in {path}", key, kinds)
         if name == "seeds" and type(value) is int:
             value = str(value)
+        elif name == "seeds" and isinstance(value, list) and value and all(type(each) is int for each in value):
+            value = ",".join(map(str, value))
         options[name] = _of_kind(f"{path}: '{key}'", value, kinds[name])
     return options
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sized
 from decimal import ROUND_HALF_UP, Decimal
 
 from cler.experiments.compare import Estimate
@@ -57,14 +57,16 @@ def interval(bounds: tuple[float, float]) -> str:
     return "" if math.isnan(bounds[0]) else " to ".join(signed(bound, 2) for bound in bounds)
 
 
-def count_runs(runs: Sequence[object]) -> str:
+def count_runs(runs: Sized) -> str:
     """'1 run', '10 runs'."""
     return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def duration(seconds: float) -> str:
-    """'48 s', '12 min', '3 h 05 min'."""
+    """'48 s', '12 min', '3 h 05 min', '5 days'."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
+    if hours >= 72:
+        return f"{round(hours / 24)} days"
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"

@@ -12,7 +12,7 @@ from rich.table import Table
 from cler import stats
 from cler.analysis.study import Learner, Measure, Panel, Study, by_memory, difference
 from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure
-from cler.report.numbers import format_p
+from cler.report.numbers import count_runs, format_p
 
 FOOTNOTE = "Mean ± std over runs; p: of the difference from the first column, Student's test."
 
@@ -27,6 +27,8 @@ def study_figure(study: Study, learners: Sequence[Learner], path: Path) -> None:
             _draw(axis, panel, row)
             memory = f", memory of {row[0].settings.buffer}" if len(rows) > 1 else ""
             finish_panel(axis, panel.title + memory, panel.across)
+            if axis.get_ylim()[0] < 0 < axis.get_ylim()[1]:
+                axis.axhline(0, color=INK, linewidth=0.8, zorder=0)
             axis.set_ylabel(panel.up, fontsize=9, color=INK)
     write_figure(figure, grid[0][0], path, study.title)
 
@@ -48,7 +50,7 @@ def study_table(study: Study, learners: Sequence[Learner]) -> Table:
     table = Table(title=study.title, caption=FOOTNOTE, caption_justify="left", box=SIMPLE_HEAD, show_edge=False)
     table.add_column("")
     for learner in rows[0]:
-        table.add_column(f"{learner.label}\n{len(learner.runs)} runs", justify="right")
+        table.add_column(f"{learner.label}\n{count_runs(learner.runs)}", justify="right")
     for row in rows:
         if len(rows) > 1:
             table.add_section()
@@ -67,6 +69,8 @@ def _cell(measure: Measure, learner: Learner, alone: Learner) -> str:
 
 def study_sentences(study: Study, learners: Sequence[Learner]) -> list[str]:
     """For each thing that the paper says of the figure: whether our runs say it too."""
+    if min(len(learner.runs) for learner in learners) < 2:
+        return ["One run tells nothing apart: with --seeds 0..4 what the paper says of this can be tested."]
     sentences = []
     for alone, *others in by_memory(learners):
         memory = f" with a memory of {alone.settings.buffer}" if alone.settings.buffer else ""
@@ -75,7 +79,7 @@ def study_sentences(study: Study, learners: Sequence[Learner]) -> list[str]:
                 found = difference(measure, learner, alone)
                 if found.paper:
                     agrees = "as in the paper" if found.seen == found.paper else f"{found.paper} in the paper"
-                    why = format_p(found.p_value) or "one run"
+                    why = format_p(found.p_value)
                     sentences.append(f"{learner.label}{memory}: {measure.name}: {found.seen} ({why}), {agrees}")
     return sentences
 
