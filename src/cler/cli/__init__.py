@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,10 @@ from cler.errors import UsageError
 
 __all__ = ["analyze", "app", "bench", "compare", "data", "learn", "main", "methods", "report", "reproduce", "run"]
 
+
+for command in app.registered_commands:  # each paragraph in one line, for the terminal to fold
+    paragraphs = inspect.cleandoc(command.callback.__doc__ or "").split("\n\n") if command.callback else []
+    command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 NO_ROOM = (
     "end other programs that use the GPU, take a smaller --width or --batch, or --device cpu; finished runs are kept, "

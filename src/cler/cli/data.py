@@ -35,7 +35,10 @@ def data_check(
     names: Annotated[list[str] | None, typer.Argument(help="Image sets (default: all).", show_default=False)] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Check that image sets are complete and unaltered."""
+    """Check that image sets are complete and unaltered.
+
+    The exit code is 1 if one is damaged, or if one that was named is missing.
+    """
     from cler import data
 
     damaged = False
