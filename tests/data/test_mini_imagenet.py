@@ -443,7 +443,7 @@ def test_from_nothing_to_a_trained_run(cler, tmp_path: Path):
     cut(tmp_path / "data" / TINY.folder / "val/n01/n0100000006.jpg")
     code, out, _ = cler("data", "check", "mini-imagenet")
     assert (code, out.partition(" - ")[0]) == (1, "mini-imagenet: damaged")
-    code, _, err = cler("run", "finetune", *SMALL)
+    code, _, err = cler("run", "er", *SMALL)
     assert code == 2
     assert "is no JPEG, or not a whole one: delete it and run" in err
 
