@@ -20,7 +20,7 @@ from cler.experiments.settings import Settings, make_settings
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 
-CHUNK = 500
+CHUNK = 250
 """Images in one pass where the result does not depend on it."""
 
 
