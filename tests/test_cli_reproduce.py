@@ -291,6 +291,13 @@ def test_the_committed_results_are_shown_whole_on_a_narrow_terminal(cler, monkey
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_a_dry_run_tells_what_would_be_fetched(toy, cler, monkeypatch):
+    assert "fetched" not in cler(*QUICK, "--dry-run")[2]
+    monkeypatch.setattr(toy, "check", lambda self, folder: images.Status("missing", "not there", folder))
+    assert "toy is missing here: without --dry-run it is fetched first" in cler(*QUICK, "--dry-run")[2]
+    assert toy.fetched == 0
+
+
 def test_the_help_names_every_table(cler):
     code, out, _ = cler("--help")
     assert code == 0

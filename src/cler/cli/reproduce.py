@@ -86,6 +86,8 @@ def reproduce(
         check_writable(out)
         cost.check_disk(out, state.missing, at_once)
     costs = _tell_costs(state, target, at_once)
+    if dry_run:
+        _tell_absent(state.missing, data_dir)
     failures: list[str] = []
     if training:
         say("stop with Ctrl-C at any time; --only and --seeds do less")
@@ -133,6 +135,16 @@ def _tell_costs(state: State, device: torch.device, at_once: int) -> dict[Cell, 
     total = sum(costs[work.cell] * len(work.jobs) for work in missing)
     say(f"in all: {count_runs([job for work in missing for job in work.jobs])}, about {duration(total)}")
     return costs
+
+
+def _tell_absent(missing: Sequence[Work], data_dir: Path | None) -> None:
+    """A line for each image set that would have to be fetched first."""
+    from cler import data
+
+    for name in dict.fromkeys(work.cell.dataset for work in missing):
+        status = data.check(name, data_dir)
+        if status.state != "present":
+            say(f"{name} is {status.state} here: without --dry-run it is fetched first")
 
 
 def _fetch(missing: Sequence[Work], data_dir: Path | None) -> list[str]:
