@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from cler.analysis import STUDIES, figure3
-from cler.analysis.study import Findings, Learner, difference, read_learners, study_jobs
+from cler.analysis.study import Findings, Subject, difference, read_subjects, study_jobs
 from cler.cli import main
 from cler.data import images
+from cler.errors import UsageError
 from cler.experiments import paper
 from cler.experiments import settings as settings_module
 from cler.experiments.execute import execute
@@ -108,18 +109,18 @@ def test_batches_until_accuracy_is_back_are_counted_for_each_drop():
 def test_what_the_paper_says_is_seen_only_where_chance_is_unlikely():
     measure = replace(STUDIES["figure1"].measures[0], value=lambda run: run.accuracy, paper={"rotation": "higher"})
 
-    def learner(regularizer, *values):
+    def subject(regularizer, *values):
         settings = settings_module.make_settings(method="finetune", regularizer=regularizer, dataset="toy")
-        return Learner(settings, {seed: Findings(value, {}) for seed, value in enumerate(values)})
+        return Subject(settings, {seed: Findings(value, {}) for seed, value in enumerate(values)})
 
-    alone = learner("none", 1.0, 1.1, 0.9)
+    alone = subject("none", 1.0, 1.1, 0.9)
     clear, unclear, lower = (
-        learner("rotation", *values) for values in ((2.0, 2.1, 1.9), (1.0, 3.0, 0.0), (0.0, 0.1, 0.2))
+        subject("rotation", *values) for values in ((2.0, 2.1, 1.9), (1.0, 3.0, 0.0), (0.0, 0.1, 0.2))
     )
     assert difference(measure, clear, alone).seen == "higher"
     assert difference(measure, unclear, alone).seen == "not told apart"
     assert difference(measure, lower, alone).seen == "lower"
-    assert difference(measure, learner("rotation", 5.0), learner("none", 1.0)).seen == "not told apart"
+    assert difference(measure, subject("rotation", 5.0), subject("none", 1.0)).seen == "not told apart"
 
 
 def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path):
@@ -134,7 +135,7 @@ def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path):
     assert (code, again, err) == (0, out, "")
     code, out, _ = cler("figure1", "--dataset", "toy", "--seeds", "0,1", "--json")
     told = json.loads(out)
-    assert [len(learner["measures"]["gradient similarity"]) for learner in told["learners"]] == [2, 2, 2]
+    assert [len(subject["measures"]["gradient similarity"]) for subject in told["learners"]] == [2, 2, 2]
 
 
 def test_figure3_has_a_row_for_each_memory(cler):
@@ -159,7 +160,7 @@ def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             execute(stopped, device=CPU, workers=1)
     execute(stopped, device=CPU, workers=1)
-    (one,), (other,) = read_learners(whole), read_learners(stopped)
+    (one,), (other,) = read_subjects(whole), read_subjects(stopped)
     assert one.runs == other.runs
 
 
@@ -183,3 +184,10 @@ def test_runs_that_nobody_looked_into_are_refused(cler, tmp_path):
     code, _, err = cler("figure1", "--dataset", "toy", "--seeds", "0")
     assert code == 2
     assert "was trained without a look into it: delete it, or choose another --out" in err
+
+
+def test_without_any_run_of_a_subject_there_is_nothing_to_compare(tmp_path):
+    jobs = study_jobs(STUDIES["figure1"], "toy", (), (0,), tmp_path, precision="fp32", lr=1e30)
+    execute(jobs, device=CPU, workers=1)
+    with pytest.raises(UsageError, match="all runs of Finetune have failed: there is nothing to compare"):
+        read_subjects(jobs)

@@ -28,6 +28,7 @@ BATCHES = 200
 SHARES = (0.1, 0.3, 0.5)
 """Of the filters, that are lost."""
 DRAWN = SHARES[:2]
+"""Those of them that the figure has panels of."""
 DROPS = 5
 """How often other ones are."""
 STEPS = 50
@@ -124,12 +125,21 @@ def _drops(run: Findings, share: float, scenario: str) -> tuple[list[list[float]
 
 
 def _measures_of_recovery() -> Iterator[Measure]:
-    """The paper does not say which accuracy its is; ours is class-incremental, and the other one beside it."""
-    for scenario, name, paper in (("class_il", "", ("higher", "lower")), ("task_il", ", task-incremental", ("", ""))):
+    """The paper does not say which accuracy it measures: class-incremental is set beside it, the other one told too."""
+    for scenario, name in (("class_il", ""), ("task_il", ", task-incremental")):
+        beside_paper = scenario == "class_il"
         for share in SHARES:
             lost, back = (partial(each, share=share, scenario=scenario) for each in (_points_lost, _batches_needed))
-            yield Measure(f"{share:.0%} of filters lost: points lost{name}", lost, 2, {"jigsaw": paper[0]})
-            yield Measure(f"{share:.0%} of filters lost: batches until back{name}", back, 1, {"jigsaw": paper[1]})
+            what = f"{share:.0%} of filters lost"
+            yield Measure(f"{what}: points lost{name}", lost, 2, {"jigsaw": "higher"} if beside_paper else {})
+            yield Measure(f"{what}: batches until back{name}", back, 1, {"jigsaw": "lower"} if beside_paper else {})
+
+
+def _panels_of_recovery() -> Iterator[Panel]:
+    for scenario, name in (("class_il", "class-IL"), ("task_il", "task-IL")):
+        for share in DRAWN:
+            course = partial(_course, share=share, scenario=scenario)
+            yield Panel(f"{share:.0%} of filters lost", "batches learned", f"{name} accuracy − before", course, first=0)
 
 
 parameters, filters = (partial(_important, what=what) for what in ("parameters", "filters"))
@@ -144,12 +154,7 @@ STUDY = Study(
     panels=(
         Panel("Important parameters", "3×3 convolution", "above the layer's mean, %", parameters),
         Panel("Distance of central filters", "3×3 convolution", "L1, over the mean norm", relative),
-        *(
-            Panel(f"{share:.0%} of filters lost", "batches learned", f"{name}-IL accuracy − before", course, first=0)
-            for name, scenario in (("class", "class_il"), ("task", "task_il"))
-            for share in DRAWN
-            for course in [partial(_course, share=share, scenario=scenario)]
-        ),
+        *_panels_of_recovery(),
     ),
     measures=(
         Measure("important parameters, %", mean_of(parameters), 2, {"jigsaw": "higher"}),

@@ -16,9 +16,8 @@ from cler.errors import UsageError
 from cler.experiments.jobs import Job, make_jobs
 from cler.experiments.paper import find_table
 from cler.experiments.results import read_json, read_result
-from cler.experiments.settings import Settings, make_settings
+from cler.experiments.settings import Settings, label_of, make_settings
 from cler.methods import METHODS
-from cler.regularizers import REGULARIZERS
 
 CHUNK = 250
 """Images in one pass where the result does not depend on it."""
@@ -34,12 +33,12 @@ class Findings(NamedTuple):
 
 
 Curve = Callable[[Findings], Sequence[float]]
-"""Of one run; a learner's is the mean of its runs'."""
+"""Of one run; that of several is their mean."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A part of the figure: a curve for each learner."""
+    """A part of the figure: a curve for each of those compared."""
 
     title: str
     across: str
@@ -68,14 +67,14 @@ class Study:
     title: str
     method: str
     regularizers: tuple[str, ...]
-    """The first is the learner that others are compared with."""
+    """The first is what the others are compared with."""
     probe: Callable[[Run, int], dict[str, Any] | None]
     panels: tuple[Panel, ...]
     measures: tuple[Measure, ...]
 
 
 @dataclass(frozen=True)
-class Learner:
+class Subject:
     """A method with one regulariser and one size of memory, and what its runs have left, by seed."""
 
     settings: Settings
@@ -84,8 +83,7 @@ class Learner:
     @property
     def label(self) -> str:
         """As a reader knows it."""
-        title, regularizer = METHODS[self.settings.method].title, self.settings.regularizer
-        return title if regularizer == "none" else f"{title} + {REGULARIZERS[regularizer].title}"
+        return label_of(self.settings.method, self.settings.regularizer)
 
     def values(self, measure: Measure) -> list[float]:
         """One for each run."""
@@ -117,15 +115,18 @@ def study_jobs(
     return jobs
 
 
-def read_learners(jobs: Sequence[Job]) -> list[Learner]:
-    """What finished runs have left, by learner; runs that failed are left out."""
-    learners: dict[str, Learner] = {}
+def read_subjects(jobs: Sequence[Job]) -> list[Subject]:
+    """What finished runs have left; those that failed are left out, but of each subject one has to be there."""
+    subjects: dict[str, Subject] = {}
     for job in jobs:
+        subject = subjects.setdefault(str(job.settings), Subject(job.settings, {}))
         result = read_result(job.folder)
         if result["complete"]:
-            learner = learners.setdefault(str(job.settings), Learner(job.settings, {}))
-            learner.runs[job.seed] = _findings(job, result["accuracy"])
-    return list(learners.values())
+            subject.runs[job.seed] = _findings(job, result["accuracy"])
+    for subject in subjects.values():
+        if not subject.runs:
+            raise UsageError(f"all runs of {subject.label} have failed: there is nothing to compare")
+    return list(subjects.values())
 
 
 def _findings(job: Job, accuracy: dict[str, list[list[float]]]) -> Findings:
@@ -135,10 +136,10 @@ def _findings(job: Job, accuracy: dict[str, list[list[float]]]) -> Findings:
     return Findings(accuracy, {task: read_json(job.finding(task)) for task in there})
 
 
-def by_memory(learners: Sequence[Learner]) -> list[list[Learner]]:
+def by_memory(subjects: Sequence[Subject]) -> list[list[Subject]]:
     """Those that are compared with each other: with the same size of memory."""
-    sizes = dict.fromkeys(learner.settings.buffer for learner in learners)
-    return [[learner for learner in learners if learner.settings.buffer == size] for size in sizes]
+    sizes = dict.fromkeys(subject.settings.buffer for subject in subjects)
+    return [[subject for subject in subjects if subject.settings.buffer == size] for size in sizes]
 
 
 class Difference(NamedTuple):
@@ -158,11 +159,11 @@ class Difference(NamedTuple):
         return "higher" if self.points > 0 else "lower"
 
 
-def difference(measure: Measure, learner: Learner, alone: Learner) -> Difference:
-    """Between a learner and the one it is compared with."""
-    with_it, without = learner.values(measure), alone.values(measure)
+def difference(measure: Measure, subject: Subject, alone: Subject) -> Difference:
+    """Between a subject and that which it is compared with."""
+    with_it, without = subject.values(measure), alone.values(measure)
     points = stats.mean_std(with_it)[0] - stats.mean_std(without)[0]
-    said = measure.paper.get(learner.settings.regularizer)
+    said = measure.paper.get(subject.settings.regularizer)
     return Difference(points, stats.t_test(without, with_it).p_value, said)
 
 

@@ -14,9 +14,13 @@ from cler.errors import UsageError
 __all__ = ["analyze", "app", "bench", "compare", "data", "learn", "main", "methods", "report", "reproduce", "run"]
 
 
-for command in app.registered_commands:  # each paragraph in one line, for the terminal to fold
-    paragraphs = inspect.cleandoc(command.callback.__doc__ or "").split("\n\n") if command.callback else []
-    command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+def _paragraphs(docstring: str | None) -> str:
+    """Each in one line, for the terminal to fold."""
+    return "\n\n".join(" ".join(each.split()) for each in inspect.cleandoc(docstring or "").split("\n\n"))
+
+
+for _command in app.registered_commands:
+    _command.help = _paragraphs(_command.callback.__doc__)
 
 NO_ROOM = (
     "end other programs that use the GPU, take a smaller --width or --batch, or --device cpu; finished runs are kept, "

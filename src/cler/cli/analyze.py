@@ -40,7 +40,7 @@ def analyze(
     """
     from cler import data
     from cler.analysis import find_study
-    from cler.analysis.study import by_memory, read_learners, study_jobs
+    from cler.analysis.study import read_subjects, study_jobs
     from cler.experiments.build import check_fit
     from cler.experiments.jobs import past_failures, remaining
     from cler.experiments.machine import default_precision, find_device
@@ -62,16 +62,14 @@ def analyze(
     if todo:
         say(f"{len(todo)} of {len(jobs)} runs to do; stop with Ctrl-C at any time")
     failures += train_with_progress(todo, target, data_dir, workers)
-    learners = read_learners(jobs)
-    if len({len(row) for row in by_memory(learners)} | {len(study.regularizers)}) > 1:
-        raise UsageError("all runs of a learner have failed: there is nothing to compare with")
+    subjects = read_subjects(jobs)
     path = out / f"{study.name}.png"
-    study_figure(study, learners, path)
+    study_figure(study, subjects, path)
     if as_json:
-        print(json.dumps(study_json(study, learners) | {"figure": str(path)}, indent=1))
+        print(json.dumps(study_json(study, subjects) | {"figure": str(path)}, indent=1))
     else:
-        console.print(study_table(study, learners))
-        for sentence in study_sentences(study, learners):
+        console.print(study_table(study, subjects))
+        for sentence in study_sentences(study, subjects):
             console.print(sentence, highlight=False, markup=False)
         console.print(f"drawn: {path}", highlight=False, markup=False, soft_wrap=True)
     if failures:

@@ -9,6 +9,7 @@ from typing import Any
 from cler import stats
 from cler.errors import one_line
 from cler.experiments.results import SCENARIOS, Result, without_non_finite
+from cler.experiments.settings import label_of
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 
@@ -72,9 +73,7 @@ class Group:
     @property
     def label(self) -> str:
         """The method as a reader knows it: 'ER-ACE + CLER (jigsaw)'."""
-        name = self.settings["method"]
-        method = METHODS[name].title if name in METHODS else name
-        return f"{method} + {self.regularizer_label}" if self.regularized else method
+        return label_of(self.settings["method"], self.settings["regularizer"])
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for programs; what is not known is null."""

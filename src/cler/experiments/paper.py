@@ -12,10 +12,9 @@ from cler.engine import PRECISIONS
 from cler.errors import unknown
 from cler.experiments.compare import NOT_COMPARED, Group
 from cler.experiments.results import SCENARIOS
-from cler.experiments.settings import Settings, make_settings, paper_file
+from cler.experiments.settings import Settings, label_of, make_settings, paper_file
 from cler.methods import METHODS
 from cler.metrics import joint_paper_style
-from cler.regularizers import REGULARIZERS
 
 PAPER_RUNS = 10
 PRETEXTS = ("rotation", "jigsaw")
@@ -64,9 +63,7 @@ class Cell:
     @property
     def label(self) -> str:
         """As a reader knows it: 'ER-ACE + CLER (jigsaw), 5 epochs'."""
-        label = METHODS[self.method].title if self.method in METHODS else self.method.upper()
-        if self.regularizer != "none":
-            label += f" + {REGULARIZERS[self.regularizer].title}"
+        label = label_of(self.method, self.regularizer)
         return label if self.epochs == 1 else f"{label}, {self.epochs} epochs"
 
     @property

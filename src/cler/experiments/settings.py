@@ -19,7 +19,7 @@ from cler.data.images import DATASETS
 from cler.data.images import find as find_dataset
 from cler.engine import PRECISIONS
 from cler.errors import UsageError, unknown
-from cler.methods import find_method
+from cler.methods import METHODS, find_method
 from cler.methods.base import OPTIMIZERS
 from cler.regularizers import REGULARIZERS
 
@@ -143,6 +143,14 @@ def unusual(settings: Settings) -> dict[str, Any]:
     usual |= dataclasses.asdict(find_method(settings.method).Options()) | _usual(*chosen)
     usual |= dict(zip(("method", "regularizer", "dataset", "buffer"), chosen, strict=True))
     return {name: value for name, value in settings.to_dict().items() if value != usual[name]}
+
+
+def label_of(method: str, regularizer: str) -> str:
+    """As a reader knows them: 'ER-ACE + CLER (jigsaw)'; names that this version does not know stay as they are."""
+    title = METHODS[method].title if method in METHODS else method
+    if regularizer == "none":
+        return title
+    return f"{title} + {REGULARIZERS[regularizer].title if regularizer in REGULARIZERS else regularizer}"
 
 
 def option_kinds(method: str) -> dict[str, str]:

@@ -10,16 +10,18 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from cler import stats
-from cler.analysis.study import Learner, Measure, Panel, Study, by_memory, difference
+from cler.analysis.study import Measure, Panel, Study, Subject, by_memory, difference
 from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure
 from cler.report.numbers import count_runs, format_p
 
+MOST_MARKS = 20
+"""Of a curve; more would hide it."""
 FOOTNOTE = "Mean ± std over runs; p: of the difference from the first column, Student's test."
 
 
-def study_figure(study: Study, learners: Sequence[Learner], path: Path) -> None:
+def study_figure(study: Study, subjects: Sequence[Subject], path: Path) -> None:
     """Write a PNG: the study's panels side by side, a row for each size of memory."""
-    rows = by_memory(learners)
+    rows = by_memory(subjects)
     figure = new_figure(1.2 + 3.1 * len(study.panels), 1.2 + 2.6 * len(rows))
     grid = figure.subplots(len(rows), len(study.panels), squeeze=False)
     for axes, row in zip(grid, rows, strict=True):
@@ -33,69 +35,67 @@ def study_figure(study: Study, learners: Sequence[Learner], path: Path) -> None:
     write_figure(figure, grid[0][0], path, study.title)
 
 
-def _draw(axis: Any, panel: Panel, learners: Sequence[Learner]) -> None:
-    for learner, color, marker in zip(learners, COLORS, MARKERS, strict=False):
-        curves = zip(*(panel.curve(findings) for findings in learner.runs.values()), strict=True)
+def _draw(axis: Any, panel: Panel, subjects: Sequence[Subject]) -> None:
+    for subject, color, marker in zip(subjects, COLORS, MARKERS, strict=False):
+        curves = zip(*(panel.curve(findings) for findings in subject.runs.values()), strict=True)
         means, deviations = zip(*(stats.mean_std(values) for values in curves), strict=True)
         places = range(panel.first, panel.first + len(means))
-        many = len(means) > 20
-        draw_curve(
-            axis, places, means, deviations, {"color": color, "marker": "" if many else marker, "label": learner.label}
-        )
+        style = {"color": color, "marker": "" if len(means) > MOST_MARKS else marker, "label": subject.label}
+        draw_curve(axis, places, means, deviations, style)
 
 
-def study_table(study: Study, learners: Sequence[Learner]) -> Table:
-    """A table for the terminal: a row for each measure, a column for each learner."""
-    rows = by_memory(learners)
+def study_table(study: Study, subjects: Sequence[Subject]) -> Table:
+    """A table for the terminal: a row for each measure, a column for each of those compared."""
+    rows = by_memory(subjects)
     table = Table(title=study.title, caption=FOOTNOTE, caption_justify="left", box=SIMPLE_HEAD, show_edge=False)
     table.add_column("")
-    for learner in rows[0]:
-        table.add_column(f"{learner.label}\n{count_runs(learner.runs)}", justify="right")
+    for subject in rows[0]:
+        table.add_column(f"{subject.label}\n{count_runs(subject.runs)}", justify="right")
     for row in rows:
         if len(rows) > 1:
             table.add_section()
             table.add_row(f"[bold]memory of {row[0].settings.buffer}[/]")
         for measure in study.measures:
-            table.add_row(measure.name, *(_cell(measure, learner, row[0]) for learner in row))
+            table.add_row(measure.name, *(_cell(measure, subject, row[0]) for subject in row))
     return table
 
 
-def _cell(measure: Measure, learner: Learner, alone: Learner) -> str:
-    mean, std = stats.mean_std(learner.values(measure))
+def _cell(measure: Measure, subject: Subject, alone: Subject) -> str:
+    mean, std = stats.mean_std(subject.values(measure))
     text = f"{mean:.{measure.digits}f}" + ("" if std != std else f" ± {std:.{measure.digits}f}")
-    p = "" if learner is alone else format_p(difference(measure, learner, alone).p_value)
+    p = "" if subject is alone else format_p(difference(measure, subject, alone).p_value)
     return f"{text}\n{p}" if p else text
 
 
-def study_sentences(study: Study, learners: Sequence[Learner]) -> list[str]:
+def study_sentences(study: Study, subjects: Sequence[Subject]) -> list[str]:
     """For each thing that the paper says of the figure: whether our runs say it too."""
-    if min(len(learner.runs) for learner in learners) < 2:
+    if min(len(subject.runs) for subject in subjects) < 2:
         return ["One run tells nothing apart: with --seeds 0..4 what the paper says of this can be tested."]
     sentences = []
-    for alone, *others in by_memory(learners):
+    for alone, *others in by_memory(subjects):
         memory = f" with a memory of {alone.settings.buffer}" if alone.settings.buffer else ""
-        for learner in others:
+        for subject in others:
             for measure in study.measures:
-                found = difference(measure, learner, alone)
+                found = difference(measure, subject, alone)
                 if found.paper:
                     agrees = "as in the paper" if found.seen == found.paper else f"{found.paper} in the paper"
-                    why = format_p(found.p_value)
-                    sentences.append(f"{learner.label}{memory}: {measure.name}: {found.seen} ({why}), {agrees}")
+                    p = f" ({format_p(found.p_value)})" if format_p(found.p_value) else ""  # none without any spread
+                    sentences.append(f"{subject.label}{memory}: {measure.name}: {found.seen}{p}, {agrees}")
     return sentences
 
 
-def study_json(study: Study, learners: Sequence[Learner]) -> dict[str, Any]:
+def study_json(study: Study, subjects: Sequence[Subject]) -> dict[str, Any]:
     """Plain values, for programs."""
     return {
         "study": study.name,
         "learners": [
             {
-                "label": learner.label,
-                "settings": learner.settings.to_dict(),
-                "seeds": list(learner.runs),
-                "measures": {measure.name: learner.values(measure) for measure in study.measures},
+                "label": subject.label,
+                "settings": subject.settings.to_dict(),
+                "seeds": list(subject.runs),
+                "measures": {measure.name: subject.values(measure) for measure in study.measures},
             }
-            for learner in learners
+            for subject in subjects
         ],
-        "paper": study_sentences(study, learners),
+        "paper": study_sentences(study, subjects),
     }
