@@ -1,6 +1,6 @@
 """What single ideas give: an ER-ACE step with or without them, timed like `cler bench`.
 
-    python benchmarks/ideas.py [--compile | --several] [--device cuda] [--width 64] [--steps 60]
+    python benchmarks/ideas.py [--compile | --several | --prefer-shared] [--device cuda] [--width 64] [--steps 60]
 
 These are for timing only: what leaves work out does not train as the real method does.
 """
@@ -8,6 +8,7 @@ These are for timing only: what leaves work out does not train as the real metho
 from __future__ import annotations
 
 import argparse
+import ctypes
 from types import SimpleNamespace
 
 from torch import Tensor
@@ -24,6 +25,13 @@ from cler.experiments.settings import make_settings
 from cler.methods import METHODS
 from cler.methods.base import Setup
 from cler.methods.er_ace import ErAce
+
+IDEAS = {
+    "compile": "the network compiled by torch.compile",
+    "several": "several steps in one graph",
+    "prefer_shared": "CUDA told to prefer shared memory to cache",
+}
+"""Tried on the real step."""
 
 
 class Apart(ErAce):
@@ -81,7 +89,7 @@ def report(kind: type[ErAce], regularizer: str, runs: int, data: ImageData, argu
     milliseconds, gigabytes = time_steps(group, arguments.steps)
     if arguments.several:
         milliseconds /= Several.STEPS
-    ideas = [name for name in ("compile", "several") if getattr(arguments, name)]
+    ideas = [name for name in IDEAS if getattr(arguments, name)]
     name = " + ".join([kind.__name__, *ideas])
     print(f"{name:17s} {regularizer:7s} {runs:2d} runs: {milliseconds:.3f} ms, {gigabytes:.1f} GB", flush=True)
     release_memory()
@@ -92,8 +100,8 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--compile", action="store_true", help="only the real step, compiled by torch.compile")
-    parser.add_argument("--several", action="store_true", help="only the real step, several in one graph; needs a GPU")
+    for name, what in IDEAS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=f"only the real step, {what}")
     arguments = parser.parse_args()
     real = ((ErAce, "jigsaw", 1), (ErAce, "jigsaw", 10), (ErAce, "none", 10))
     others = (
@@ -102,9 +110,15 @@ def main() -> None:
     )  # fmt: skip
     if arguments.several:
         bench.make_stepper = Several
-    data = random_images(find_device(arguments.device), arguments.steps * (Several.STEPS if arguments.several else 1))
+    graphs = arguments.steps + bench.MOST_UNTIMED
+    data = random_images(
+        find_device(arguments.device), graphs * Several.STEPS if arguments.several else arguments.steps
+    )
+    if arguments.prefer_shared:
+        ctypes.CDLL("libcuda.so.1").cuCtxSetCacheConfig(1)
+    trying = any(getattr(arguments, name) for name in IDEAS)
     with matmul_precision("bf16"):
-        for kind, regularizer, runs in real if arguments.compile or arguments.several else real + others:
+        for kind, regularizer, runs in real if trying else real + others:
             report(kind, regularizer, runs, data, arguments)
 
 
