@@ -9,14 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from cler.cli import main
 from cler.cli import reproduce as command
 from cler.data import images
-from cler.experiments import cost, paper, reproduce
+from cler.experiments import cost, machine, paper, reproduce
 from cler.experiments import settings as settings_module
 from cler.experiments.record import Recorder
 from cler.experiments.results import read_result
+from cler.methods.er_ace import ErAce
 
 ROOT = Path(__file__).parents[1]
 
@@ -162,10 +164,29 @@ def test_out_of_time_it_says_what_is_left_and_goes_on_later(toy, cler):
     assert len(accuracies("reproduction")) == 4
 
 
-@pytest.mark.parametrize(("limit", "groups"), [((), [4]), (("--seconds", 1000), [1, 1, 1, 1])])
-def test_a_cpu_has_one_queue_unless_time_is_limited_and_the_cheapest_runs_come_first(
-    toy, cler, monkeypatch, limit, groups
-):
+def test_out_of_time_within_a_run_it_stops_after_a_step_and_shows_the_table(toy, cler, monkeypatch):
+    observe = ErAce.observe
+
+    def slowly(self, batch):
+        time.sleep(0.05)
+        return observe(self, batch)
+
+    monkeypatch.setattr(ErAce, "observe", slowly)
+    code, out, err = cler(*QUICK, "--seconds", 0.5)  # a run takes 0.8 s
+    assert code == 0
+    assert "out of time with 4 runs to do" in err
+    assert "A small table" in out
+    (checkpoint,) = Path("reproduction").rglob("checkpoint*")
+    monkeypatch.setattr(ErAce, "observe", observe)
+    code, _, err = cler(*QUICK)
+    assert code == 0
+    assert "going on from task" in err
+    assert not checkpoint.exists()
+    assert len(accuracies("reproduction")) == 4
+
+
+@pytest.mark.parametrize(("device", "groups"), [("cpu", [4]), ("cuda", [3, 1])])
+def test_a_cpu_has_one_queue_and_a_gpu_groups_and_the_cheapest_runs_come_first(toy, cler, monkeypatch, device, groups):
     given = []
 
     def train(jobs, *_):
@@ -173,12 +194,14 @@ def test_a_cpu_has_one_queue_unless_time_is_limited_and_the_cheapest_runs_come_f
         return []
 
     monkeypatch.setattr(command, "train_with_progress", train)
+    monkeypatch.setattr(machine, "find_device", lambda _: torch.device(device))
+    monkeypatch.setattr(cost, "MOST_AT_ONCE", 3)
     monkeypatch.setattr(
         cost,
         "seconds_per_run",
         lambda missing, *_: {work.cell: 1.0 if work.cell.equivariant else 9.0 for work in missing},
     )
-    assert cler(*QUICK, *limit)[0] == 0
+    assert cler(*QUICK)[0] == 0
     assert [len(group) for group in given] == groups
     assert [name for group in given for name in group] == ["jigsaw", "jigsaw", "none", "none"]
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,6 +71,20 @@ def train_with_progress(
     with ProgressBars(errors, len(jobs)) as bars:
         execute(jobs, device=device, data_dir=data_dir, workers=workers, at_once=at_once, watcher=bars)
     return bars.failures
+
+
+@contextmanager
+def stopped_at(deadline: float) -> Iterator[None]:
+    """Inside, it is as if somebody pressed Ctrl-C at that moment of `time.monotonic`."""
+    if deadline < math.inf:
+        before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
+    try:
+        yield
+    finally:
+        if deadline < math.inf:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
 
 def read_comparison(folders: list[Path]) -> tuple[Comparison, list[str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import AsJson, DataDir, Device, Workers, app, console, errors, say, train_with_progress
+from cler.cli.app import AsJson, DataDir, Device, Workers, app, console, errors, say, stopped_at, train_with_progress
 from cler.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def reproduce(
     ] = None,
     seeds: Annotated[str, typer.Option(metavar="N", help="Runs of each cell, with seeds 0 to N - 1.")] = "10",
     seconds: Annotated[
-        float | None, typer.Option(help="Begin no further group of runs after this time.", show_default="no limit")
+        float | None,
+        typer.Option(help="Stop after this time, as by Ctrl-C, and show the table.", show_default="no limit"),
     ] = None,
     dry_run: Annotated[
         bool,
@@ -171,20 +172,24 @@ def _train(
     data_dir: Path | None,
     workers: int | None,
 ) -> list[str]:
-    """One group of runs after the other; gives back what went wrong.
+    """Do the runs until the deadline; gives back what went wrong.
 
-    A group ends with its slowest run, so that without a deadline a CPU has all runs in one, in a queue.
+    On a GPU one group after the other, each as large as its own runs allow; a CPU has all runs in one queue.
     """
+    from cler.experiments.jobs import remaining
     from cler.report.numbers import count_runs
 
     jobs = [job for work in missing for job in work.jobs]
-    size = len(jobs) if device.type == "cpu" and deadline == math.inf else at_once
+    size = at_once if device.type == "cuda" else max(1, len(jobs))
     failures: list[str] = []
-    while jobs and time.monotonic() < deadline:
-        failures += train_with_progress(jobs[:size], device, data_dir, workers)
-        jobs = jobs[size:]
-    if jobs:
-        say(f"out of time with {count_runs(jobs)} to do: the same command goes on from there")
+    try:
+        with stopped_at(deadline):
+            for first in range(0, len(jobs), size):
+                failures += train_with_progress(jobs[first : first + size], device, data_dir, workers)
+    except KeyboardInterrupt:
+        if time.monotonic() < deadline:
+            raise
+        say(f"out of time with {count_runs(remaining(jobs))} to do: the same command goes on from there")
     return failures
 
 
