@@ -367,7 +367,7 @@ def read_learners(name: str, content: bytes, folder: Path) -> list[str]:
     (folder / "learner.safetensors").write_bytes(content)
     learner = Learner.load(folder / "learner.safetensors", device="cpu")
     pixels = torch.zeros(learner.batch, learner.channels, 8, 8, dtype=torch.uint8)
-    if learner._method is not None:
+    if hasattr(learner, "classes_"):
         assert learner.predict_proba(pixels).shape == (learner.batch, len(learner.classes_))
         learner.partial_fit(pixels, [learner.classes_[0]] * learner.batch)
     learner.save(folder / "again.safetensors")

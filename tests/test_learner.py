@@ -16,7 +16,8 @@ from PIL import Image
 
 import cler
 from cler.errors import UsageError
-from cler.learner import Learner, NotFittedError, files
+from cler.learner import Learner, NotFittedError, files, inputs
+from cler.learner.core import Core
 from cler.methods import METHODS
 
 SIZE = 8
@@ -102,7 +103,7 @@ def test_what_waits_is_a_copy():
     learner.partial_fit(reused, LABELS[5:10])
     assert same(learner, small().partial_fit(IMAGES[:10], LABELS[:10]))
     learner.partial_fit(IMAGES[:55], LABELS[:55])
-    assert learner._waiting[0].untyped_storage().nbytes() == IMAGES[:5].nbytes  # and not all that came with them
+    assert learner._core.waiting[0].untyped_storage().nbytes() == IMAGES[:5].nbytes  # and not all that came with them
 
 
 def test_no_images_change_nothing(fitted):
@@ -126,7 +127,7 @@ def test_replay_begins_when_the_memory_holds_a_replay_batch():
     tasks = []
     for start in range(0, 40, 10):
         learner.partial_fit(IMAGES[start : start + 10], LABELS[start : start + 10])
-        tasks.append(learner._method.task)
+        tasks.append(learner._core.method.task)
     assert tasks == [0, 0, 1, 1]
 
 
@@ -138,13 +139,13 @@ def test_a_loss_that_is_not_finite_is_said():
 def test_what_has_diverged_is_not_used_or_kept(tmp_path):
     learner = small().partial_fit(IMAGES, LABELS)
     with torch.no_grad():
-        learner._method.network.classifier.weight.fill_(3e38)  # finite, but not what comes of it
+        learner._core.method.network.classifier.weight.fill_(3e38)  # finite, but not what comes of it
     path = tmp_path / "learner.safetensors"
     for use in (lambda: learner.predict(IMAGES), lambda: learner.save(path), lambda: learner.export(path)):
         with pytest.raises(UsageError, match=r"probabilities are not finite after 60 images: .* lower lr"):
             use()
     with torch.no_grad():
-        learner._method.network.classifier.bias[0] = torch.nan
+        learner._core.method.network.classifier.bias[0] = torch.nan
     with pytest.raises(UsageError, match=r"weights are not finite after 60 images"):
         learner.save(path)
     assert not path.exists()
@@ -156,15 +157,15 @@ def fail(*_):
 
 def test_an_interrupted_call_ends_between_two_steps(monkeypatch, tmp_path):
     learner = small().partial_fit(IMAGES[:14], LABELS[:14])
-    learn = Learner._learn
+    learn = Core.learn
 
     def in_the_third_step(self, *batch):
-        if self._steps == 2:
+        if self.steps == 2:
             signal.raise_signal(signal.SIGINT)
         learn(self, *batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Learner, "_learn", in_the_third_step)
+        patch.setattr(Core, "learn", in_the_third_step)
         with pytest.raises(KeyboardInterrupt):
             learner.partial_fit(IMAGES[14:], LABELS[14:])
     assert learner.n_seen_ == 30
@@ -195,12 +196,12 @@ def test_a_step_that_fails_leaves_no_trace(monkeypatch, tmp_path):
 def test_growing_keeps_what_it_knows(method, optimizer):
     n_classes = 16
     learner = small(method, optimizer=optimizer, options=quick(method)).partial_fit(*colours(80, n_classes))
-    before, room = learner.predict_proba(IMAGES), learner._method.n_classes
-    memory = learner._method.memory.labels.clone()
+    before, room = learner.predict_proba(IMAGES), learner._core.method.n_classes
+    memory = learner._core.method.memory.labels.clone()
     assert room == n_classes
-    assert learner._make_room(n_classes + 1).n_classes == 2 * room
+    assert learner._core.make_room(n_classes + 1).n_classes == 2 * room
     assert np.array_equal(learner.predict_proba(IMAGES), before)
-    assert torch.equal(learner._method.memory.labels, memory)
+    assert torch.equal(learner._core.method.memory.labels, memory)
     learner.partial_fit(*colours(80, 40))
     assert len(learner.classes_) == 40
     assert learner.predict_proba(IMAGES).shape == (60, 40)
@@ -222,7 +223,7 @@ def test_classes_are_sorted_whatever_comes_first():
     start = labels.argmax()
     images, labels = images[start:], labels[start:]
     learner = small(lr=0.03).partial_fit(images, labels)
-    assert list(learner._numbers) == [1, 0]
+    assert list(learner._core.numbers) == [1, 0]
     assert learner.classes_.tolist() == [0, 1]
     assert learner.score(images, labels) > 0.8
     assert np.mean((learner.predict_proba(images)[:, 1] > 0.5) == labels) == learner.score(images, labels)
@@ -282,6 +283,47 @@ def test_others_may_predict_while_one_fits():
     for thread in others:
         thread.join()
     assert not wrong
+
+
+def test_a_call_that_began_before_a_fit_answers_from_before_it(monkeypatch):
+    learner = small().fit(IMAGES[:20], [0, 1] * 10)
+    before = learner.predict_proba(IMAGES[:4])
+    monkeypatch.setattr("cler.learner.learner.to_pixels", fitting_meanwhile(learner, inputs.to_pixels))
+    assert np.array_equal(learner.predict_proba(IMAGES[:4]), before)
+    assert learner.classes_.tolist() == ["a", "b", "c"]
+
+
+def fitting_meanwhile(learner, read):
+    """Reads images; the first time another thread fits the learner, to the end, before they are given back."""
+    threads = [threading.Thread(target=learner.fit, args=(IMAGES[:30], ["a", "b", "c"] * 10))]
+
+    def reading(images, **size):
+        if threads:
+            thread = threads.pop()
+            thread.start()
+            thread.join()
+        return read(images, **size)
+
+    return reading
+
+
+def test_parameters_do_not_change_while_another_thread_learns(monkeypatch):
+    learner, inside, go_on, learn = small(), threading.Event(), threading.Event(), Core.learn
+
+    def waiting(self, *batch):
+        inside.set()
+        go_on.wait(10)
+        learn(self, *batch)
+
+    monkeypatch.setattr(Core, "learn", waiting)
+    thread = threading.Thread(target=learner.partial_fit, args=(IMAGES[:10], LABELS[:10]))
+    thread.start()
+    inside.wait(10)
+    threading.Timer(0.2, go_on.set).start()
+    with pytest.raises(UsageError, match="make a new one"):  # it waits for the call, and nothing learned is lost
+        learner.set_params(lr=0.5)
+    thread.join()
+    assert (learner.lr, learner.n_seen_) == (0.01, 10)
 
 
 def test_labels_of_two_kinds_stay_apart():
@@ -408,6 +450,32 @@ def test_a_label_outside_the_classes_is_refused_and_nothing_is_learned():
     learner = small(classes=[0, 1])
     with pytest.raises(UsageError, match="label 2 is not among the classes"):
         learner.partial_fit(IMAGES, LABELS)
+    assert learner.n_seen_ == 0
+
+
+def test_the_classes_of_a_call():
+    """As users of scikit-learn give them."""
+    learner = small().partial_fit(IMAGES, LABELS, classes=np.arange(5))
+    assert same(learner, small().partial_fit(IMAGES, LABELS))
+    assert learner.classes_.tolist() == [0, 1, 2]
+    assert learner.partial_fit(IMAGES[:10], ["new"] * 10, classes="grow").n_seen_ == 70
+    assert small(classes=[0, 1, 2, 3]).partial_fit(IMAGES[:3], LABELS[:3], [2, 1, 0]).n_seen_ == 3
+
+
+@pytest.mark.parametrize(
+    ("own", "classes", "message"),
+    [
+        ("grow", [0, 1], "label 2 is not among the classes of this call"),
+        ([0, 1, 2], [0, 1, 2, 3], "label 3 is not among the classes of this learner"),
+        ("grow", 3, "classes must be a list"),
+        ("grow", [0, 1, 2, 2], "classes must be different"),
+        ("grow", [0, 1, 2, 0.5], "a label must be a text or a whole number"),
+    ],
+)
+def test_classes_of_a_call_that_cannot_be_meant(own, classes, message):
+    learner = small(classes=own)
+    with pytest.raises(UsageError, match=message):
+        learner.partial_fit(IMAGES, LABELS, classes=classes)
     assert learner.n_seen_ == 0
 
 
@@ -762,7 +830,7 @@ def test_a_small_file_cannot_ask_for_a_large_network(change, saved, monkeypatch)
     tensors, about = files.read(saved)
     change(tensors, about)
     saved.write_bytes(files.encode(tensors, about))
-    monkeypatch.setattr(Learner, "_build", pytest.fail)
+    monkeypatch.setattr(Core, "build", pytest.fail)
     with pytest.raises(UsageError, match="its size cannot be right"):
         Learner.load(saved)
 
@@ -919,7 +987,8 @@ def test_on_a_gpu_and_off_it_again(method, regularizer, tmp_path, monkeypatch):
 
 
 def test_a_copy_on_another_device_is_the_same_learner(fitted):
-    assert same(fitted._copy_on("cpu"), fitted)
+    copied = fitted._core.copy_on("cpu")
+    assert np.array_equal(copied.probabilities(torch.from_numpy(IMAGES)).numpy(), fitted.predict_proba(IMAGES))
 
 
 def test_the_example_in_the_documentation_works():

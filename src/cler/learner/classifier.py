@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -36,13 +35,3 @@ class Classifier(nn.Module):
         method.network = copy_of(self.network).eval().requires_grad_(False)
         method.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         return Classifier(method, self.columns.tolist())
-
-
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """Inside, the network is in evaluation."""
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train()

@@ -103,6 +103,13 @@ def in_order(labels: Iterable[Label]) -> list[Label]:
     return sorted(labels, key=lambda label: (type(label).__name__, label))
 
 
+def to_array(labels: list[Label]) -> np.ndarray:
+    """Labels as an array, of objects where numpy would change them."""
+    array = np.array(labels)
+    exact = array.dtype.kind in "iuU" and array.tolist() == labels
+    return array if exact else np.array(labels, dtype=object)
+
+
 def to_labels(labels: Any) -> list[Label]:
     """Labels as a list of texts and whole numbers."""
     if isinstance(labels, str) or not isinstance(labels, Iterable) or getattr(labels, "ndim", 1) == 0:

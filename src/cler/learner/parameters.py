@@ -10,9 +10,9 @@ from typing import Any
 
 from cler.errors import UsageError
 from cler.experiments.settings import LARGEST_SEED, Settings, option_kinds
-from cler.learner.inputs import to_labels
+from cler.learner.inputs import Label, to_labels
 from cler.methods import METHODS, find_method
-from cler.regularizers import REGULARIZERS
+from cler.regularizers import find_regularizer
 
 KINDS = {
     **dict.fromkeys(("method", "regularizer", "optimizer", "device"), "str"),
@@ -23,6 +23,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "int": ((int,), "a whole number"),
     "float": ((float, int), "a number"),
+    "bool": ((bool,), "true or false"),
 }
 LARGEST_IMAGE = 1024
 MOST_CHANNELS = 64
@@ -74,8 +75,8 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
     _within("seed", given["seed"], 0, LARGEST_SEED)
     if size <= HALVED and min(settings.batch, settings.replay_batch) < 2:
         raise UsageError(f"batch and replay_batch must be at least 2 for images of {size}×{size}")
-    if regularizer != "none":
-        REGULARIZERS[regularizer].check(size, size)
+    if entry := find_regularizer(regularizer):
+        entry.check(size, size)
     check_classes(given["classes"])
     for name in ("mean", "std"):
         _check_statistics(name, given[name], given["channels"])
@@ -92,11 +93,22 @@ def check_classes(classes: Any) -> None:
         raise UsageError("classes must be different from each other")
 
 
+def check_among(labels: Sequence[Label], classes: Any) -> Sequence[Label]:
+    """The classes of one call, which every label has to be among."""
+    check_classes(classes)
+    if classes == "grow":
+        return []
+    for label in labels:
+        if label not in classes:
+            raise UsageError(f"label {label!r} is not among the classes of this call")
+    return classes
+
+
 def _weight(regularizer: str, weight: float | None) -> float:
     if regularizer == "none" and weight:
         raise UsageError(f"weight {weight} has no effect without a regulariser")
-    default = REGULARIZERS[regularizer].weight if regularizer in REGULARIZERS else 0.0
-    return default if weight is None else weight
+    entry = find_regularizer(regularizer)
+    return weight if weight is not None else entry.weight if entry else 0.0
 
 
 def _options(method: str, options: Any) -> dict[str, Any]:
@@ -111,7 +123,7 @@ def _options(method: str, options: Any) -> dict[str, Any]:
 
 def _check_kind(name: str, value: Any, kind: str) -> None:
     types, words = _TYPES[kind]
-    if isinstance(value, bool) or not isinstance(value, types):
+    if isinstance(value, bool) != (kind == "bool") or not isinstance(value, types):
         raise UsageError(f"{name} must be {words}, not {value!r}")
 
 

@@ -1,0 +1,189 @@
+"""All that a learner has become, and its next step; knows nothing of threads, nor of the forms that images come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cler.data.augment import Views
+from cler.data.stream import Batch
+from cler.engine.state import State, collect, restore
+from cler.errors import UsageError
+from cler.experiments.build import build_method
+from cler.experiments.machine import find_device
+from cler.learner.classifier import Classifier
+from cler.learner.inputs import Label, in_order, to_labels
+from cler.learner.parameters import check_parameters, to_plain
+from cler.learner.saved import Saved
+from cler.methods import Method, find_method
+from cler.nets.modes import evaluating
+
+Content: TypeAlias = tuple[dict[str, Tensor], dict[str, Any]]
+CHUNK = 500
+"""Images that are classified in one pass; the result does not depend on it."""
+FIRST_SIZE = 16
+"""Classes that a network which grows begins with room for."""
+
+
+class NotFittedError(UsageError, AttributeError):
+    """Asked before it has learned anything; a ValueError and an AttributeError, as scikit-learn's own is."""
+
+
+class Core:
+    """What was learned with some parameters of `Learner`: at first nothing."""
+
+    def __init__(self, parameters: dict[str, Any]) -> None:
+        self.parameters = {name: to_plain(value) for name, value in parameters.items()}
+        self.settings = check_parameters(self.parameters)
+        self.batch: int = self.settings.batch
+        self.seed: int = self.parameters["seed"]
+        channels, size, classes = (self.parameters[name] for name in ("channels", "image_size", "classes"))
+        self.shape = (channels, size, size)
+        self.allowed = None if classes == "grow" else frozenset(to_labels(classes))
+        self.device = find_device(self.parameters["device"])
+        self.generator = torch.Generator(self.device).manual_seed(self.seed)
+        self.numbers: dict[Label, int] = {}  # in the order of first appearance, as ER-ACE means it
+        self.steps = 0
+        self.method: Method | None = None
+        self.waiting = torch.empty(0, *self.shape, dtype=torch.uint8, device=self.device), list[Label]()
+
+    @property
+    def n_seen(self) -> int:
+        """Images that were learned, and those that wait."""
+        return self.steps * self.batch + len(self.waiting[1])
+
+    @property
+    def labels(self) -> list[Label]:
+        """Those learned, sorted."""
+        return in_order(self.numbers)
+
+    def check_allowed(self, labels: Sequence[Label]) -> None:
+        """Refuse labels that cannot occur."""
+        for label in labels:
+            if self.allowed is not None and label not in self.allowed:
+                raise UsageError(f"label {label!r} is not among the classes of this learner; classes='grow' takes any")
+
+    def learn(self, pixels: Tensor, labels: Sequence[Label]) -> None:
+        """One step of the method; new classes get the next numbers."""
+        known = self.numbers.copy()
+        numbers = [known.setdefault(label, len(known)) for label in labels]
+        method = self.make_room(len(known))
+        if method.task == 0 and method.settled:
+            method.begin_task(1)
+        batch = Batch(pixels, method.views.augmented(pixels), torch.tensor(numbers, device=self.device))
+        loss = method.observe(batch)
+        self.numbers, self.steps = known, self.steps + 1
+        self._check_finite("the loss was", loss)
+
+    def make_room(self, n_classes: int) -> Method:
+        """The method, built or made larger if it has no room for so many classes."""
+        if self.method is None:
+            self.method = self.build(n_classes)
+        elif self.method.n_classes < n_classes:
+            larger = self.build(n_classes)
+            restore(larger, collect(self.method), grow=True)
+            self.method = larger
+        return self.method
+
+    def build(self, n_classes: int) -> Method:
+        """A new method with room for at least so many classes."""
+        statistics = (np.broadcast_to(self.parameters[name], self.shape[0]).tolist() for name in ("mean", "std"))
+        return build_method(
+            self.settings,
+            self.seed,
+            views=Views(*statistics, generator=self.generator, device=self.device),
+            generator=self.generator,
+            tasks=1,
+            classes_per_task=self._room(n_classes),
+            image_shape=self.shape,
+        )
+
+    def _room(self, n_classes: int) -> int:
+        """The classes that a method has room for which is built for so many."""
+        doublings = ((n_classes - 1) // FIRST_SIZE).bit_length()
+        return FIRST_SIZE << doublings if self.allowed is None else len(self.allowed)
+
+    def check_is_fitted(self) -> None:
+        """Refuse to tell what nothing has been learned of."""
+        if not self.steps:
+            missing = self.batch - len(self.waiting[1])
+            raise NotFittedError(f"this learner has not learned anything yet: give partial_fit {missing} more images")
+
+    def classifier(self) -> Classifier:
+        """From pixels to the probabilities of `labels`."""
+        self.check_is_fitted()
+        assert self.method is not None
+        return Classifier(self.method, [self.numbers[label] for label in self.labels])
+
+    @torch.no_grad()
+    def probabilities(self, pixels: Tensor) -> Tensor:
+        """Those (N, labels) of uint8 images, on the device."""
+        classifier = self.classifier()
+        with evaluating(classifier.network):
+            probabilities = torch.cat([classifier(chunk) for chunk in pixels.split(CHUNK)])
+        self._check_finite("probabilities are", probabilities)
+        return probabilities
+
+    def check_sound(self) -> None:
+        """Refuse to keep what has diverged: its weights, or what it makes of a black and a white image."""
+        tensors, _ = self.content()
+        self._check_finite("weights are", *tensors.values())
+        if self.steps:
+            extremes = torch.tensor([0, 255], dtype=torch.uint8, device=self.device)
+            self.probabilities(extremes.view(2, 1, 1, 1).expand(2, *self.shape))
+
+    def _check_finite(self, what: str, *tensors: Tensor) -> None:
+        if not all(tensor.isfinite().all() for tensor in tensors):
+            raise UsageError(
+                f"{what} not finite after {self.steps * self.batch} images: this learner is lost; go back to "
+                "one that was saved, or begin again with a lower lr or weight"
+            )
+
+    def content(self) -> Content:
+        """All that it is, as `restore` takes it; the tensors are its own."""
+        state = collect(self.method) if self.method is not None and self.steps else State({}, {})
+        tensors = {f"method.{name}": tensor for name, tensor in state.tensors.items()}
+        tensors |= {"waiting": self.waiting[0], "generator": self.generator.get_state()}
+        about = {
+            "parameters": self.parameters,
+            "labels": list(self.numbers),
+            "waiting": self.waiting[1],
+            "steps": self.steps,
+            "numbers": state.numbers,
+            "device": self.device.type,
+        }
+        return tensors, about
+
+    def copied_content(self) -> Content:
+        """The same with copies of the tensors, in main memory."""
+        tensors, about = self.content()
+        return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, about
+
+    def restore(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+        """Become what was saved; for one that is new, and of no use if this fails."""
+        saved = Saved.read(tensors, about)
+        saved.check_stream(self.batch, self.waiting[0])
+        self.check_allowed([*saved.labels, *saved.waiting])
+        self.numbers = {label: number for number, label in enumerate(saved.labels)}
+        self.steps = saved.steps
+        self.waiting = saved.pixels.to(self.device), saved.waiting
+        if saved.steps:
+            saved.check_size(find_method(self.settings.method), self.settings, self._room(len(saved.labels)))
+            self.method = self.build(len(saved.labels))
+            saved.check_numbers(self.method)
+            restore(self.method, saved.state)
+            saved.check_memory(self.method, self.batch)
+        if saved.device == self.device.type:
+            self.generator.set_state(saved.generator)
+        else:  # another kind of generator: a new beginning, but not the same draws again
+            self.generator.manual_seed(self.seed + self.n_seen)
+
+    def copy_on(self, device: str) -> Core:
+        """The same on another device."""
+        core = Core(self.parameters | {"device": device})
+        core.restore(*self.copied_content())
+        return core
