@@ -66,14 +66,14 @@ def test_golden_slots(golden):
 )
 def test_a_batch_is_stored_as_its_samples_one_by_one(capacity, n_classes, batch, batches, seed):
     generator = torch.Generator().manual_seed(seed)
-    memory = BalancedReservoir(capacity, (1, 1, 1), n_classes, generator=generator, extra={"number": ()})
+    memory = BalancedReservoir(capacity, (1, 1, 1), n_classes, generator=generator)
     stored, held = [], []
     for i in range(batches):
         draws = memory.draw_positions(batch)
         labels = torch.randint(n_classes, (batch,), generator=generator)
         memory.draw_positions = lambda count, draws=draws: draws
         numbers = torch.arange(i * batch, (i + 1) * batch)
-        memory.add(pixels_of(numbers), labels, number=numbers.float())
+        memory.add(pixels_of(numbers), labels)
         del memory.draw_positions
         for number, label, draw in zip(numbers.tolist(), labels.tolist(), draws.tolist(), strict=True):
             slot = by_the_book(stored, label, draw, number, capacity)
@@ -86,7 +86,6 @@ def test_a_batch_is_stored_as_its_samples_one_by_one(capacity, n_classes, batch,
     assert memory.filled == filled
     assert memory.labels[:filled].tolist() == stored
     assert memory.pixels[:filled].flatten().tolist() == held
-    assert memory.extra["number"][:filled].tolist() == held
     assert int(memory.offered) == batch * batches
 
 

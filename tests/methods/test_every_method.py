@@ -16,11 +16,16 @@ from torch.utils._pytree import tree_flatten
 from cler.data.images import ImageData
 from cler.engine import train
 from cler.engine.evaluate import evaluate
+from cler.engine.state import collect
+from cler.errors import UsageError
 from cler.experiments.build import build_run
 from cler.experiments.settings import make_settings, option_kinds
 from cler.methods import METHODS
+from cler.methods.base import register
 from cler.methods.finetune import Finetune
-from cler.regularizers import REGULARIZERS
+from cler.regularizers import REGULARIZERS, Regularizer, find_regularizer
+from cler.regularizers import base as regularizers
+from cler.regularizers.base import Entry
 
 REGULARIZER_NAMES = ["none", *REGULARIZERS]
 PAIRS = [(method, regularizer) for method in METHODS for regularizer in REGULARIZER_NAMES]
@@ -497,6 +502,70 @@ def test_state_that_is_replaced_is_caught(monkeypatch):
     monkeypatch.setitem(METHODS, "finetune", Bad)
     with pytest.raises(AssertionError, match=r"method\.total"):
         assert_state_stays_in_place(in_later_task(make_run("finetune", "none")))
+
+
+# -- regularisers that follow the network ------------------------------------------------------------------------------
+
+
+class Follower(Regularizer):
+    """Keeps a moving average of the classifier."""
+
+    def __init__(self, network, *, weight, views, generator):
+        super().__init__()
+        self.register_buffer("average", network.classifier.weight.detach().clone())
+
+    def loss(self, network, raw, augmented, groups=None):
+        return raw.new_zeros(())
+
+    def after_step(self, network):
+        self.average.lerp_(network.classifier.weight.detach(), 0.5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_regulariser_is_told_of_every_step_of_the_network(method, monkeypatch):
+    entry = Entry("follower", "follower", "", build=Follower, weight=1.0, check=lambda height, width: None)
+    monkeypatch.setitem(REGULARIZERS, "follower", entry)
+    run = make_run(method, "follower")
+    (follower,) = run.method.regularizers
+    weight, expected, steps = run.method.network.classifier.weight, follower.average.clone(), []
+
+    def follow(optimizer, arguments, options):
+        steps.append(expected.lerp_(weight.detach(), 0.5))
+
+    own = set(run.method.network.parameters())
+    for optimizer in [each for each in vars(run.method).values() if isinstance(each, torch.optim.Optimizer)]:
+        if own.intersection(optimizer.param_groups[0]["params"]):
+            optimizer.register_step_post_hook(follow)
+    train([run])
+    assert len(steps) >= sum(run.phases[0].values())
+    assert torch.equal(follower.average, expected)
+    assert "regularizers.0.average" in collect(run.method).tensors
+
+
+# -- the registries ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_cannot_take_the_name_of_another(name):
+    taken = METHODS[name]
+    with pytest.raises(ValueError, match=f"two methods are named '{name}'"):
+        register(type("Other", (Finetune,), {"name": name}))
+    assert METHODS[name] is taken
+
+
+@pytest.mark.parametrize("name", REGULARIZER_NAMES)
+def test_a_regulariser_cannot_take_the_name_of_another(name):
+    before = dict(REGULARIZERS)
+    with pytest.raises(ValueError, match=f"two regularisers are named '{name}'"):
+        regularizers.register(Entry(name, name, "", build=Follower, weight=1.0, check=lambda height, width: None))
+    assert before == REGULARIZERS
+
+
+def test_regularisers_are_found_by_name():
+    assert find_regularizer("none") is None
+    assert find_regularizer("jigsaw") is REGULARIZERS["jigsaw"]
+    with pytest.raises(UsageError, match=r"unknown regulariser 'jigsav'.*jigsaw"):
+        find_regularizer("jigsav")
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from cler.nets import forward_apart
 from cler.nets.dualnet import DualNetwork
 from cler.nets.norm import Groups
 from cler.nets.projector import Projector
-from cler.regularizers.equivariant import output_at
+from cler.regularizers.foreign import output_at
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 

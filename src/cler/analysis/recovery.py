@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cler.analysis.filters import convolutions
 from cler.metrics import class_and_task_correct
+from cler.nets.modes import evaluating
 
 
 @torch.no_grad()
@@ -48,7 +49,6 @@ def recover(
 def accuracy(network: nn.Module, tested: tuple[Tensor, Tensor], classes_per_task: int) -> Tensor:
     """Class- and task-incremental, in percent, on the device; the network is in training mode after it."""
     images, labels = tested
-    network.eval()
-    right = class_and_task_correct(network(images), labels, classes_per_task)
-    network.train()
+    with evaluating(network):
+        right = class_and_task_correct(network(images), labels, classes_per_task)
     return torch.stack([100 * each.double().mean() for each in right])

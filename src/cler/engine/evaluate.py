@@ -10,6 +10,7 @@ from cler.data.augment import Views
 from cler.data.stream import Stream
 from cler.methods.base import Method
 from cler.metrics import class_and_task_correct
+from cler.nets.modes import evaluating
 
 CHUNK = 1000
 """Test images in one pass; the result does not depend on it."""
@@ -21,14 +22,13 @@ def evaluate(method: Method, stream: Stream, views: Views, tasks: Iterable[int])
 
     NaN for a task of whose images the network makes something that is not a number.
     """
-    method.network.eval()
     rows = []
-    for task in tasks:
-        pixels, labels = stream.test(task)
-        logits = torch.cat([method.logits(views.plain(chunk)) for chunk in pixels.split(CHUNK)])
-        right = class_and_task_correct(logits, labels, stream.classes_per_task)
-        shares = torch.stack([each.double().mean() for each in right])
-        rows.append(torch.where(logits.isnan().any(), torch.nan, shares))
-    method.network.train()
+    with evaluating(method.network):
+        for task in tasks:
+            pixels, labels = stream.test(task)
+            logits = torch.cat([method.logits(views.plain(chunk)) for chunk in pixels.split(CHUNK)])
+            right = class_and_task_correct(logits, labels, stream.classes_per_task)
+            shares = torch.stack([each.double().mean() for each in right])
+            rows.append(torch.where(logits.isnan().any(), torch.nan, shares))
     class_il, task_il = (100 * torch.stack(rows)).T.tolist()
     return class_il, task_il

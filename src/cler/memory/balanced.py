@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from cler.memory.reservoir import Reservoir
+from cler.memory.reservoir import Reservoir, last_of_each
 
 
 class BalancedReservoir(Reservoir):
@@ -26,25 +25,20 @@ class BalancedReservoir(Reservoir):
         *,
         generator: torch.Generator | None = None,
         device: torch.device | str = "cpu",
-        extra: Mapping[str, Sequence[int]] = MappingProxyType({}),
     ) -> None:
-        super().__init__(capacity, image_shape, generator=generator, device=device, extra=extra)
+        super().__init__(capacity, image_shape, generator=generator, device=device)
         self.labels.fill_(-1)  # so that an empty slot counts for no class
         self._classes = torch.arange(n_classes, device=device).unsqueeze(1)
 
-    def add(self, pixels: Tensor, labels: Tensor, **extra: Tensor) -> None:
-        """Offer a batch: one sample after the other, since each one stored changes the balance for the next."""
+    def find_slots(self, labels: Tensor) -> Tensor:
+        """One sample after the other, since the label of each one stored changes the balance for the next."""
         draws = self.draw_positions(len(labels))
         numbers = self.offered + torch.arange(len(labels), device=labels.device)
-        given = [pixels, labels, *(extra[name] for name in self.extra)]
-        stored = [self.pixels, self.labels, *self.extra.values()]
-        for i in range(len(labels)):
-            one = slice(i, i + 1)
-            slot = self.find_slot(labels[one], draws[one], numbers[one])
-            for tensor, values in zip(stored, given, strict=True):
-                tensor.index_copy_(0, slot, values[one])
-        self.offered.add_(len(labels))
-        self.filled = min(self.filled + len(labels), self.capacity)
+        slots = []
+        for label, draw, number in zip(labels.split(1), draws.split(1), numbers.split(1), strict=True):
+            slots.append(self.find_slot(label, draw, number))
+            self.labels.index_copy_(0, slots[-1], label)
+        return last_of_each(torch.cat(slots), self.capacity)
 
     def find_slot(self, label: Tensor, draw: Tensor, number: Tensor) -> Tensor:
         """Where sample `number` goes; `capacity` stands for nowhere. All are tensors of one element.

@@ -28,6 +28,11 @@ def reservoir_slots(offered: Tensor, draws: Tensor, capacity: int) -> Tensor:
     """
     numbers = offered + torch.arange(len(draws), device=draws.device)
     slots = torch.where(numbers < capacity, numbers, draws.clamp(max=capacity))
+    return last_of_each(slots, capacity)
+
+
+def last_of_each(slots: Tensor, capacity: int) -> Tensor:
+    """The slots, but for those that a later sample of the batch takes."""
     overwritten = (slots.unsqueeze(0) == slots.unsqueeze(1)).triu(1).any(1)
     return slots.masked_fill(overwritten, capacity)
 
@@ -60,13 +65,17 @@ class Reservoir:
 
     def add(self, pixels: Tensor, labels: Tensor, **extra: Tensor) -> None:
         """Offer a batch, with a tensor for each name in `extra`."""
-        slots = reservoir_slots(self.offered, self.draw_positions(len(labels)), self.capacity)
+        slots = self.find_slots(labels)
         self.pixels.index_copy_(0, slots, pixels)
         self.labels.index_copy_(0, slots, labels)
         for name, stored in self.extra.items():
             stored.index_copy_(0, slots, extra[name])
         self.offered.add_(len(labels))
         self.filled = min(self.filled + len(labels), self.capacity)
+
+    def find_slots(self, labels: Tensor) -> Tensor:
+        """Where the samples of a batch go; `capacity` stands for nowhere."""
+        return reservoir_slots(self.offered, self.draw_positions(len(labels)), self.capacity)
 
     def sample(self, count: int) -> Replay:
         """Draw `count` different samples, or as many as there are, uniformly."""

@@ -15,6 +15,7 @@ from cler.errors import unknown
 from cler.memory import Reservoir
 from cler.nets import ResNet18
 from cler.nets.conv import WorkingCopies
+from cler.nets.modes import full_precision
 from cler.nets.norm import Groups
 from cler.regularizers.base import Regularizer
 
@@ -73,15 +74,22 @@ class Method:
     """What its logits are divided by to become logarithms of probabilities."""
     Options: ClassVar[type] = NoOptions
     """A frozen dataclass of the settings that only this method has, each with a default and a docstring."""
+    options_of_regularizer: ClassVar[frozenset[str]] = frozenset()
+    """Those of them that matter only with a regulariser."""
+    reference: ClassVar[bool] = False
+    """Whether tables show it as a bound that continual learners are measured by."""
+    running_bytes: ClassVar[int] = 600_000_000
+    """On disk for a run while it is trained: three checkpoints, the last one just being written, of
+    the full-size network or with 8000 images of 84×84 pixels."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, *, also_trained: Sequence[nn.Module] = ()) -> None:
         self.setup = setup
         self.options = setup.options
         self.network = setup.network
         self.views = setup.views
         self.regularizers = list(setup.regularizers)
         self.task, self.phase = 0, "observe"
-        modules = [self.network, *self.regularizers]
+        modules = [self.network, *self.regularizers, *also_trained]
         parameters = [parameter for module in modules for parameter in module.parameters()]
         self.optimizer = make_optimizer(setup.optimizer, parameters, setup.lr)
         self.working_copies = WorkingCopies(modules) if setup.bfloat16 else None
@@ -102,6 +110,11 @@ class Method:
     def seen_classes(self) -> int:
         """How many there are with those of this task."""
         return self.past_classes + self.setup.classes_per_task
+
+    @property
+    def trained(self) -> list[Any]:
+        """All parameters of the optimiser."""
+        return [each for group in self.optimizer.param_groups for each in group["params"]]
 
     @property
     def recording_key(self) -> Hashable:
@@ -153,6 +166,17 @@ class Method:
         """Scores (N, n_classes) of normalised images, for evaluation."""
         return self.network(images)
 
+    def with_replay(self, batch: Batch) -> Batch:
+        """The stream batch with a new replay draw behind it, as soon as there is one."""
+        if not self.memory.filled:
+            return batch
+        replay = self.memory.sample(self.setup.replay_batch)
+        return Batch(
+            torch.cat([batch.pixels, replay.pixels]),
+            torch.cat([batch.images, self.views.augmented(replay.pixels)]),
+            torch.cat([batch.labels, replay.labels]),
+        )
+
     def outputs(
         self,
         *batches: Tensor,
@@ -188,13 +212,9 @@ class Method:
 
         With `accumulate` the gradients of the step before, as that step used them, are added to those of this loss.
         """
-        parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
-        earlier = {each: each.grad for each in parameters if accumulate and each.grad is not None}
-        self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(
-            loss.device.type, enabled=False
-        ):  # or what was kept out of it would be rounded on the way back
-            loss.backward()
+        earlier = {each: each.grad for each in self.trained if each.grad is not None} if accumulate else {}
+        self.optimizer.zero_grad()
+        backward(loss)
         if self.working_copies:
             self.working_copies.gather_gradients()
         if earlier:  # all at once, where autograd would add them a kernel at a time
@@ -206,12 +226,20 @@ class Method:
             each.after_step(self.network)
 
 
+def backward(loss: Tensor) -> None:
+    """Gradients of a loss, out of autocast, or what was kept out of it would be rounded on the way back."""
+    with full_precision(loss):
+        loss.backward()
+
+
 METHODS: dict[str, type[Method]] = {}
 M = TypeVar("M", bound=Method)
 
 
 def register(method: type[M]) -> type[M]:
     """Make a method known to the command line and the tests."""
+    if method.name in METHODS and METHODS[method.name].__qualname__ != method.__qualname__:  # else it is written anew
+        raise ValueError(f"two methods are named '{method.name}'")
     METHODS[method.name] = method
     return method
 

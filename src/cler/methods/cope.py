@@ -27,6 +27,7 @@ from cler.memory import BalancedReservoir
 from cler.methods.base import Method, Setup, register
 from cler.methods.checks import check_counts, check_positive, check_shares, check_variant
 from cler.nets import ResNet18
+from cler.nets.modes import full_precision
 
 EMBEDDING_SIZE = 256
 VARIANTS = ("released", "text")
@@ -34,7 +35,7 @@ VARIANTS = ("released", "text")
 
 def product(one: Tensor, other: Tensor) -> Tensor:
     """A matrix product kept out of autocast: a temperature of 0.05 would blow up what bfloat16 rounds away."""
-    with torch.autocast(one.device.type, enabled=False):
+    with full_precision(one):
         return one @ other
 
 
@@ -190,17 +191,6 @@ class CoPE(Method):
         self.prototypes.copy_(evolved(self.prototypes, sums, counts, self.options.momentum))
         self.memory.add(batch.pixels, batch.labels)
         return torch.stack(losses).mean()
-
-    def with_replay(self, batch: Batch) -> Batch:
-        """The stream batch, the same in every inner step, with a new replay draw behind it as soon as there is one."""
-        if not self.memory.filled:
-            return batch
-        replay = self.memory.sample(self.setup.replay_batch)
-        return Batch(
-            torch.cat([batch.pixels, replay.pixels]),
-            torch.cat([batch.images, self.views.augmented(replay.pixels)]),
-            torch.cat([batch.labels, replay.labels]),
-        )
 
     def embed(self, images: Tensor) -> Tensor:
         """Embeddings of unit length (N, EMBEDDING_SIZE)."""

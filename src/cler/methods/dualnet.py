@@ -14,6 +14,7 @@ from cler.memory import Reservoir
 from cler.methods.base import Method, Setup, make_optimizer, register
 from cler.methods.checks import check_counts, check_not_negative, check_positive, check_shares
 from cler.nets.dualnet import DualNetwork
+from cler.nets.modes import evaluating
 from cler.nets.norm import Groups
 from cler.regularizers.barlow_twins import barlow_twins_loss
 
@@ -107,10 +108,9 @@ class DualNet(Method):
     @torch.no_grad()
     def renew_stored_logits(self) -> None:
         """Store the logits that the network as it is now gives, in evaluation, for every remembered image."""
-        self.network.eval()
-        renewed = [self.network(self.views.plain(chunk)) for chunk in self.memory.pixels.split(CHUNK)]
+        with evaluating(self.network):
+            renewed = [self.network(self.views.plain(chunk)) for chunk in self.memory.pixels.split(CHUNK)]
         self.memory.extra["logits"].copy_(torch.cat(renewed))
-        self.network.train()
 
     def observe(self, batch: Batch) -> Tensor:
         """The slow phase, the fast phase, then offer the batch to the memory with its logits in the last fast step."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -29,12 +28,7 @@ class ExperienceReplay(Method):
 
     def observe(self, batch: Batch) -> Tensor:
         """One step on stream and replay, then offer the stream batch to the memory."""
-        pixels, images, labels = batch
-        if self.memory.filled:
-            replay = self.memory.sample(self.setup.replay_batch)
-            pixels = torch.cat([pixels, replay.pixels])
-            images = torch.cat([images, self.views.augmented(replay.pixels)])
-            labels = torch.cat([labels, replay.labels])
+        pixels, images, labels = self.with_replay(batch)
         (logits,), penalty = self.outputs(images, pixels=pixels)
         loss = F.cross_entropy(logits, labels) + penalty
         self.descend(loss)

@@ -19,6 +19,7 @@ class Finetune(Method):
     title = "Finetune"
     summary = "each batch once, no protection from forgetting"
     task_free = True
+    reference = True
 
     @property
     def recording_key(self) -> Hashable:

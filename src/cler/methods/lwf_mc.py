@@ -116,5 +116,4 @@ class LwfMc(Method):
         """Σθ² over all that is trained."""
         if not self.options.decay:
             return 0.0
-        parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
-        return torch.stack(torch._foreach_norm(parameters)).square().sum()
+        return torch.stack(torch._foreach_norm(self.trained)).square().sum()

@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.data.stream import Batch
-from cler.methods.base import Method, Setup, make_optimizer, register
+from cler.methods.base import Method, Setup, backward, make_optimizer, register
 from cler.methods.checks import check_counts, check_positive
 from cler.nets import ResNet18, forward_apart
 from cler.nets.frozen import Frozen
+from cler.nets.modes import full_precision
 from cler.nets.norm import frozen_statistics
 from cler.nets.resnet import linear_in_full
 from cler.nets.synthesizer import Synthesizer, begin_anew, one_sidedness, roughness, watched
@@ -59,7 +60,7 @@ def weights(task: int, classes_per_task: int) -> tuple[float, float, float]:
 
 def relations(features: Tensor) -> Tensor:
     """Cosines of the angles of all triangles: at i, between the ways to j and to k."""
-    with torch.autocast(features.device.type, enabled=False):
+    with full_precision(features):
         ways = F.normalize(features[None, :] - features[:, None], dim=2)
         return ways @ ways.transpose(1, 2)
 
@@ -73,22 +74,22 @@ class RDfcil(Method):
     summary = "no memory: made-up images of old classes, and relations between features that are kept"
     smallest_batch = 2
     Options = RDfcilOptions
+    running_bytes = 2_200_000_000  # a synthesizer, and its optimiser's moments
     options: RDfcilOptions
     network: ResNet18
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
         channels, size, _ = setup.image_shape
-        features = self.network.feature_size
-        self.old = Frozen(self.network)
+        features = int(setup.network.feature_size)  # type: ignore[arg-type]
         with torch.random.fork_rng(devices=[]):  # weights are drawn when they are needed
-            self.synthesizer = Synthesizer(size, noise=self.options.noise, channels=channels).to(setup.device)
-            self.student, self.teacher = (nn.Linear(features, 2 * features).to(setup.device) for _ in range(2))
-            """Projections of the network's features, and of the old network's."""
+            synthesizer = Synthesizer(size, noise=setup.options.noise, channels=channels).to(setup.device)
+            projections = [nn.Linear(features, 2 * features).to(setup.device) for _ in range(2)]
+        super().__init__(setup, also_trained=projections)
+        self.old = Frozen(self.network)
+        self.synthesizer = synthesizer
+        self.student, self.teacher = projections
+        """Projections of the network's features, and of the old network's."""
         self.draw_weights()
-        modules = [self.network, *self.regularizers, self.student, self.teacher]
-        trained = [parameter for module in modules for parameter in module.parameters()]
-        self.optimizer = make_optimizer(setup.optimizer, trained, setup.lr)
         self.refiner = make_optimizer("sgd", list(self.network.parameters()), self.options.refinement_lr)
         self.inverter = self.make_inverter()
 
@@ -138,9 +139,8 @@ class RDfcil(Method):
     def invert(self, batch: Batch) -> Tensor:
         """A step of the synthesizer, towards images that the old network is sure of."""
         loss = self.inversion_loss(self.make_up(len(batch.labels), training=True))
-        self.inverter.zero_grad(set_to_none=True)
-        with torch.autocast(loss.device.type, enabled=False):
-            loss.backward()
+        self.inverter.zero_grad()
+        backward(loss)
         self.inverter.step()
         return loss
 

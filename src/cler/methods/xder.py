@@ -119,6 +119,7 @@ class XDer(Method):
     summary = "replay of logits that are kept up to date, with margins between past, present and future"
     replays = True
     Options = XDerOptions
+    options_of_regularizer = frozenset({"variant"})
     memory: QuotaMemory
 
     def __init__(self, setup: Setup) -> None:

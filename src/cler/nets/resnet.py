@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.nets.conv import Conv2d
+from cler.nets.modes import full_precision
 from cler.nets.norm import BatchNorm, Groups
 
 
@@ -150,7 +151,7 @@ def pool(maps: Tensor) -> Tensor:
 
 def linear_in_full(layer: nn.Linear, features: Tensor) -> Tensor:
     """A linear layer kept out of autocast: logits in bfloat16 would tie, and cost accuracy for no speed."""
-    with torch.autocast(features.device.type, enabled=False):
+    with full_precision(features):
         return F.linear(features, layer.weight, layer.bias)
 
 

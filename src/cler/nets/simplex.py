@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cler.errors import UsageError
+from cler.nets.modes import full_precision
 from cler.nets.norm import Groups
 from cler.nets.resnet import Guests, ResNet18
 
@@ -43,5 +44,5 @@ class SimplexResNet18(ResNet18):
     def forward(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
         """Logits (N, n_classes)."""
         outputs = super().forward(images, groups, guests)
-        with torch.autocast(outputs.device.type, enabled=False):  # as the classifier
+        with full_precision(outputs):  # as the classifier
             return outputs[:, :-1] @ self.corners

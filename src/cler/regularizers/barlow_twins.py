@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from cler.data.augment import Views
+from cler.nets.modes import full_precision
 from cler.nets.norm import Groups
 from cler.nets.projector import Projector
-from cler.regularizers.base import REGULARIZERS, Entry, Regularizer
+from cler.regularizers.base import Entry, Regularizer, register
 
 OFF_DIAGONAL = 0.002
 """What the correlations between different dimensions count."""
@@ -29,7 +30,7 @@ def standardised(projections: Tensor) -> Tensor:
 
 def barlow_twins_loss(first: Tensor, second: Tensor) -> Tensor:
     """The unweighted loss between the projections (N, D) of two views, in at least single precision."""
-    with torch.autocast(first.device.type, enabled=False):
+    with full_precision(first):
         correlations = standardised(first).T @ standardised(second) / len(first)
     diagonal = correlations.diagonal()
     off_diagonal = correlations.square().sum() - diagonal.square().sum()
@@ -74,11 +75,14 @@ def _any_size(height: int, width: int) -> None:
     """Images of every size can be cropped."""
 
 
-REGULARIZERS["barlow-twins"] = Entry(
-    title="CSSL",
-    summary="CSSL: Barlow Twins between two crops of an image",
-    build=_on_our_network,
-    weight=0.01,  # the loss is a sum over dimensions, not a mean
-    check=_any_size,
-    smallest_batch=2,
+register(
+    Entry(
+        name="barlow-twins",
+        title="CSSL",
+        summary="CSSL: Barlow Twins between two crops of an image",
+        build=_on_our_network,
+        weight=0.01,  # the loss is a sum over dimensions, not a mean
+        check=_any_size,
+        smallest_batch=2,
+    )
 )

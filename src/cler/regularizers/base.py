@@ -48,6 +48,8 @@ class Regularizer(nn.Module):
 class Entry:
     """A regulariser as the command line knows it."""
 
+    name: str
+    """On the command line."""
     title: str
     """How tables name it: 'CLER (jigsaw)'."""
     summary: str
@@ -64,12 +66,23 @@ class Entry:
 REGULARIZERS: dict[str, Entry] = {}
 
 
+def register(entry: Entry) -> None:
+    """Make a regulariser known to the command line and the tests."""
+    if entry.name in ("none", *REGULARIZERS):
+        raise ValueError(f"two regularisers are named '{entry.name}'")
+    REGULARIZERS[entry.name] = entry
+
+
+def find_regularizer(name: str) -> Entry | None:
+    """The regulariser of that name; None for 'none'."""
+    if name not in ("none", *REGULARIZERS):
+        raise unknown("regulariser", name, ["none", *REGULARIZERS])
+    return REGULARIZERS.get(name)
+
+
 def build_regularizer(
     name: str, network: nn.Module, *, weight: float, views: Views, generator: torch.Generator | None = None
 ) -> list[Regularizer]:
     """The regularisers called `name`, as a list that a method takes: empty for 'none'."""
-    if name == "none":
-        return []
-    if name not in REGULARIZERS:
-        raise unknown("regulariser", name, ["none", *REGULARIZERS])
-    return [REGULARIZERS[name].build(network, weight=weight, views=views, generator=generator)]
+    entry = find_regularizer(name)
+    return [entry.build(network, weight=weight, views=views, generator=generator)] if entry else []
