@@ -155,5 +155,5 @@ def test_a_full_disk_leaves_the_old_report_whole(cler, results, tmp_path, monkey
 
     monkeypatch.setattr(os, "fsync", full)
     shutil.rmtree(results / "jigsaw")  # so that a new report would be another one
-    assert_refused(cler(results), "cannot write report/index.html: No space left on device")
+    assert_refused(cler(results), "cannot write to report/index.html: No space left on device")
     assert {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()} == before

@@ -10,7 +10,7 @@ import cler
 
 SOURCE = Path(cler.__file__).parent
 LAYERS = (
-    "errors", "pretext", "metrics", "stats", "data", "memory", "nets", "regularizers", "methods", "engine",
+    "errors", "files", "pretext", "metrics", "stats", "data", "memory", "nets", "regularizers", "methods", "engine",
     "experiments", "analysis", "report", "learner", "avalanche", "cli",
 )  # fmt: skip
 """From the bottom up: a module imports only from layers before its own, and from its own."""

@@ -24,7 +24,8 @@ from cler import Learner
 from cler.data.sample import pack
 from cler.engine import Run, train
 from cler.experiments import record
-from cler.experiments.results import make_result, write_json
+from cler.experiments.results import make_result
+from cler.files import write_json
 
 CORPUS = Path(__file__).parent
 

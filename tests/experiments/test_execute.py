@@ -20,8 +20,9 @@ from cler.experiments.build import check_fit
 from cler.experiments.execute import execute
 from cler.experiments.jobs import make_jobs as jobs_of
 from cler.experiments.jobs import remaining
-from cler.experiments.results import find_results, read_json, read_result
+from cler.experiments.results import find_results, read_result
 from cler.experiments.settings import make_settings
+from cler.files import read_json
 
 CPU = torch.device("cpu")
 

@@ -3,6 +3,7 @@ import os
 
 import pytest
 
+from cler import files
 from cler.errors import UsageError
 from cler.experiments import results
 
@@ -25,7 +26,7 @@ def make(**changes):
 
 @pytest.fixture
 def folder(tmp_path):
-    results.write_json(tmp_path / "run" / "result.json", make())
+    files.write_json(tmp_path / "run" / "result.json", make())
     return tmp_path / "run"
 
 
@@ -55,14 +56,14 @@ def test_what_is_written_is_read_back(folder):
 def test_a_run_that_failed_at_once_can_be_read_back(folder):
     failed = make(accuracy={"class_il": [], "task_il": []}, complete=False, failure="out of memory")
     assert failed["faa"] == {"class_il": None, "task_il": None}
-    results.write_json(folder / "result.json", failed)
+    files.write_json(folder / "result.json", failed)
     (result,), complaints = results.find_results([folder])
     assert (result.failure, result.complete, complaints) == ("out of memory", False, [])
 
 
 def test_one_line_for_each_row_of_a_matrix(folder):
     rows = [[float(task)] * (task + 1) for task in range(20)]
-    results.write_json(folder / "matrix.json", {"accuracy": rows, "name": "λ"})
+    files.write_json(folder / "matrix.json", {"accuracy": rows, "name": "λ"})
     text = (folder / "matrix.json").read_text("utf-8")
     assert json.loads(text) == {"accuracy": rows, "name": "λ"}
     assert len(text.splitlines()) < 30
@@ -75,21 +76,21 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(folder, monkeypatch
 
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="no space"):
-        results.write_json(folder / "result.json", {"half": "written"})
+        files.write_json(folder / "result.json", {"half": "written"})
     assert results.read_result(folder) == make()
     assert os.listdir(folder) == ["result.json"]
 
 
 def test_a_reader_in_the_middle_keeps_the_old_file(folder):
     with (folder / "result.json").open() as reader:
-        results.write_json(folder / "result.json", make(seed=99))
+        files.write_json(folder / "result.json", make(seed=99))
         assert json.load(reader) == make()
     assert results.read_result(folder)["seed"] == 99
 
 
 def test_json_never_holds_what_json_does_not_have(folder):
     with pytest.raises(ValueError, match="not JSON compliant"):
-        results.write_json(folder / "result.json", {"loss": float("nan")})
+        files.write_json(folder / "result.json", {"loss": float("nan")})
     assert results.read_result(folder) == make()
 
 
@@ -177,14 +178,14 @@ ONE_ROW = {name: rows[-1:] for name, rows in ACCURACY.items()}
 
 @pytest.mark.parametrize(("method", "complete"), [("joint", True), ("a method of tomorrow", True), ("er-ace", False)])
 def test_one_row_is_a_complete_run_only_where_all_can_have_been_learned_at_once(folder, method, complete):
-    results.write_json(folder / "result.json", make(accuracy=ONE_ROW, settings=SETTINGS | {"method": method}))
+    files.write_json(folder / "result.json", make(accuracy=ONE_ROW, settings=SETTINGS | {"method": method}))
     found, complaints = results.find_results([folder])
     assert (len(found), len(complaints)) == ((1, 0) if complete else (0, 1))
 
 
 def test_a_run_that_was_stopped_may_have_fewer_rows(folder):
     half = {name: rows[:1] for name, rows in ACCURACY.items()}
-    results.write_json(folder / "result.json", make(accuracy=half, complete=False) | {"faa": make()["faa"]})
+    files.write_json(folder / "result.json", make(accuracy=half, complete=False) | {"faa": make()["faa"]})
     assert len(results.find_results([folder])[0]) == 1
 
 
@@ -196,8 +197,8 @@ def test_what_has_no_end_is_skipped(folder, monkeypatch):
     ):
         (folder / name).mkdir()
         make_it(folder / name / "result.json")
-    monkeypatch.setattr(results, "LARGEST", 2000)
-    results.write_json(folder / "large" / "result.json", make(environment={"torch": "2" * 2000}))
+    monkeypatch.setattr(files, "LARGEST", 2000)
+    files.write_json(folder / "large" / "result.json", make(environment={"torch": "2" * 2000}))
     found, complaints = results.find_results([folder])
     assert [result.path for result in found] == [folder / "result.json"]
     folder_line, large, pipe, zeros = complaints
@@ -233,9 +234,9 @@ def test_a_folder_without_result_is_named(tmp_path):
 
 
 def test_results_are_found_at_any_depth_once_and_foreign_files_skipped(tmp_path):
-    results.write_json(tmp_path / "a" / "b" / "result.json", make(seed=1))
-    results.write_json(tmp_path / "c" / "result.json", make(seed=2))
-    results.write_json(tmp_path / "foreign" / "result.json", {"score": 1})
+    files.write_json(tmp_path / "a" / "b" / "result.json", make(seed=1))
+    files.write_json(tmp_path / "c" / "result.json", make(seed=2))
+    files.write_json(tmp_path / "foreign" / "result.json", {"score": 1})
     (tmp_path / "directory" / "result.json").mkdir(parents=True)
     found, complaints = results.find_results([tmp_path, tmp_path / "c", tmp_path / "c" / "result.json"])
     assert [result.seed for result in found] == [1, 2]

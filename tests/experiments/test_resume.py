@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from cler import files
 from cler.data import images
 from cler.data.images import ImageData, Status
 from cler.engine import Listener, checkpoint
 from cler.errors import UsageError
-from cler.experiments import record, results
+from cler.experiments import record
 from cler.experiments.execute import execute
 from cler.experiments.jobs import make_jobs, remaining, restart
 from cler.experiments.settings import make_settings
@@ -344,7 +345,7 @@ def test_checkpoints_that_are_written_in_the_background_are_asked_for_at_the_end
 
 
 def test_results_so_far_that_cannot_be_written_stop_no_run(tmp_path, monkeypatch, whole):
-    job, write = make_job(tmp_path), results.write_json
+    job, write = make_job(tmp_path), files.write_json
 
     def full_until_the_end(path, value):
         if value.get("complete") is False:
@@ -357,7 +358,7 @@ def test_results_so_far_that_cannot_be_written_stop_no_run(tmp_path, monkeypatch
 
 
 def test_a_result_that_cannot_be_written_is_an_error_of_one_line_and_is_not_lost(tmp_path, monkeypatch, whole):
-    job, write = make_job(tmp_path), results.write_json
+    job, write = make_job(tmp_path), files.write_json
 
     def full_at_the_end(path, value):
         if value.get("complete"):

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +24,7 @@ from cler.data import download
 from cler.data.cifar import DamagedError
 from cler.data.images import ImageData, Progress, Status, register
 from cler.errors import UsageError, one_line
+from cler.files import replacing
 
 MOST_BYTES = 100_000
 """Of a JPEG: several times what its pixels take, so that a small picture cannot take long."""
@@ -214,18 +214,13 @@ def _read_cache(path: Path, listed: bytes, shape: tuple[int, ...]) -> np.ndarray
 
 
 def _write_cache(path: Path, listed: bytes, images: np.ndarray) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with replacing(path) as file:
             file.write(_digest(listed, images))
             file.write(images.data)
-        os.replace(temporary, path)
     except OSError as error:
         if multiprocessing.parent_process() is None:  # a worker's parent has said it
             _say_once(f"cannot keep the decoded images in {path} ({error.strerror}): they are decoded each time")
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 def _digest(listed: bytes, images: np.ndarray) -> bytes:

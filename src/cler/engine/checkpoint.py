@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,11 @@ from cler.engine.run import Run
 from cler.engine.state import State
 from cler.engine.tensorfile import checksum, on_host, pieces
 from cler.errors import UsageError, one_line
+from cler.files import replacing
 
 FORMAT = 1
 NAME = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
-_TEMPORARY = ".checkpoint.tmp"
 
 
 @dataclass(frozen=True)
@@ -56,17 +55,8 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
         }
     )
     metadata = {"header": header, "checksum": checksum(header, tensors)}
-    temporary, current = folder / _TEMPORARY, folder / NAME
-    try:
-        with temporary.open("wb") as file:
-            file.writelines(pieces(tensors, metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        if current.exists():
-            os.replace(current, folder / PREVIOUS)
-        os.replace(temporary, current)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(folder / NAME, previous=folder / PREVIOUS) as file:
+        file.writelines(pieces(tensors, metadata))
 
 
 def find(folder: Path, message: Callable[[str], None]) -> Checkpoint | None:
@@ -91,7 +81,7 @@ def find(folder: Path, message: Callable[[str], None]) -> Checkpoint | None:
 
 def delete(folder: Path) -> None:
     """Leave no checkpoint in a folder."""
-    for name in (NAME, PREVIOUS, _TEMPORARY):
+    for name in (NAME, PREVIOUS):
         (folder / name).unlink(missing_ok=True)
 
 

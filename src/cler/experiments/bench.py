@@ -19,8 +19,8 @@ from cler.engine.run import matmul_precision
 from cler.engine.steps import WARM_UP, make_stepper, wait
 from cler.errors import UsageError
 from cler.experiments.build import build_run
-from cler.experiments.results import read_json
 from cler.experiments.settings import Settings, make_settings
+from cler.files import read_json
 from cler.methods import find_method
 
 TASKS, BATCH = 10, 10

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
-from cler.experiments.folders import check_writable, locked, writing
+from cler.experiments.folders import check_writable, locked
 from cler.experiments.jobs import Job
 from cler.experiments.record import Watcher
-from cler.experiments.results import write_json
 from cler.experiments.trainers import train_in_turn, train_on_gpu
 from cler.experiments.workers import train_in_processes
+from cler.files import write_json, writing
 
 MOST_IN_QUEUE = 200
 """Runs that are locked at a time."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from cler.errors import UsageError
+from cler.files import writing
 
 
 def check_writable(folder: Path) -> None:
@@ -19,15 +20,6 @@ def check_writable(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Inside, what cannot be written is an error of one line."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"cannot write to {path}: {error.strerror}") from None
 
 
 @contextmanager

@@ -10,9 +10,10 @@ from typing import Any
 
 from cler.engine import Run, checkpoint
 from cler.errors import UsageError
-from cler.experiments.folders import locked, writing
-from cler.experiments.results import read_json, read_result
+from cler.experiments.folders import locked
+from cler.experiments.results import read_result
 from cler.experiments.settings import Settings, unusual
+from cler.files import read_json, writing
 
 LONGEST_NAME = 200
 """Characters of a folder's name; file systems have room for 255 bytes."""

@@ -19,10 +19,10 @@ from cler.engine import Listener, Progress, Run, checkpoint
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.experiments.build import build_run
-from cler.experiments.folders import writing
 from cler.experiments.jobs import Job
 from cler.experiments.machine import environment
-from cler.experiments.results import log_line, make_result, trim_log, write_json
+from cler.experiments.results import log_line, make_result, trim_log
+from cler.files import write_json, writing
 
 
 class Watcher:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import stat
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +11,10 @@ from typing import Any
 
 from cler import metrics
 from cler.errors import UsageError
+from cler.files import read_json, without_non_finite, write_text
 from cler.methods import METHODS
 
 FORMAT = 1
-DEEPEST = 20
-"""Levels of a JSON file, four times what ours have."""
-LARGEST = 50_000_000
-"""Bytes of a JSON file; ours have some thousands."""
 MOST = 1e9
 """Of anything that is counted, and of seconds."""
 ROUNDING = 0.01
@@ -28,7 +22,6 @@ ROUNDING = 0.01
 SCENARIOS = ("class_il", "task_il")
 METRICS = ("faa", "adjusted_forgetting", "forgetting", "bwt")
 
-_LINE = 120
 _FIELDS = {
     "settings": dict,
     "seed": int,
@@ -92,31 +85,6 @@ def make_result(
     return result if failure is None else result | {"failure": failure}
 
 
-def write_json(path: str | Path, value: object) -> None:
-    """Write so that a reader, or a crash, meets the old file or the whole new one."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, _layout(value) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """`write_whole`, of a text."""
-    write_whole(path, text.encode())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write so that a reader, or a crash, meets the old file or the whole new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def log_line(folder: str | Path, event: dict[str, Any]) -> None:
     """Append one event to the run's `log.jsonl`; non-finite numbers (a diverged loss) become null."""
     line = json.dumps(without_non_finite(event), ensure_ascii=False, allow_nan=False)
@@ -140,15 +108,6 @@ def _task_of(line: str) -> float:
         return math.inf
 
 
-def without_non_finite(value: Any) -> Any:
-    """The same value with NaN and infinities, which JSON does not have, replaced by None."""
-    if isinstance(value, dict):
-        return {key: without_non_finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_non_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def read_result(folder_or_file: str | Path) -> dict[str, Any]:
     """The checked content of a `result.json`; `UsageError` says in one line what is wrong with the file."""
     path = Path(folder_or_file)
@@ -159,35 +118,6 @@ def read_result(folder_or_file: str | Path) -> dict[str, Any]:
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     return value
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of finite numbers; `UsageError` says in one line what is wrong with the file."""
-    try:
-        value = json.loads(_text(path), parse_constant=_finite, parse_float=_finite, parse_int=_whole)
-        _check_depth(value, DEEPEST)
-        json.dumps(value, ensure_ascii=False).encode()  # a text may have half a character, which cannot be printed
-    except UsageError:
-        raise
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {error}") from error
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{path} is not a result of cler: not a JSON object")
-    return value
-
-
-def _text(path: Path) -> str:
-    """What a file holds, if it is one that ends."""
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
-        raise UsageError(f"{path} is not a plain file")
-    if about.st_size > LARGEST:
-        raise UsageError(f"{path} has {about.st_size} bytes, more than the {LARGEST} that cler reads")
-    return path.read_text("utf-8")
 
 
 def find_results(paths: Iterable[str | Path]) -> tuple[list[Result], list[str]]:
@@ -293,42 +223,5 @@ def _kind_name(kind: Any) -> str:
     return names.get(kind, "a number")
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"has a number that is not finite ({text})")
-    return number
-
-
-def _whole(text: str) -> int:
-    if len(text) > 18:
-        raise ValueError(f"has a number that is too large ({text[:18]}…)")
-    return int(text)
-
-
-def _check_depth(value: Any, levels: int) -> None:
-    if not levels:
-        raise ValueError(f"has more than {DEEPEST} levels")
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_depth(item, levels - 1)
-
-
 def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 4)
-
-
-def _layout(value: Any, indent: str = "") -> str:
-    """JSON where what fits on a line, or is a list of plain values, takes one: a matrix has a line per row."""
-    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    deeper = indent + "  "
-    if len(indent) + len(line) > _LINE and isinstance(value, dict):
-        items = [f"{json.dumps(str(key), ensure_ascii=False)}: {_layout(item, deeper)}" for key, item in value.items()]
-        return f"{{\n{deeper}" + f",\n{deeper}".join(items) + f"\n{indent}}}"
-    if (
-        len(indent) + len(line) > _LINE
-        and isinstance(value, list | tuple)
-        and isinstance(value[0], dict | list | tuple)
-    ):
-        items = [_layout(item, deeper) for item in value]
-        return f"[\n{deeper}" + f",\n{deeper}".join(items) + f"\n{indent}]"
-    return line

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cler.engine.tensorfile import checksum, on_host, pieces
 from cler.errors import UsageError
-from cler.experiments.results import write_whole
+from cler.files import replacing, writing
 
 FORMAT = "cler-learner"
 VERSION = 1
@@ -28,11 +28,10 @@ def encode(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
 
 
 def write(path: str | Path, content: bytes) -> None:
-    """`write_whole`, with an error of one line."""
-    try:
-        write_whole(Path(path), content)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    """Write it whole, or say in one line why not."""
+    path = Path(path)
+    with writing(path), replacing(path) as file:
+        file.write(content)
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

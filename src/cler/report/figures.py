@@ -11,6 +11,7 @@ from typing import Any
 from cler import stats
 from cler.errors import UsageError
 from cler.experiments.compare import Group, distinguishing_settings
+from cler.files import replacing, writing
 from cler.metrics import average_accuracy_after_each_task as averages
 
 PANELS = {"class_il": "Class-incremental", "task_il": "Task-incremental"}
@@ -63,8 +64,11 @@ def write_figure(figure: Any, panel: Any, path: str | Path, title: str | None = 
     _add_legend(figure, panel)
     if title:
         figure.suptitle(title, fontsize=11.5, fontweight="bold", color=INK)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.canvas.print_png(str(path))
+    path = Path(path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            figure.canvas.print_png(file)
 
 
 def mean_curve(group: Group, name: str) -> list[tuple[float, float]]:

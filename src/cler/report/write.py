@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cler.errors import UsageError
-from cler.experiments.results import write_text
+from cler.files import write_text, writing
 from cler.report.content import Report
 from cler.report.latex import latex
 from cler.report.markdown import markdown
@@ -27,9 +27,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         raise UsageError(f"{folder} is a file: give another folder for the report")
     texts = {folder / name: render(report) for name, render in FORMATS.items()}
     for path, text in texts.items():
-        try:
+        with writing(path):
             folder.mkdir(parents=True, exist_ok=True)
             write_text(path, text)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}") from error
     return list(texts)
