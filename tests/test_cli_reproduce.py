@@ -341,7 +341,7 @@ def test_the_help_names_every_table(cler):
         (("table1", "--seeds", "0..9"), "--seeds is how many runs a cell has"),
         (("table1", "--seeds", 10**9), "--seeds is how many runs a cell has"),
         (("table1", "--seconds", "nan"), "--seconds must be larger than zero"),
-        (("table1", "--workers", 0), "--workers must be larger than zero"),
+        (("table1", "--workers", 0), "Invalid value for '--workers': Input should be greater than or equal to 1"),
         (("table1", "--device", "tpu"), "unknown device 'tpu'"),
     ],
 )
@@ -356,7 +356,7 @@ def test_mistakes_are_one_line(cler, tmp_path, arguments, says):
 
 def test_too_little_disk_or_no_folder_is_one_line(toy, cler, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(cost, "RUNNING_BYTES", 10**18)
+        patch.setattr(ErAce, "running_bytes", 10**18)
         code, _, err = cler(*QUICK)
     assert code == 2
     assert err.startswith("cler: reproduction has ")  # before anything is measured

@@ -60,6 +60,7 @@ def test_the_method_and_the_regulariser_in_the_guide_work_together():
     pixels, labels = torch.zeros(24, 3, 8, 8, dtype=torch.uint8).random_(256), torch.arange(4).repeat(6)
     data = ImageData("noise", pixels, labels, pixels, labels, tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
     before = dict(METHODS), dict(REGULARIZERS)
+    assert method == (ROOT / "src" / "cler" / "methods" / "finetune.py").read_text("utf-8")
     try:
         exec(method.replace('name = "finetune"', 'name = "mine"'), {})
         exec(regularizer, {})

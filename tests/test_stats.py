@@ -82,16 +82,14 @@ def test_paired_test_agrees_with_scipy():
 
 
 def test_confidence_interval_agrees_with_scipy():
-    expected = scipy.stats.t.interval(0.9, 3, np.mean(FIRST), scipy.stats.sem(FIRST))
-    assert stats.confidence_interval(FIRST, 0.9) == pytest.approx(expected, rel=1e-9)
+    expected = scipy.stats.t.interval(0.95, 3, np.mean(FIRST), scipy.stats.sem(FIRST))
+    assert stats.confidence_interval(FIRST) == pytest.approx(expected, rel=1e-9)
     assert all(map(math.isnan, stats.confidence_interval([1.0])))
-    with pytest.raises(UsageError, match="95"):
-        stats.confidence_interval(FIRST, 95)
 
 
 def test_welch_interval_agrees_with_scipy():
-    expected = scipy.stats.ttest_ind(SECOND, FIRST, equal_var=False).confidence_interval(0.9)
-    assert stats.welch_interval(FIRST, SECOND, 0.9) == pytest.approx(tuple(expected), rel=1e-9)
+    expected = scipy.stats.ttest_ind(SECOND, FIRST, equal_var=False).confidence_interval()
+    assert stats.welch_interval(FIRST, SECOND) == pytest.approx(tuple(expected), rel=1e-9)
 
 
 def test_bootstrap_interval_agrees_with_scipy_and_with_itself():
@@ -102,15 +100,12 @@ def test_bootstrap_interval_agrees_with_scipy_and_with_itself():
     found = stats.bootstrap_interval(FIRST, SECOND)
     assert found == pytest.approx(tuple(expected), abs=0.05 * (expected.high - expected.low))
     assert stats.bootstrap_interval(FIRST, SECOND) == found
-    assert stats.bootstrap_interval(FIRST, SECOND, 0.5)[0] > found[0]
 
 
 @pytest.mark.parametrize("interval", [stats.welch_interval, stats.bootstrap_interval])
 def test_intervals_of_a_difference_at_the_edges(interval):
     assert interval([5.0, 5.0], [7.0, 7.0]) == (2.0, 2.0)
     assert all(map(math.isnan, interval([5.0], [7.0, 8.0])))
-    with pytest.raises(UsageError, match="95"):
-        interval(FIRST, SECOND, 95)
 
 
 def test_holm_by_hand():

@@ -17,6 +17,8 @@ from cler.errors import UsageError
 
 RESAMPLES = 10_000
 """How often the bootstrap draws."""
+LEVEL = 0.95
+"""How often an interval holds what it is for."""
 
 
 class TTest(NamedTuple):
@@ -67,28 +69,27 @@ def paired_t_test(first: Sequence[float], second: Sequence[float]) -> TTest:
     return _two_sided(mean, std / math.sqrt(len(first)) if first else math.nan, len(first) - 1)
 
 
-def confidence_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
     """Student interval for the mean; NaN bounds with fewer than two values."""
     mean, std = mean_std(values)
-    return _interval(mean, std / math.sqrt(len(values)) if values else math.nan, len(values) - 1, level)
+    return _interval(mean, std / math.sqrt(len(values)) if values else math.nan, len(values) - 1)
 
 
-def welch_interval(first: Sequence[float], second: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
     """Welch's interval for the difference of the means; NaN bounds with fewer than two values on a side."""
     (mean1, std1), (mean2, std2) = mean_std(first), mean_std(second)
-    return _interval(mean2 - mean1, *_welch_error(std1, len(first), std2, len(second)), level)
+    return _interval(mean2 - mean1, *_welch_error(std1, len(first), std2, len(second)))
 
 
-def bootstrap_interval(first: Sequence[float], second: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+def bootstrap_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
     """Percentile bootstrap interval for the difference of the means, each side drawn anew; equal for equal values."""
     import numpy as np
 
-    _check_level(level)
     if min(len(first), len(second)) < 2:
         return math.nan, math.nan
     generator = np.random.default_rng(0)
     means = [generator.choice(values, (RESAMPLES, len(values))).mean(1) for values in (first, second)]
-    low, high = np.quantile(means[1] - means[0], [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means[1] - means[0], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -112,18 +113,12 @@ def _welch_error(std1: float, n1: int, std2: float, n2: int) -> tuple[float, flo
     return math.sqrt(error1 + error2), (error1 + error2) ** 2 / spread if spread else math.nan
 
 
-def _interval(middle: float, error: float, degrees: float, level: float) -> tuple[float, float]:
+def _interval(middle: float, error: float, degrees: float) -> tuple[float, float]:
     from scipy.special import stdtrit
 
-    _check_level(level)
     # Without any spread there are no degrees of freedom either: the interval is a point.
-    half = float(stdtrit(degrees, (1 + level) / 2)) * error if error else 0.0
+    half = float(stdtrit(degrees, (1 + LEVEL) / 2)) * error if error else 0.0
     return middle - half, middle + half
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise UsageError(f"a confidence level lies between 0 and 1, not {level}")
 
 
 def _two_sided(difference: float, error: float, degrees: float) -> TTest:

@@ -7,11 +7,12 @@ import pytest
 from cler import data
 from cler.errors import UsageError
 from cler.experiments.compare import compare
-from cler.experiments.paper import BesidePaper, beside_paper, contradictions, find_table, table_names
+from cler.experiments.paper import BesidePaper, contradictions, find_table, table_names
 from cler.experiments.results import Result, find_results, make_result
 from cler.experiments.settings import make_settings, paper_file
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
+from cler.report.beside import beside_paper
 from cler.stats import t_test_from_summary
 
 ROOT = Path(__file__).parents[2]
@@ -31,11 +32,16 @@ def results(accuracies, **settings):
     return compare(found).groups
 
 
+def pair_of(cell):
+    """As in `paper.toml`."""
+    return f"{cell.method}+{cell.regularizer}".removesuffix("+none")
+
+
 def cell_of(table, pair, *, dataset="cifar100", buffer=0, epochs=1):
     (cell,) = [
         cell
         for cell in find_table(table).cells
-        if (cell.pair, cell.dataset, cell.buffer, cell.epochs) == (pair, dataset, buffer, epochs)
+        if (pair_of(cell), cell.dataset, cell.buffer, cell.epochs) == (pair, dataset, buffer, epochs)
     ]
     return cell
 
@@ -72,7 +78,9 @@ def test_every_table_is_whole(name):
 
 
 def test_the_first_tables_have_the_same_cells():
-    first, second = ([(*cell.place, cell.pair) for cell in find_table(name).cells] for name in ("table1", "table2"))
+    first, second = (
+        [(*cell.place, cell.regularizer) for cell in find_table(name).cells] for name in ("table1", "table2")
+    )
     assert first == second
     assert len(first) == 4 * 8 + 2 * 3
 
@@ -86,7 +94,7 @@ def test_the_printed_p_values_are_those_of_the_paper_s_test():
         before, after = table.baseline(cell).class_il, cell.class_il
         p_value = t_test_from_summary(before.mean, before.std, 10, after.mean, after.std, 10).p_value
         if round(p_value, 5) != after.p:
-            different.append((cell.pair, cell.dataset, cell.buffer, p_value))
+            different.append((pair_of(cell), cell.dataset, cell.buffer, p_value))
     ((*cell, p_value),) = different
     assert cell == ["er-ace+jigsaw", "cifar100", 500]
     (told,) = table.contradictions
@@ -121,7 +129,7 @@ def test_the_epochs_table_has_a_weight_of_its_own_for_one_cell():
 
 def test_the_settings_on_mini_imagenet():
     cells = [cell for name in ("figure4", "joint") for cell in find_table(name).with_both_pretexts().cells]
-    made = {(c.pair, c.buffer, c.epochs): c.settings() for c in cells if c.dataset == "mini-imagenet"}
+    made = {(pair_of(c), c.buffer, c.epochs): c.settings() for c in cells if c.dataset == "mini-imagenet"}
     assert len(made) == 2 * 12 + 2 * 4
     assert {(one.tasks, one.width) for one in made.values()} == {(20, 20)}
     lr = {key: settings.lr for key, settings in made.items()}
@@ -148,14 +156,19 @@ def test_an_unknown_table_is_a_mistake_with_a_hint():
 # -- our runs beside it ------------------------------------------------------------------------------------------------
 
 
+def beside(group):
+    """A group's accuracies and the paper's, by scenario."""
+    return {scenario: line.beside for (_, scenario), line in beside_paper([group]).lines.items()}
+
+
 def test_a_group_is_set_beside_its_own_cell():
     (group,) = results([24.0, 25.0], method="er-ace", regularizer="jigsaw", dataset="cifar100", buffer=2000)
-    beside = beside_paper(group)["class_il"]
+    class_il = beside(group)["class_il"]
     cell = printed("table1", "er-ace+jigsaw", buffer=2000)
-    assert (beside.paper, beside.paper_std) == (cell.mean, cell.std)
-    assert beside.ours == 24.5
-    assert beside.difference == pytest.approx(24.5 - beside.paper)
-    assert beside_paper(group)["task_il"].p_value is None
+    assert (class_il.paper, class_il.paper_std) == (cell.mean, cell.std)
+    assert class_il.ours == 24.5
+    assert class_il.difference == pytest.approx(24.5 - cell.mean)
+    assert beside(group)["task_il"].p_value is None
 
 
 @pytest.mark.parametrize(
@@ -163,13 +176,13 @@ def test_a_group_is_set_beside_its_own_cell():
 )
 def test_other_settings_have_no_cell(other):
     (group,) = results([20.0, 21.0], **({"method": "er-ace", "dataset": "cifar100", "buffer": 500} | other))
-    assert beside_paper(group) == {}
+    assert beside(group) == {}
 
 
 def test_precision_makes_no_other_cell():
     for precision in ("fp32", "bf16"):
         (group,) = results([20.0, 21.0], method="er-ace", dataset="cifar100", buffer=500, precision=precision)
-        assert set(beside_paper(group)) == {"class_il", "task_il"}
+        assert set(beside(group)) == {"class_il", "task_il"}
 
 
 @pytest.mark.parametrize(
@@ -184,19 +197,19 @@ def test_precision_makes_no_other_cell():
 def test_runs_of_another_version_count_if_they_know_no_more(changed, counts):
     (group,) = results([20.0, 21.0], method="er-ace", dataset="cifar100", buffer=500)
     assert "optimizer" in group.settings
-    assert bool(beside_paper(dataclasses.replace(group, settings=changed(group.settings)))) == counts
+    assert bool(beside(dataclasses.replace(group, settings=changed(group.settings)))) == counts
 
 
 def test_a_run_with_another_weight_belongs_to_the_table_that_has_it():
     (group,) = results([20.0], method="er-ace", regularizer="jigsaw", dataset="cifar100", buffer=500, weight=1.7)
-    assert beside_paper(group)["class_il"].paper == printed("epochs", "er-ace+jigsaw", buffer=500).mean
-    assert "task_il" not in beside_paper(group)
+    assert beside(group)["class_il"].paper == printed("epochs", "er-ace+jigsaw", buffer=500).mean
+    assert "task_il" not in beside(group)
 
 
 def test_joint_is_compared_with_the_evaluation_that_the_paper_used():
     (group,) = results([60.0, 60.0], method="joint", dataset="cifar100")
-    assert beside_paper(group)["class_il"].ours == pytest.approx(60.0)
-    assert beside_paper(group)["task_il"].ours == pytest.approx(0.91 * 60.0)
+    assert beside(group)["class_il"].ours == pytest.approx(60.0)
+    assert beside(group)["task_il"].ours == pytest.approx(0.91 * 60.0)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +232,6 @@ def test_the_documentation_states_what_the_results_give():
         assert not math.isnan(std)
         told = any(f"{mean:.2f}±{std:.2f}" in row and group.label in row for row in rows)
         assert told, f"{group.label}, {mean:.2f}±{std:.2f} is in no page"
-        for beside in beside_paper(group).values():
-            numbers = f"{beside.ours:.2f}", f"{beside.paper:.2f}"
-            assert any(group.label in row and all(number in row for number in numbers) for row in rows), numbers
+    for (group, _), line in beside_paper(groups).lines.items():
+        numbers = f"{line.mean:.2f}", f"{line.paper.mean:.2f}"
+        assert any(group.label in row and all(number in row for number in numbers) for row in rows), numbers

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cler import data
 from cler.errors import UsageError
+from cler.experiments import settings as settings_module
 from cler.experiments.settings import (
     Settings,
     make_settings,
@@ -99,6 +100,13 @@ def test_settings_of_one_method(text, options):
     assert (
         make_settings(method="xder", **options).to_dict() | options == make_settings(method="xder", **options).to_dict()
     )
+
+
+def test_a_setting_that_is_true_or_false(monkeypatch):
+    monkeypatch.setattr(settings_module, "option_kinds", lambda method: {"fast": "bool"})
+    assert parse_options("xder", ["fast=false"]) == {"fast": False}
+    with pytest.raises(UsageError, match="--set fast needs true or false, not 'no'"):
+        parse_options("xder", ["fast=no"])
 
 
 @pytest.mark.parametrize("text", ["alpha", "alpha=much", "alfa=1"])

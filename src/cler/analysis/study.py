@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from cler import stats
 from cler.engine import Run
 from cler.errors import UsageError
+from cler.experiments.compare import gain
 from cler.experiments.jobs import Job, make_jobs
 from cler.experiments.paper import find_table
-from cler.experiments.results import read_json, read_result
+from cler.experiments.results import read_result
 from cler.experiments.settings import Settings, label_of, make_settings
+from cler.files import read_json
 from cler.methods import METHODS
 
 CHUNK = 250
@@ -161,10 +162,8 @@ class Difference(NamedTuple):
 
 def difference(measure: Measure, subject: Subject, alone: Subject) -> Difference:
     """Between a subject and that which it is compared with."""
-    with_it, without = subject.values(measure), alone.values(measure)
-    points = stats.mean_std(with_it)[0] - stats.mean_std(without)[0]
-    said = measure.paper.get(subject.settings.regularizer)
-    return Difference(points, stats.t_test(without, with_it).p_value, said)
+    found = gain(alone.values(measure), subject.values(measure))
+    return Difference(found.points, found.p_value, measure.paper.get(subject.settings.regularizer))
 
 
 def mean_of(curve: Curve) -> Callable[[Findings], float]:

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from cler.cli.app import PAPER, AsJson, DataDir, Device, Workers, app, console, say, train_with_progress
-from cler.errors import UsageError
 
 
 @app.command()
@@ -47,8 +46,6 @@ def analyze(
     from cler.experiments.settings import parse_seeds
     from cler.report.studies import study_figure, study_json, study_sentences, study_table
 
-    if workers is not None and workers < 1:
-        raise UsageError(f"--workers must be larger than zero, not {workers}")
     study, target = find_study(figure), find_device(device)
     changes = {"width": width, "precision": default_precision(target)}
     jobs = study_jobs(study, dataset, buffer or (), parse_seeds(seeds), out, **changes)

@@ -41,7 +41,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes on a CPU (default: as many as its cores allow).", show_default=False),
+    typer.Option(min=1, help="Processes on a CPU (default: as many as its cores allow).", show_default=False),
 ]
 
 

@@ -15,7 +15,7 @@ from cler.errors import UsageError
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
     as_json: AsJson = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in a report.")] = False,
 ) -> None:
     """Compare finished runs: mean ± std over seeds, and each regulariser's gain over the method without it."""
     if as_json and markdown:

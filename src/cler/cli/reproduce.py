@@ -71,9 +71,8 @@ def reproduce(
     from cler.experiments.machine import default_precision, find_device
 
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
-    for name, value in (("seconds", seconds), ("workers", workers)):
-        if value is not None and not value > 0:
-            raise UsageError(f"--{name} must be larger than zero, not {value}")
+    if seconds is not None and not seconds > 0:
+        raise UsageError(f"--seconds must be larger than zero, not {seconds}")
     count = _how_many(seeds)
     whole = _table(table, pretext)
     cells = steps.select(whole, only=only or (), datasets=dataset or (), buffers=buffer or (), epochs=epochs or ())

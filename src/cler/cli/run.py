@@ -69,7 +69,9 @@ def run(
     ] = None,
     device: Device = "auto",
     workers: Workers = None,
-    at_once: Annotated[int | None, typer.Option(help="Runs side by side on a GPU (default: as many as fit).")] = None,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="Runs side by side on a GPU (default: as many as fit).")
+    ] = None,
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="Folder that the results go to.")] = Path("runs"),
     resume: Annotated[
@@ -99,9 +101,6 @@ def run(
     chosen |= parse_options(chosen.get("method"), options or [])
     if chosen.get("buffer") and not find_method(chosen.get("method", "er-ace")).replays:
         raise UsageError(f"--buffer {chosen['buffer']} has no effect: {chosen['method']} has no memory")
-    for name, value in (("workers", workers), ("at-once", at_once)):
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} must be larger than zero, not {value}")
     if not (math.isfinite(checkpoint_every) and checkpoint_every >= 0):
         raise UsageError(f"--checkpoint-every must be a number from 0, not {checkpoint_every}")
     target = find_device(device)

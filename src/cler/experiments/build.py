@@ -11,14 +11,14 @@ from cler.engine import Run
 from cler.experiments.settings import Settings
 from cler.methods import Method, Setup, find_method
 from cler.nets.resnet import compile_blocks
-from cler.regularizers import REGULARIZERS, build_regularizer
+from cler.regularizers import build_regularizer, find_regularizer
 
 
 def check_fit(settings: Settings, data: ImageData) -> None:
     """Refuse, before anything is written, settings that this data cannot be used with."""
     _stream(settings, data)
-    if settings.regularizer != "none":
-        REGULARIZERS[settings.regularizer].check(*data.train_images.shape[2:])
+    if regularizer := find_regularizer(settings.regularizer):
+        regularizer.check(*data.train_images.shape[2:])
 
 
 def _stream(settings: Settings, data: ImageData) -> Stream:

@@ -8,9 +8,10 @@ from typing import Any
 
 from cler import stats
 from cler.errors import one_line
-from cler.experiments.results import SCENARIOS, Result, without_non_finite
+from cler.experiments.results import SCENARIOS, Result
 from cler.experiments.settings import label_of
-from cler.methods import METHODS
+from cler.files import without_non_finite
+from cler.methods import METHODS, Method
 from cler.regularizers import REGULARIZERS
 
 # Where a run happened is not what it computed; precision is.
@@ -23,8 +24,6 @@ TWIN_KEYS = (
 )  # fmt: skip
 # With other ones it is another benchmark, whose accuracies are not to be compared.
 BENCHMARK_KEYS = ("tasks", "epochs", "batch", "class_order")
-# Options that only say what the regulariser is fed: the method alone is the same with any. CoPE's variant is none.
-OPTIONS_OF_REGULARIZERS = {"xder": frozenset({"variant"})}
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,18 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Gain:
-    """FAA over that of the twin, in points, and the p-value of Student's test on the runs (NaN: too few)."""
+    """Accuracy over that of the method alone, in points, and the p-value of Student's test (NaN: too few runs)."""
 
     points: float
     p_value: float
 
 
-@dataclass(frozen=True)
+def gain(alone: Sequence[float], values: Sequence[float]) -> Gain:
+    """What runs have over those of the method alone, given a value of each."""
+    return Gain(stats.mean_std(values)[0] - stats.mean_std(alone)[0], stats.t_test(alone, values).p_value)
+
+
+@dataclass(frozen=True, eq=False)
 class Group:
     """Runs with the same settings, by seed. The dictionaries have the keys class_il and task_il."""
 
@@ -59,10 +63,19 @@ class Group:
         """The seeds of the runs."""
         return [run.seed for run in self.runs]
 
+    def accuracies(self, scenario: str) -> list[float]:
+        """The final average accuracies of the runs."""
+        return [run.metrics["faa"][scenario] for run in self.runs]
+
     @property
     def regularized(self) -> bool:
         """Whether a regulariser was added to the method."""
         return self.settings["regularizer"] != "none"
+
+    @property
+    def reference(self) -> bool:
+        """Whether it is a bound that continual learners are measured by."""
+        return METHODS.get(self.settings["method"], Method).reference and not self.regularized
 
     @property
     def regularizer_label(self) -> str:
@@ -168,17 +181,15 @@ def _with_gain(group: Group, groups: Sequence[Group]) -> Group:
     twin = _twin(group, groups) if group.regularized else None
     if twin is None:
         return group
-    gain = {}
-    for name in SCENARIOS:
-        before, after = ([run.metrics["faa"][name] for run in one.runs] for one in (twin, group))
-        gain[name] = Gain(group.faa[name].mean - twin.faa[name].mean, stats.t_test(before, after).p_value)
-    return replace(group, twin=twin, gain=gain)
+    gains = {name: gain(twin.accuracies(name), group.accuracies(name)) for name in SCENARIOS}
+    return replace(group, twin=twin, gain=gains)
 
 
 def _twin(group: Group, groups: Sequence[Group]) -> Group | None:
     """The unregularised group with otherwise equal settings; failing that, the only one with equal `TWIN_KEYS`."""
     plain = [one for one in groups if not one.regularized]
-    for ignored in (frozenset(), OPTIONS_OF_REGULARIZERS.get(group.settings["method"], frozenset())):
+    method = METHODS.get(group.settings["method"], Method)
+    for ignored in (frozenset(), method.options_of_regularizer):
         candidates = [one for one in plain if _agree(group, one, set(TWIN_KEYS) - ignored)]
         # Settings that only the regularised run has belong to its regulariser.
         exact = [one for one in candidates if _agree(group, one, one.settings.keys() - REGULARIZER_KEYS - ignored)]

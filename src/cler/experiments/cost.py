@@ -25,15 +25,12 @@ from cler.experiments.machine import environment, threads
 from cler.experiments.paper import Cell
 from cler.experiments.reproduce import Work
 from cler.experiments.settings import Settings
+from cler.methods import find_method
 
 IMAGE_SIZES = {"mini-imagenet": 84}
 """In pixels, where it is not 32."""
-RUNNING_BYTES = 600_000_000
-"""On disk for a run while it is trained: three checkpoints, the last one just being written, with 8000 images of 84×84
-pixels, or the full-size network."""
-LARGER_BYTES = {"r-dfcil": 2_200_000_000}
-"""The same for methods that keep more: a synthesizer and its optimiser's moments."""
 FINISHED_BYTES = 100_000
+"""On disk for a run that has ended."""
 MEASURED_AT_ONCE = 4
 """Runs side by side whose steps are timed on a GPU: more of them would cost more to begin than they tell."""
 MEASURED_STEPS = 20
@@ -143,7 +140,7 @@ def _time_of_a_step(run: Run, phase: str) -> float:
 def check_disk(out: Path, missing: Sequence[Work], at_once: int) -> None:
     """Refuse a folder without room for these runs."""
     runs = sum(len(work.jobs) for work in missing)
-    largest = max(LARGER_BYTES.get(work.cell.method, RUNNING_BYTES) for work in missing)
+    largest = max(find_method(work.cell.method).running_bytes for work in missing)
     needed = largest * min(runs, at_once) + FINISHED_BYTES * runs
     if (free := shutil.disk_usage(out).free) < needed:
         raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from cler import stats
@@ -56,11 +57,6 @@ class Cell:
         return self.dataset, self.buffer, self.epochs, self.method
 
     @property
-    def pair(self) -> str:
-        """Method and regulariser, as in `paper.toml`."""
-        return self.method if self.regularizer == "none" else f"{self.method}+{self.regularizer}"
-
-    @property
     def label(self) -> str:
         """As a reader knows it: 'ER-ACE + CLER (jigsaw), 5 epochs'."""
         label = label_of(self.method, self.regularizer)
@@ -106,12 +102,17 @@ class Cell:
         """Whether the group's runs have its settings, in whatever precision."""
         if not self.available or group.settings.get("precision") not in PRECISIONS:
             return False
-        wanted, found = (
-            {name: value for name, value in settings.items() if name not in NOT_COMPARED | {"precision", "compile"}}
-            for settings in (self.settings().to_dict(), group.settings)
-        )
         # A setting that a run does not know is younger than the run; one that only the run knows makes it another cell.
-        return wanted | found == wanted
+        return self._wanted | _telling(group.settings) == self._wanted
+
+    @cached_property
+    def _wanted(self) -> dict[str, Any]:
+        return _telling(self.settings().to_dict())
+
+
+def _telling(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that tell one cell from another."""
+    return {name: value for name, value in settings.items() if name not in NOT_COMPARED | {"precision", "compile"}}
 
 
 @dataclass(frozen=True)
@@ -252,20 +253,9 @@ class BesidePaper:
         return abs(self.difference) <= 1 or (self.p_value is not None and self.p_value >= 0.01)
 
 
-def beside_paper(group: Group) -> dict[str, BesidePaper]:
-    """Final average accuracy of a group beside the paper's, for each scenario that the paper prints."""
-    beside: dict[str, BesidePaper] = {}
-    for cell in (cell for name in table_names() for cell in find_table(name).cells):
-        if cell.made(group):
-            for scenario in SCENARIOS:
-                if scenario not in beside and (printed := cell.printed(scenario)):
-                    beside[scenario] = compared(group, scenario, printed)
-    return beside
-
-
 def compared(group: Group, scenario: str, printed: Printed) -> BesidePaper:
     """A group's final average accuracy beside a printed one."""
-    values = [run.metrics["faa"][scenario] for run in group.runs]
+    values = group.accuracies(scenario)
     if printed.slip:  # compare with what the authors' evaluation would have given for our runs
         finals = [(run.accuracy["class_il"][-1], run.accuracy["task_il"][-1]) for run in group.runs]
         values = [joint_paper_style(class_il, task_il)[SCENARIOS.index(scenario)] for class_il, task_il in finals]

@@ -12,11 +12,12 @@ from typing import Any
 
 from cler import stats
 from cler.errors import UsageError, unknown
-from cler.experiments.compare import Gain, Group, compare
+from cler.experiments.compare import Gain, Group, compare, gain
 from cler.experiments.jobs import Job, make_jobs, past_failures, remaining
 from cler.experiments.paper import BesidePaper, Cell, PaperTable, Printed, compared
-from cler.experiments.results import find_results, without_non_finite
+from cler.experiments.results import find_results
 from cler.experiments.settings import Settings
+from cler.files import without_non_finite
 from cler.methods import METHODS
 
 GAIN_TOLERANCE = 1.5
@@ -186,9 +187,7 @@ def _paper_of(
 def _gain(alone: Group | None, group: Group | None, scenario: str) -> Gain | None:
     if not (alone and group) or alone.settings.get("precision") != group.settings.get("precision"):
         return None
-    before, after = ([run.metrics["faa"][scenario] for run in one.runs] for one in (alone, group))
-    points = group.faa[scenario].mean - alone.faa[scenario].mean
-    return Gain(points, stats.t_test(before, after).p_value)
+    return gain(alone.accuracies(scenario), group.accuracies(scenario))
 
 
 def _paper_gain(alone: Printed | None, paper: Printed | None) -> Gain | None:

@@ -9,6 +9,7 @@ import itertools
 import math
 import textwrap
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -21,7 +22,7 @@ from cler.engine import PRECISIONS
 from cler.errors import UsageError, unknown
 from cler.methods import METHODS, find_method
 from cler.methods.base import OPTIMIZERS
-from cler.regularizers import REGULARIZERS
+from cler.regularizers import REGULARIZERS, find_regularizer
 
 LARGEST_SEED = 999_999
 ON_THE_COMMAND_LINE = (
@@ -72,9 +73,7 @@ class Settings:
     def __post_init__(self) -> None:
         method = find_method(self.method)
         find_dataset(self.dataset)
-        entry = REGULARIZERS.get(self.regularizer)
-        if self.regularizer != "none" and entry is None:
-            raise unknown("regulariser", self.regularizer, ["none", *REGULARIZERS])
+        entry = find_regularizer(self.regularizer)
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
         if self.optimizer not in OPTIMIZERS:
@@ -275,12 +274,19 @@ def parse_options(method: str | None, texts: list[str]) -> dict[str, Any]:
                 else UsageError(f"{method} has no settings of its own: leave --set out")
             )
         try:
-            options[name] = {"int": int, "float": float}.get(kinds[name], str)(value)
+            options[name] = _READERS.get(kinds[name], str)(value)
         except ValueError:
             raise UsageError(f"--set {name} needs a number, not '{value}'") from None
+        except KeyError:
+            raise UsageError(f"--set {name} needs true or false, not '{value}'") from None
     return options
 
 
+_READERS: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": {"true": True, "false": False}.__getitem__,
+}
 _KIND_NAMES = {str: "a text in quotes", float: "a number", int: "a whole number", bool: "true or false"}
 
 

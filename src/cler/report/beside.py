@@ -26,6 +26,7 @@ PROBABILITIES = (
     "Gain in points, class-incremental. p-values of Student's test, two-sided: ours, the paper's, and ours after "
     "Holm's correction for all tests of the whole table, bold where it is below 0.05."
 )
+P_VALUES = tuple(Column(heading, "p") for heading in ("ours", "paper", "Holm"))
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Beside:
     reading: str
     """How to read the tables."""
     sheets: tuple[Sheet, ...]
-    lines: Mapping[tuple[int, str], Line]
-    """What the paper has about a group, by its identity, and a scenario."""
+    lines: Mapping[tuple[Group, str], Line]
+    """What the paper has about a group and a scenario."""
 
 
 def beside_paper(groups: Sequence[Group]) -> Beside:
@@ -48,10 +49,12 @@ def beside_paper(groups: Sequence[Group]) -> Beside:
     tables = [
         (table, lines(table, groups)) for table in (find_table(one).with_both_pretexts() for one in table_names())
     ]
-    known = {(id(line.group), line.scenario): line for _, told in reversed(tables) for line in told if line.beside}
-    sheets, repeated, seen = [], [], set[tuple[int, str]]()
+    known = {
+        (line.group, line.scenario): line for _, told in reversed(tables) for line in told if line.group and line.beside
+    }
+    sheets, repeated, seen = [], [], set[tuple[Group, str]]()
     for table, told in tables:
-        shown = {(id(line.group), line.scenario) for line in told if line.group}
+        shown = {(line.group, line.scenario) for line in told if line.group}
         if table.name == "significance":
             sheets += _significance_sheets(table, told)
         elif shown - seen:
@@ -161,15 +164,17 @@ def _significance_sheets(table: PaperTable, told: Sequence[Line]) -> list[Sheet]
     rows = []
     for line in told:
         if line.group and line.gain:
-            paper = line.paper_gain.p_value if line.paper_gain else math.nan
-            holm = Cell(fine_p(line.holm), strong=line.holm < SIGNIFICANT)
-            numbers = Cell(fine_p(line.gain.p_value)), Cell(fine_p(paper)), holm
-            cells = _name(line, table), Cell(str(line.runs)), _points(line.gain.points), *numbers
+            cells = _name(line, table), Cell(str(line.runs)), _points(line.gain.points), *probabilities(line)
             rows.append(Row(line.group, cells, _heading(line, table)))
-    columns = Column("method", numeric=False), Column("runs"), Column("gain")
-    tests = [Column(heading, "p") for heading in ("ours", "paper", "Holm")]
+    columns = Column("method", numeric=False), Column("runs"), Column("gain"), *P_VALUES
     note = " ".join([PROBABILITIES, *(one.sentence for one in table.contradictions)])
-    return [Sheet(table.title, (*columns, *tests), tuple(rows), note)] if rows else []
+    return [Sheet(table.title, columns, tuple(rows), note)] if rows else []
+
+
+def probabilities(line: Line) -> list[Cell]:
+    """The p-values of a gain, below `P_VALUES`."""
+    ours, paper = (gain.p_value if gain else math.nan for gain in (line.gain, line.paper_gain))
+    return [Cell(fine_p(ours)), Cell(fine_p(paper)), Cell(fine_p(line.holm), strong=line.holm < SIGNIFICANT)]
 
 
 def _or_nan(number: float | None) -> float:

@@ -1,4 +1,4 @@
-"""What a report says. This is the one place that decides; the formats only render it."""
+"""What a report says; the formats only render it. What it says beside the paper is in `beside`."""
 
 from __future__ import annotations
 
@@ -60,17 +60,22 @@ class Report:
 def make_report(comparison: Comparison, complaints: Sequence[str] = (), *, preface: str = "") -> Report:
     """The report on a comparison; complaints from reading the results come first."""
     groups = comparison.groups
-    datasets = dict.fromkeys(group.settings["dataset"] for group in groups)
-    beside = beside_paper(groups)
-    about = f"{sum(len(group.runs) for group in groups)} runs on {', '.join(datasets)}"
+    beside, sections = beside_paper(groups), make_sections(groups)
+    about = f"{sum(len(group.runs) for group in groups)} runs on {', '.join(one.title for one in sections)}"
     return Report(
         title=f"{PAPER}: our {about}" if beside.sheets else f"Results of {about}",
         preface=tuple(" ".join(paragraph.split()) for paragraph in preface.split("\n\n") if paragraph.strip()),
         facts=tuple(_facts(groups)),
         beside=beside,
-        sections=tuple(_section(name, [one for one in groups if one.settings["dataset"] == name]) for name in datasets),
+        sections=sections,
         complaints=tuple(map(readable, (*complaints, *comparison.complaints))),
     )
+
+
+def make_sections(groups: Sequence[Group]) -> tuple[Section, ...]:
+    """What there is to say of the groups themselves."""
+    datasets = dict.fromkeys(group.settings["dataset"] for group in groups)
+    return tuple(_section(name, [one for one in groups if one.settings["dataset"] == name]) for name in datasets)
 
 
 def readable(text: str) -> str:

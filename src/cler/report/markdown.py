@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from cler.report.content import Report
+from cler.report.content import Report, Section
 from cler.report.sheets import Cell, Column, Sheet
 
 
 def markdown(report: Report) -> str:
     """The whole report."""
     return "\n\n".join(filter(None, _parts(report))) + "\n"
+
+
+def markdown_sections(sections: Sequence[Section]) -> str:
+    """What there is to say of the runs on each data set."""
+    return "\n\n".join(filter(None, (part for section in sections for part in _section(section))))
 
 
 def _parts(report: Report) -> Iterator[str]:
@@ -26,14 +31,17 @@ def _parts(report: Report) -> Iterator[str]:
         yield report.beside.reading
     for sheet in report.beside.sheets:
         yield from _sheet(sheet)
-    for section in report.sections:
-        yield f"## {_plain(section.title)}"
-        yield section.summary
-        for sheet in section.sheets:
-            yield from _sheet(sheet)
+    yield markdown_sections(report.sections)
     if report.complaints:
         yield "## Left out"
         yield "\n".join(f"- {_plain(line)}" for line in report.complaints)
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f"## {_plain(section.title)}"
+    yield section.summary
+    for sheet in section.sheets:
+        yield from _sheet(sheet)
 
 
 def _sheet(sheet: Sheet) -> Iterator[str]:

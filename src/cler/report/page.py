@@ -18,7 +18,6 @@ from cler.report.content import Report, Section, memory, note, time_taken
 from cler.report.evidence import Evidence
 from cler.report.numbers import SIGNIFICANT, minus, signed
 from cler.report.sheets import NAMES, Row, Sheet
-from cler.report.tables import REFERENCES
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def _settings(group: Group) -> list[tuple[str, str]]:
     shown = {name.replace("_", " "): value for name, value in group.settings.items() if value is not None}
     seeds = ", ".join(map(str, group.seeds))
     accuracies = {
-        f"{NAMES[name]} by seed": ", ".join(f"{run.metrics['faa'][name]:.2f}" for run in group.runs)
+        f"{NAMES[name]} by seed": ", ".join(f"{accuracy:.2f}" for accuracy in group.accuracies(name))
         for name in SCENARIOS
     }
     rows = shown | {"seeds": seeds} | accuracies | {"time": time_taken(group.runs)}
@@ -128,15 +127,11 @@ def _families(groups: Sequence[Group]) -> list[list[Group]]:
 
     References, and regularised groups without the method alone, are none by themselves, unless there is nothing else.
     """
-    families: dict[int, list[Group]] = {}
+    families: dict[Group, list[Group]] = {}
     for group in groups:
-        families.setdefault(id(group.twin or group), []).append(group)
+        families.setdefault(group.twin or group, []).append(group)
     found = list(families.values())
-    return [one for one in found if len(one) > 1 or not (_is_reference(one[0]) or one[0].regularized)] or found
-
-
-def _is_reference(group: Group) -> bool:
-    return group.settings["method"] in REFERENCES and not group.regularized
+    return [one for one in found if len(one) > 1 or not (one[0].reference or one[0].regularized)] or found
 
 
 def _references(group: Group, groups: Sequence[Group]) -> list[Group]:
@@ -144,7 +139,7 @@ def _references(group: Group, groups: Sequence[Group]) -> list[Group]:
     alike = [
         one
         for one in groups
-        if _is_reference(one) and all(one.settings[key] == group.settings[key] for key in ("tasks", "epochs"))
+        if one.reference and all(one.settings[key] == group.settings[key] for key in ("tasks", "epochs"))
     ]
     return list({one.settings["method"]: one for one in reversed(alike)}.values())[::-1]
 
@@ -164,11 +159,11 @@ def _joined(name: str, detail: str) -> str:
     return f"{name}, {detail}" if detail else name
 
 
-def _forests(section: Section, lines: Mapping[tuple[int, str], Line]) -> list[Forest]:
+def _forests(section: Section, lines: Mapping[tuple[Group, str], Line]) -> list[Forest]:
     forests = []
     for name in SCENARIOS:
         found = [one for one in section.evidence if one.scenario == name]
-        told = [lines.get((id(one.group), name)) for one in found]
+        told = [lines.get((one.group, name)) for one in found]
         paper = [line.paper_gain.points if line and line.paper_gain else None for line in told]
         title = f"{section.title}, {NAMES[name]}"
         forests += [_forest(title, found, paper, section.groups)] if found else []

@@ -20,12 +20,12 @@ from cler.report.sheets import nothing_to_forget
 
 def results_csv(report: Report) -> str:
     """A line for each row of the report and each scenario."""
-    found = {(id(one.group), one.scenario): one for section in report.sections for one in section.evidence}
+    found = {(one.group, one.scenario): one for section in report.sections for one in section.evidence}
     lines = []
     for group in (group for section in report.sections for group in section.groups):
         for name in SCENARIOS:
             line = {"label": group.label, **group.settings, "scenario": name, "runs": len(group.runs)}
-            key = id(group), name
+            key = group, name
             lines.append(line | _scores(group, name) | _gain(found.get(key)) | _paper(report.beside.lines.get(key)))
     return _csv(lines)
 
@@ -39,7 +39,7 @@ def _scores(group: Group, name: str) -> dict[str, Any]:
     faa, forgetting = group.faa[name], group.adjusted_forgetting[name]
     if nothing_to_forget(group.runs, name):
         forgetting = Estimate(math.nan, math.nan)
-    low, high = stats.confidence_interval([run.metrics["faa"][name] for run in group.runs])
+    low, high = stats.confidence_interval(group.accuracies(name))
     return {
         "faa": faa.mean,
         "faa_std": faa.std,

@@ -15,8 +15,10 @@ from cler.experiments.compare import Estimate, Gain, Group, distinguishing_setti
 from cler.experiments.paper import BesidePaper, PaperTable
 from cler.experiments.reproduce import GAIN_TOLERANCE, Line
 from cler.experiments.results import SCENARIOS
-from cler.report.beside import PROBABILITIES
-from cler.report.numbers import SIGNIFICANT, fine_p, format_p, plus_minus, signed, tenths
+from cler.report.beside import P_VALUES, PROBABILITIES, probabilities
+from cler.report.content import make_sections, note
+from cler.report.markdown import markdown_sections
+from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed, tenths
 from cler.report.sheets import forgetting
 
 SCORES = ("class-IL FAA", "F*", "gain", "task-IL FAA", "F*", "gain")
@@ -30,7 +32,6 @@ PAPER_FOOTNOTE = (
     "more than a point apart, where chance is unlikely (p < 0.01) or the paper prints no deviation; gains of CLER that "
     f"are not positive, or more than {GAIN_TOLERANCE} points from the paper's."
 )
-REFERENCES = ("finetune", "joint")
 
 
 def comparison_table(groups: Sequence[Group]) -> Table:
@@ -54,22 +55,13 @@ def comparison_table(groups: Sequence[Group]) -> Table:
             table.add_row(Text(dataset, style="bold"))
         for group in groups:
             if group.settings["dataset"] == dataset:
-                table.add_row(_stacked_name(group, groups), str(group.settings["buffer"]), *_numbers(group, "\n"))
+                table.add_row(_stacked_name(group, groups), str(group.settings["buffer"]), *_numbers(group))
     return table
 
 
 def markdown_table(groups: Sequence[Group]) -> str:
-    """The same as Markdown, with a column for the settings where rows would look the same."""
-    notes = [_note(group, groups) for group in groups]
-    names = ["method", "data set", *(["settings"] if any(notes) else []), "buffer"]
-    lines = [
-        [*names, "runs", *SCORES],
-        ["---"] * (len(names) - 1) + ["---:"] * (2 + len(SCORES)),
-    ]
-    for group, note in zip(groups, notes, strict=True):
-        settings = [group.label, group.settings["dataset"], *([note] if any(notes) else []), group.settings["buffer"]]
-        lines.append([str(cell).replace("|", "\\|") for cell in (*settings, *_numbers(group, ", "))])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{FOOTNOTE}\n"
+    """The same as Markdown, as a report has it: a section for each data set."""
+    return markdown_sections(make_sections(groups))
 
 
 def one_sentence(groups: Sequence[Group]) -> str:
@@ -88,25 +80,21 @@ def one_sentence(groups: Sequence[Group]) -> str:
 
 def _stacked_name(group: Group, groups: Sequence[Group]) -> Text:
     name = Text(group.label.replace(" + ", "\n+ "))
-    note = _note(group, groups)
-    return name.append(f"\n{note}", style="dim") if note else name
+    detail = note(group, groups)
+    return name.append(f"\n{detail}", style="dim") if detail else name
 
 
-def _note(group: Group, groups: Sequence[Group]) -> str:
-    return distinguishing_settings(group, groups, shown=("dataset", "buffer"))
-
-
-def _numbers(group: Group, separator: str) -> list[str]:
-    """Number of runs, then `SCORES`; gain and p-value in one cell, with the separator between."""
+def _numbers(group: Group) -> list[str]:
+    """Number of runs, then `SCORES`; gain and p-value in one cell."""
     cells = [str(len(group.runs))]
     for name in SCENARIOS:
         cells += [plus_minus(group.faa[name]), forgetting(group, name).text]
-        cells.append(_gain(group.gain[name], separator) if group.gain else "")
+        cells.append(_gain(group.gain[name]) if group.gain else "")
     return cells
 
 
-def _gain(gain: Gain, separator: str) -> str:
-    return separator.join(filter(None, [signed(gain.points, 2), format_p(gain.p_value)]))
+def _gain(gain: Gain) -> str:
+    return "\n".join(filter(None, [signed(gain.points, 2), format_p(gain.p_value)]))
 
 
 def _benchmark(group: Group) -> tuple[Any, ...]:
@@ -133,7 +121,7 @@ def _gain_clause(group: Group, groups: Sequence[Group]) -> str:
     assert group.twin is not None
     gain = group.gain["class_il"]
     name = _with_note(group.regularizer_label, group, groups)
-    plain = [one.settings for one in groups if not one.regularized and one.settings["method"] not in REFERENCES]
+    plain = [one.settings for one in groups if not (one.regularized or one.reference)]
     if plain != [group.twin.settings]:  # else there is only one method it could be said of
         name += f" on {group.twin.label}"
     seeds = _seeds(len(group.runs), len(group.twin.runs))
@@ -146,8 +134,8 @@ def _gain_clause(group: Group, groups: Sequence[Group]) -> str:
 
 
 def _with_note(label: str, group: Group, groups: Sequence[Group]) -> str:
-    note = distinguishing_settings(group, groups)
-    return f"{label} with {note}" if note else label
+    told = distinguishing_settings(group, groups)
+    return f"{label} with {told}" if told else label
 
 
 def _seeds(count: int, twin_count: int) -> str:
@@ -169,16 +157,15 @@ def _significance_table(table: PaperTable, told: Sequence[Line]) -> Table:
     """A row for each gain, with its p-values to five decimals."""
     gains = [line for line in told if line.gain or line.paper_gain]
     rows = [
-        (
-            str(line.runs or ""),
-            signed(line.gain.points, 2) if line.gain else "–",
-            fine_p(_p_value(line.gain)),
-            fine_p(_p_value(line.paper_gain)),
-            Text(fine_p(line.holm), style="bold" if line.holm < SIGNIFICANT else ""),
-        )
+        [
+            Text(str(line.runs or "")),
+            Text(signed(line.gain.points, 2) if line.gain else "–"),
+            *(Text(cell.text, style="bold" if cell.strong else "") for cell in probabilities(line)),
+        ]
         for line in gains
     ]
-    return _by_section(table, gains, PROBABILITIES, ("runs", "gain", "p\nours", "p\npaper", "p\nHolm"), rows)
+    headings = "runs", "gain", *(f"{column.above}\n{column.heading}" for column in P_VALUES)
+    return _by_section(table, gains, PROBABILITIES, headings, rows)
 
 
 def _by_section(
@@ -210,14 +197,10 @@ def _beside_paper(line: Line) -> list[str]:
         "–" if line.mean is None else _stacked(line.mean, line.std, line.forgetting),
         _stacked(line.paper.mean, line.paper.std, line.paper.forgetting) if line.paper else "",
         _mark(line.agrees) + _difference(line.beside) if line.beside else "",
-        _gain(line.gain, "\n") if line.gain else "",
-        _gain(line.paper_gain, "\n") if line.paper_gain else "",
+        _gain(line.gain) if line.gain else "",
+        _gain(line.paper_gain) if line.paper_gain else "",
         "" if line.gain_difference is None else _gains_apart(line, line.gain_difference),
     ]
-
-
-def _p_value(gain: Gain | None) -> float:
-    return gain.p_value if gain else math.nan
 
 
 def _gains_apart(line: Line, points: float) -> str:
@@ -229,7 +212,7 @@ def _mark(agrees: bool | None) -> str:
 
 
 def _difference(beside: BesidePaper) -> str:
-    return _gain(Gain(beside.difference, math.nan if beside.p_value is None else beside.p_value), "\n")
+    return _gain(Gain(beside.difference, math.nan if beside.p_value is None else beside.p_value))
 
 
 def _stacked(mean: float, std: float | None, forgetting: float | None) -> str:
