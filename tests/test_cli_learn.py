@@ -18,6 +18,7 @@ from cler.cli import main
 from cler.errors import UsageError
 from cler.learner import Learner
 from cler.learner import folder as watching
+from cler.learner.core import Core
 
 TINY = ("--width", "4", "--image-size", "8", "--buffer", "20", "--device", "cpu")
 
@@ -96,9 +97,12 @@ def test_held_out_images_stay_held_out(learn, tmp_path):
     put(tmp_path, 30)
     summary(learn(tmp_path, "--once", "--json", "--held-out", 0.3, *TINY))
     learned = set(journal(tmp_path))
-    more = summary(learn(tmp_path, "--once", "--json", "--held-out", 0.9))
-    assert more["images"] == len(learned)  # what has been learned does not become a test
-    assert more["held_out"] == 60 - len(learned)
+    again = summary(learn(tmp_path, "--once", "--json"))
+    assert again["images"] == len(learned)  # and what is held out does not become an example
+    assert again["held_out"] == 60 - len(learned)
+    assert "has --held-out 0.3" in mistake(learn(tmp_path, "--once", "--held-out", 0.1))
+    (tmp_path / ".cler" / watching.HELD_OUT).write_text('{"held_out": "half"}')
+    assert "give --held-out" in mistake(learn(tmp_path, "--once"))
 
 
 def test_an_image_that_is_written_anew_is_learned_again(learn, tmp_path):
@@ -455,11 +459,11 @@ def test_a_learner_whose_step_failed_is_not_saved(learn, tmp_path, monkeypatch):
     put(tmp_path, 10, first=10)
 
     def diverge(self, what, *_):
-        if what == "the loss was" and self._steps == 4:
+        if what == "the loss was" and self.steps == 4:
             raise UsageError("the loss was not finite")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Learner, "_check_finite", diverge)
+        patch.setattr(Core, "_check_finite", diverge)
         mistake(learn(tmp_path, "--once", "--held-out", 0))
     assert summary(learn(tmp_path, "--once", "--json", "--held-out", 0))["images"] == 40
 

@@ -161,3 +161,8 @@ def test_products_that_can_be_told_apart(families):
 def test_images_that_do_not_fit_are_refused(family, shape, message):
     with pytest.raises(UsageError, match=message):
         family.apply(torch.zeros(shape), torch.tensor([0]))
+
+
+def test_a_product_of_names_is_refused():
+    with pytest.raises(UsageError, match=r"as in Product\(Rotation\(\), Jigsaw\(\)\), not 'rotation'"):
+        Product("rotation", Jigsaw())

@@ -158,6 +158,9 @@ class Product:
     """
 
     def __init__(self, first: TransformFamily, second: TransformFamily) -> None:
+        for family in (first, second):
+            if not hasattr(family, "n_transforms"):
+                raise UsageError(f"a product is made of families, as in Product(Rotation(), Jigsaw()), not {family!r}")
         self.first, self.second = first, second
         self.n_transforms = first.n_transforms * second.n_transforms
         grids = [getattr(family, "grid", 0) for family in (first, second)]

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from cler.cli import app
 from cler.errors import UsageError
+from cler.experiments import bench
 from cler.experiments.bench import measure
 from cler.methods import METHODS
 
@@ -33,12 +34,12 @@ def test_a_step_is_one_of_the_second_task_with_all_that_belongs_to_it():
 
 def test_programs_get_json_and_a_limit_of_time_ends_it():
     command = ["bench", "--method", "finetune", "--runs", "1,2", "--width", "2", "--steps", "1", "--device", "cpu"]
-    result = CliRunner().invoke(app, [*command, "--regularizer", "none", "--seconds", "0", "--json"])
+    result = CliRunner().invoke(app, [*command, "--regularizer", "none", "--seconds", "1e-9", "--json"])
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
     assert [timing["runs"] for timing in printed["timings"]] == [1]
     assert printed["precision"] == "fp32"
-    assert "stopped after 0 s, with 1 of 2 measurements" in result.stderr
+    assert "stopped after 1e-09 s, with 1 of 2 measurements" in result.stderr
 
 
 def test_what_a_file_holds_is_not_measured_again(tmp_path):
@@ -66,7 +67,41 @@ def test_what_a_file_holds_is_not_measured_again(tmp_path):
         CliRunner().invoke(app, command, catch_exceptions=False)
 
 
-@pytest.mark.parametrize("wrong", [["--steps", "0"], ["--method", "er-acee"], ["--runs", "0"]])
+def two_fit(monkeypatch, error):
+    """From three runs at once on there is an error."""
+    time_steps = bench.time_steps
+
+    def limited(runs, *arguments):
+        if len(runs) > 2:
+            raise error
+        return time_steps(runs, *arguments)
+
+    monkeypatch.setattr(bench, "time_steps", limited)
+
+
+TWO = ["bench", "--method", "finetune", "--method", "er", "--regularizer", "none", "--width", "2", "--steps", "1"]
+
+
+def test_what_does_not_fit_is_left_out(monkeypatch):
+    two_fit(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
+    result = CliRunner().invoke(app, [*TWO, "--runs", "1,3", "--device", "cpu", "--json"])
+    assert result.exit_code == 0, result.output
+    measured = [(timing["method"], timing["runs"]) for timing in json.loads(result.stdout)["timings"]]
+    assert measured == [("finetune", 1), ("er", 1)]
+    assert "finetune + none: 3 at once need more memory than there is" in result.stderr
+
+
+def test_stopped_it_shows_what_was_measured(monkeypatch):
+    two_fit(monkeypatch, KeyboardInterrupt())
+    result = CliRunner().invoke(app, [*TWO, "--runs", "1,3", "--device", "cpu"])
+    assert result.exit_code == 130
+    assert "finetune" in result.stdout
+    assert "finished runs are kept" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--steps", "0"], ["--steps", "10001"], ["--seconds", "nan"], ["--method", "er-acee"], ["--runs", "0"]]
+)
 def test_mistakes_are_said_before_anything_is_measured(wrong):
     result = CliRunner().invoke(app, ["bench", "--device", "cpu", *wrong])
     assert result.exit_code != 0

@@ -163,6 +163,20 @@ def test_distinguishing_settings_only_where_groups_look_the_same():
     assert "buffer 9" in distinguishing_settings(groups[0], groups)
 
 
+def test_another_network_is_told_in_every_row_of_its_method():
+    groups = compare(
+        [
+            run(PLAIN | {"width": 4}),
+            run(PLAIN | {"width": 16, "buffer": 9}),
+            run(PLAIN | {"method": "dualnet", "width": 20}),
+        ]
+    ).groups
+    notes = {group.label + str(group.settings["buffer"]): distinguishing_settings(group, groups) for group in groups}
+    assert notes["DualNet50"] == ""
+    assert notes["ER-ACE50"].startswith("width 4")
+    assert notes["ER-ACE9"].startswith("width 16")
+
+
 def test_another_benchmark_is_told_in_every_row_of_its_image_set():
     other = PLAIN | {"dataset": "another", "tasks": 5}
     groups = compare([run(PLAIN), run(CLER | {"tasks": 4}), run(PLAIN | {"method": "er"}), run(other)]).groups

@@ -102,6 +102,17 @@ def test_settings_of_one_method(text, options):
     )
 
 
+def test_kinds_do_not_depend_on_how_a_method_s_file_begins(monkeypatch):
+    made = {}
+    exec(  # an annotation is a text only under `from __future__ import annotations`
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Options:\n    smoothing: float = 0.1",
+        made,
+    )
+    monkeypatch.setattr(METHODS["er"], "Options", made["Options"])
+    assert option_kinds("er") == {"smoothing": "float"}
+    assert parse_options("er", ["smoothing=0.2"]) == {"smoothing": 0.2}
+
+
 def test_a_setting_that_is_true_or_false(monkeypatch):
     monkeypatch.setattr(settings_module, "option_kinds", lambda method: {"fast": "bool"})
     assert parse_options("xder", ["fast=false"]) == {"fast": False}

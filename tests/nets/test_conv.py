@@ -66,3 +66,22 @@ for shape in [(4, 3, 84, 84), (20, 3, 256, 32)]:
         network(torch.randn(shape)).sum().backward()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_single_pixel_teaches_only_the_middle_of_a_kernel():
+    """Elsewhere in bfloat16 on a CPU the gradient would be what memory happened to hold."""
+    torch.manual_seed(0)
+    layer = Conv2d(4, 8, 3, stride=2, padding=1, bias=False)
+    copies = WorkingCopies([layer])
+    for _ in range(20):
+        torch.full((8 * 4 * 9,), torch.nan, dtype=torch.bfloat16)  # left in memory
+        x = torch.randn(10, 4, 1, 1).bfloat16()
+        output = layer(x)
+        output.float().square().sum().backward()
+        copies.gather_gradients()
+        expected = F.conv2d(x.float(), layer.working.detach().float(), None, 2, 1)
+        assert torch.allclose(output.float(), expected, atol=0.05)
+        middle = torch.zeros(3, 3, dtype=torch.bool)
+        middle[1, 1] = True
+        assert layer.weight.grad[:, :, ~middle].count_nonzero() == 0
+        assert layer.weight.grad[:, :, middle].count_nonzero() > 0

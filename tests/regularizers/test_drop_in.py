@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 import pickle
 import subprocess
 import sys
@@ -564,7 +565,17 @@ def without_gradients():
         (small_network, {"head": "early.0:0"}, "'early.0:0' is not there: 'early' has 3 sub-modules"),
         (small_network, {"head": "late.1:9"}, "'late.1:9' is not there: 'late' has"),
         (lambda: nn.Identity, {}, "network must be a torch.nn.Module, not type"),
-        (small_network, {"weight": -1}, "weight must be zero or larger, not -1"),
+        (small_network, {"weight": -1}, "weight must be a number from zero, not -1"),
+        (small_network, {"weight": "1"}, "weight must be a number from zero, not '1'"),
+        (small_network, {"weight": math.inf}, "weight must be a number from zero, not inf"),
+        (small_network, {"tap": nn.Identity()}, "tap must be the name of a sub-module, .*, not a Identity"),
+        (small_network, {"head": None}, "head must be the name of a sub-module, or a module, not a NoneType"),
+        (
+            small_network,
+            {"example": torch.zeros(2, 3, 8, 8, dtype=torch.uint8)},
+            r"normalised images, not torch\.uint8",
+        ),
+        (small_network, {"transforms": "flips"}, r"or an object such as cler\.Flips\(\)"),
         (with_a_pair, {}, "tap 'early' gives a tuple, not a tensor"),
         (
             lambda: head_in(lambda maps: {"maps": maps}),
@@ -688,7 +699,7 @@ def test_images_have_to_be_normalised(images):
     regularizer = on_small(small_network())
     with pytest.raises(UsageError, match=r"normalised images, not torch\.uint8"):
         regularizer((100 * images).to(torch.uint8))
-    with pytest.raises(UsageError, match="a tensor of normalised images, not float32"):
+    with pytest.raises(UsageError, match="a tensor of normalised images, not ndarray"):
         regularizer(images.numpy())
     with pytest.raises(UsageError, match="at least one image"):
         regularizer(images[:0])

@@ -25,7 +25,9 @@ def bench(
         list[str] | None, typer.Option(help="Regularisers (default: all).", show_default=False)
     ] = None,
     runs: Annotated[str | None, typer.Option(help="Runs side by side, as 1,5,10 (default: that; 1 on a CPU).")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps that are timed (default: 100; 5 on a CPU).")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Steps that are timed (default: 100; 5 on a CPU).")
+    ] = None,
     width: Annotated[
         int | None,
         typer.Option(help="Filters of the network's first layer (default: the paper's).", show_default=False),
@@ -61,8 +63,10 @@ def bench(
     pairs = list(dict.fromkeys((m, r) for m in method or METHODS for r in regularizer or ("none", *REGULARIZERS)))
     for m, r in pairs:
         make_settings(method=m, regularizer=r, dataset="cifar100", precision=precision, width=width, threads=threads)
-    if min(counts) < 1 or (steps is not None and steps < 1):
-        raise UsageError("--runs and --steps must be larger than zero")
+    if min(counts) < 1:
+        raise UsageError("--runs must be larger than zero")
+    if seconds is not None and not seconds > 0:
+        raise UsageError(f"--seconds must be larger than zero, not {seconds}")
     about = {"environment": machine.environment(target), "precision": precision, "width": width, "compile": compile}
     if not on_gpu:
         about["threads"] = threads
@@ -71,31 +75,39 @@ def bench(
         check_writable(out.parent)
     wanted = {(*pair, count) for pair in pairs for count in counts}
     start = time.monotonic()
+    measured = benchmark.measure(
+        pairs,
+        counts,
+        device=target,
+        precision=precision,
+        steps=steps or (100 if on_gpu else 5),
+        width=width,
+        compile=compile,
+        known=timings,
+        message=say,
+    )
+    stopped = False
     with machine.threads(threads):
-        for timing in benchmark.measure(
-            pairs,
-            counts,
-            device=target,
-            precision=precision,
-            steps=steps or (100 if on_gpu else 5),
-            width=width,
-            compile=compile,
-            known=timings,
-            message=say,
-        ):
-            timings.append(timing)
-            if out:
-                write_json(out, as_values(about, timings))
-            say(f"{timing.method} + {timing.regularizer}, {timing.runs} at once: {timing.milliseconds:.3f} ms")
-            missing = wanted - {(each.method, each.regularizer, each.runs) for each in timings}
-            if seconds is not None and time.monotonic() - start > seconds and missing:
-                say(f"stopped after {seconds:g} s, with {len(wanted) - len(missing)} of {len(wanted)} measurements")
-                break
+        try:
+            for timing in measured:
+                timings.append(timing)
+                if out:
+                    write_json(out, as_values(about, timings))
+                say(f"{timing.method} + {timing.regularizer}, {timing.runs} at once: {timing.milliseconds:.3f} ms")
+                missing = wanted - {(each.method, each.regularizer, each.runs) for each in timings}
+                if seconds is not None and time.monotonic() - start > seconds and missing:
+                    say(f"stopped after {seconds:g} s, with {len(wanted) - len(missing)} of {len(wanted)} measurements")
+                    break
+        except KeyboardInterrupt:
+            stopped = True
+            say("stopped; this is what was measured")
     if as_json:
         print(json.dumps(as_values(about, timings), indent=1))
     else:
         hardware = machine.environment(target)["hardware"]
         console.print(as_table(f"ms per step and run, {hardware}, {precision}", timings))
+    if stopped:
+        raise SystemExit(130)
 
 
 def as_values(about: dict[str, Any], timings: Sequence[Timing]) -> dict[str, Any]:

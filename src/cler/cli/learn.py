@@ -26,8 +26,11 @@ def learn(
     folder: Annotated[Path, typer.Argument(help="Where images arrive, as FOLDER/LABEL/IMAGE.")],
     once: Annotated[bool, typer.Option("--once", help="Learn what is there and stop.")] = False,
     held_out: Annotated[
-        float, typer.Option(help="Share of the images that are not learned but tested on, chosen by their names.")
-    ] = 0.1,
+        float | None,
+        typer.Option(
+            help="Share of the images that are not learned but tested on, chosen by their names.", show_default="0.1"
+        ),
+    ] = None,
     every: Annotated[float, typer.Option(help="Seconds between two looks into the folder.")] = 2.0,
     save_every: Annotated[float, typer.Option(help="Seconds between two times that the state is saved.")] = 60.0,
     state: Annotated[
@@ -66,7 +69,7 @@ def learn(
 
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; images are looked for in FOLDER/LABEL/")
-    if not 0 <= held_out < 1:
+    if held_out is not None and not 0 <= held_out < 1:
         raise UsageError(f"--held-out must be a share from 0 to less than 1, not {held_out}")
     if not (every > 0 and save_every > 0):
         raise UsageError("--every and --save-every must be larger than zero")
@@ -78,7 +81,8 @@ def learn(
     check_writable(state)
     with _alone(state), using_threads(threads):
         learner = _learner(state, {name: value for name, value in given.items() if value is not None}, device)
-        watched = FolderLearner(folder, state, learner, held_out=held_out, tries=1 if once else TRIES, message=say)
+        share = _share_held_out(state, held_out)
+        watched = FolderLearner(folder, state, learner, held_out=share, tries=1 if once else TRIES, message=say)
         with _asked_to_stop() as stop, _saved_at_the_end(watched):
             _watch(watched, stop, once=once, every=every, save_every=save_every)
     summary = _summary(watched)
@@ -107,10 +111,31 @@ def _learner(state: Path, given: dict[str, Any], device: str) -> Learner:
         return Learner(**given, device=device)
     learner = Learner.load(state / LEARNER, device=device)
     for name, value in given.items():
-        if (kept := learner.get_params()[name]) != value:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"the learner in {state} has {flag} {kept}: leave {flag} out, or choose another --state")
+        _check_same(state, name, learner.get_params()[name], value)
     return learner
+
+
+def _share_held_out(state: Path, given: float | None) -> float:
+    """As it was when the learner there was made, or it would learn what it is tested on; noted for a new one."""
+    from cler.files import read_json, write_json, writing
+    from cler.learner.folder import HELD_OUT, LEARNER
+
+    path, share = state / HELD_OUT, 0.1 if given is None else given
+    if (state / LEARNER).exists() and path.exists():
+        kept = read_json(path).get("held_out")
+        if not (isinstance(kept, int | float) and 0 <= kept < 1):
+            raise UsageError(f"{path} does not tell a share from 0 to less than 1: delete it, and give --held-out")
+        _check_same(state, "held_out", kept, kept if given is None else given)
+        return kept
+    with writing(path):
+        write_json(path, {"held_out": share})
+    return share
+
+
+def _check_same(state: Path, name: str, kept: Any, given: Any) -> None:
+    if kept != given:
+        flag = f"--{name.replace('_', '-')}"
+        raise UsageError(f"the learner in {state} has {flag} {kept}: leave {flag} out, or choose another --state")
 
 
 @contextmanager
@@ -148,7 +173,7 @@ def _saved_at_the_end(watched: FolderLearner) -> Iterator[None]:
 def _watch(watched: FolderLearner, stop: Callable[[], bool], *, once: bool, every: float, save_every: float) -> None:
     """Learn what arrives until asked to stop, and save now and then."""
     saved, there = time.monotonic(), True
-    with errors.status(f"waiting for images in {escape(str(watched.folder))}") as line:
+    with errors.status(f"waiting for images in {escape(str(watched.folder))}/LABEL/") as line:
         while not stop():
             try:
                 for left in watched.learn():

@@ -16,7 +16,7 @@ from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.groups import begin_second_task, release_memory
 from cler.engine.run import matmul_precision
-from cler.engine.steps import WARM_UP, make_stepper, wait
+from cler.engine.steps import WARM_UP, lack_of_memory, make_stepper, wait
 from cler.errors import UsageError
 from cler.experiments.build import build_run
 from cler.experiments.settings import Settings, make_settings
@@ -130,10 +130,16 @@ def measure(
             flops = 0.0
             runs: list[Run] = []
             for count in missing:
-                joining = [build_run(longer, seed, data) for seed in range(len(runs), count)]
-                begin_second_task(joining)
-                runs += joining
-                milliseconds, gigabytes = time_steps(runs, steps, message)
+                try:
+                    joining = [build_run(longer, seed, data) for seed in range(len(runs), count)]
+                    begin_second_task(joining)
+                    runs += joining
+                    milliseconds, gigabytes = time_steps(runs, steps, message)
+                except RuntimeError as error:
+                    if not lack_of_memory(error):
+                        raise
+                    message(f"{method} + {regularizer}: {count} at once need more memory than there is")
+                    break
                 flops = flops or flops_of_a_step(runs[0])
                 share = flops / (milliseconds / 1000) / peak
                 evaluation = evaluation_share(runs[0], milliseconds * steps_of_a_run(settings).total() / 1000)

@@ -24,6 +24,8 @@ TWIN_KEYS = (
 )  # fmt: skip
 # With other ones it is another benchmark, whose accuracies are not to be compared.
 BENCHMARK_KEYS = ("tasks", "epochs", "batch", "class_order")
+# Methods have their own; with other ones a method is hardly the same.
+NETWORK_KEYS = ("width", "replay_batch", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ def compare(results: Iterable[Result]) -> Comparison:
 def distinguishing_settings(group: Group, groups: Sequence[Group], *, shown: Sequence[str] = ()) -> str:
     """The settings, other than those `shown`, that tell a group from those which look the same; usually none.
 
-    And those of the benchmark, if others on the same data set have another one.
+    And those of the benchmark, if others on the same data set have another one, and of the network and its training, if
+    others with the same method there do.
     """
 
     def look(one: Group) -> list[Any]:
@@ -155,7 +158,8 @@ def distinguishing_settings(group: Group, groups: Sequence[Group], *, shown: Seq
 
     alike = [one.settings for one in groups if look(one) == look(group)]
     beside = [one.settings for one in groups if one.settings["dataset"] == group.settings["dataset"]]
-    told = differing(BENCHMARK_KEYS, beside)
+    method = [one for one in beside if one["method"] == group.settings["method"]]
+    told = differing(BENCHMARK_KEYS, beside) + differing(NETWORK_KEYS, method)
     told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
     return ", ".join(f"{key} {group.settings.get(key, '–')}" for key in told)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from cler.data.images import DATASETS
 from cler.data.images import find as find_dataset
@@ -154,7 +154,9 @@ def label_of(method: str, regularizer: str) -> str:
 
 def option_kinds(method: str) -> dict[str, str]:
     """Names and kinds of the settings that only this method has."""
-    return {each.name: str(each.type) for each in dataclasses.fields(find_method(method).Options)}
+    options = find_method(method).Options
+    kinds = get_type_hints(options)
+    return {each.name: getattr(kinds[each.name], "__name__", str(each.type)) for each in dataclasses.fields(options)}
 
 
 def option_defaults(method: str) -> dict[str, Any]:

@@ -30,6 +30,8 @@ def encode(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
 def write(path: str | Path, content: bytes) -> None:
     """Write it whole, or say in one line why not."""
     path = Path(path)
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: give the name of a file")
     with writing(path), replacing(path) as file:
         file.write(content)
 

@@ -29,6 +29,7 @@ MOST_PIXELS = 80_000_000
 """Of a picture: with more, learning it would take a gigabyte of memory."""
 LEARNER = "learner.safetensors"
 JOURNAL = "journal.jsonl"
+HELD_OUT = "held_out.json"
 TRIES = 3
 """Looks after which a file that cannot be read, and does not change, is given up."""
 MOST_HELD_OUT = 1000

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from cler.errors import UsageError
+from cler.experiments.machine import find_device
 from cler.experiments.settings import LARGEST_SEED, Settings, option_kinds
 from cler.learner.inputs import Label, to_labels
 from cler.methods import METHODS, find_method
@@ -68,6 +69,7 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
             options=_options(method, given["options"]),
             **{name: given[name] for name in names},
         )
+        find_device(given["device"])
     except UsageError as error:  # which speaks of the command line
         raise UsageError(re.sub(r"--[a-z-]+", lambda flag: flag[0][2:].replace("-", "_"), str(error))) from None
     _within("image_size", size, 1, LARGEST_IMAGE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -58,8 +59,8 @@ class Equivariant(Regularizer):
         example: images to pass at once, so that what does not fit is found here, and the head's width for certain.
 
     The pretext images go through the network up to the tap, in a pass of their own or as guests of another, normalised
-    by their own batch statistics; the network's running statistics never see them. The network is referred to, not
-    owned: it is no part of the regulariser's parameters, state and copies.
+    by their own batch statistics while the network is trained; its running statistics never see them. The network is
+    referred to, not owned: it is no part of the regulariser's parameters, state and copies.
     """
 
     raw_only = True
@@ -79,8 +80,12 @@ class Equivariant(Regularizer):
         super().__init__()
         if not isinstance(network, nn.Module):
             raise UsageError(f"network must be a torch.nn.Module, not {type(network).__name__}")
-        if not weight >= 0:
-            raise UsageError(f"weight must be zero or larger, not {weight}")
+        if not (isinstance(weight, int | float) and 0 <= weight < math.inf):
+            raise UsageError(f"weight must be a number from zero, not {weight!r}")
+        if not isinstance(tap, str):
+            raise UsageError(f"tap must be the name of a sub-module, as in tap='layer3', not a {type(tap).__name__}")
+        if not isinstance(head, str | nn.Module):
+            raise UsageError(f"head must be the name of a sub-module, or a module, not a {type(head).__name__}")
         self.transforms = _family(transforms)
         self.weight = weight
         self.generator = generator
@@ -105,11 +110,7 @@ class Equivariant(Regularizer):
 
     def forward(self, images: Tensor) -> Tensor:
         """The weighted loss on images that are normalised and not augmented."""
-        if not isinstance(images, Tensor) or not images.is_floating_point():
-            kind = getattr(images, "dtype", type(images).__name__)
-            raise UsageError(f"the regulariser takes a tensor of normalised images, not {kind}: images / 255, say")
-        if not len(images):
-            raise UsageError("the regulariser needs at least one image")
+        _check_images(images)
         return self.loss(self._network.module, images, images)
 
     def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Groups | None = None) -> Tensor:
@@ -206,6 +207,7 @@ class Equivariant(Regularizer):
 
     def _example_output(self, images: Tensor) -> Tensor:
         """What the head gives for the images and, as they may be as many as the tokens, for one more."""
+        _check_images(images)
         for batch in (images, torch.cat([images, images[:1]])):
             untouched = self.transforms.apply(batch, torch.zeros(len(batch), dtype=torch.long, device=batch.device))
             with frozen_statistics(self.stage):
@@ -220,10 +222,19 @@ class Transformed(Guests):
     labels: Tensor = field(kw_only=True)
 
 
+def _check_images(images: Any) -> None:
+    """Refuse what cannot be normalised images."""
+    if not isinstance(images, Tensor) or not images.is_floating_point():
+        kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
+        raise UsageError(f"the regulariser takes a tensor of normalised images, not {kind}: images / 255, say")
+    if not len(images):
+        raise UsageError("the regulariser needs at least one image")
+
+
 def _family(transforms: str | TransformFamily) -> TransformFamily:
     if isinstance(transforms, str):
         if transforms not in FAMILIES:
-            raise unknown("family of transforms", transforms, FAMILIES)
+            raise unknown("family of transforms", transforms, [*FAMILIES, "or an object such as cler.Flips()"])
         return FAMILIES[transforms]()
     if isinstance(getattr(transforms, "n_transforms", None), int) and callable(getattr(transforms, "apply", None)):
         return transforms
