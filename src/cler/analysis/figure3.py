@@ -24,7 +24,7 @@ from cler.nets.frozen import copy_of
 BATCH = 10
 """Images that an importance is measured on; it depends on this."""
 BATCHES = 200
-"""Over which it is averaged: 2000 images drawn from all tasks, where all training images would hardly say more."""
+"""Over which it is averaged: 2000 images drawn from all tasks, to save time; the paper takes all of them."""
 SHARES = (0.1, 0.3, 0.5)
 """Of the filters, that are lost."""
 DRAWN = SHARES[:2]
