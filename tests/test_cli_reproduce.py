@@ -168,20 +168,20 @@ def test_out_of_time_within_a_run_it_stops_after_a_step_and_shows_the_table(toy,
     observe = ErAce.observe
 
     def slowly(self, batch):
-        time.sleep(0.05)
+        time.sleep(0.2)
         return observe(self, batch)
 
     monkeypatch.setattr(ErAce, "observe", slowly)
-    code, out, err = cler(*QUICK, "--seconds", 0.5)  # a run takes 0.8 s
+    code, out, err = cler(*QUICK, "--seconds", 2)  # a run takes 3.2 s
     assert code == 0
     assert "out of time with 4 runs to do" in err
     assert "A small table" in out
-    (checkpoint,) = Path("reproduction").rglob("checkpoint*")
+    assert list(Path("reproduction").rglob("checkpoint*"))
     monkeypatch.setattr(ErAce, "observe", observe)
     code, _, err = cler(*QUICK)
     assert code == 0
     assert "going on from task" in err
-    assert not checkpoint.exists()
+    assert not list(Path("reproduction").rglob("checkpoint*"))
     assert len(accuracies("reproduction")) == 4
 
 

@@ -216,7 +216,7 @@ def test_what_has_no_end_is_skipped(folder, monkeypatch):
         (b'{"format": 1, "settings"', "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
         (b"[" * 100_000, "not JSON"),
-        (b"[1, 2]", "not a result of cler"),
+        (b"[1, 2]", "not a JSON object"),
         (b'{"format": 1, "seconds": 1e999}', "not finite"),
     ],
 )
