@@ -48,6 +48,7 @@ class FakeCuda:
         self.log, self.waits, self.generators = [], [], []
         self.capturing, self.stream, self.unfinished = False, "main", 0
         self.streams, self.unjoined, self.error_at_the_end = 0, set(), None
+        self.default_generators = [FakeGenerator()]
         fake = self
 
         class Stream:
@@ -92,6 +93,9 @@ class FakeCuda:
     def synchronize(self):
         pass
 
+    def current_device(self):
+        return 0
+
     @contextmanager
     def graph(self, graph):
         self.capturing = True
@@ -119,7 +123,17 @@ class FakeCuda:
 @pytest.fixture
 def cuda(monkeypatch):
     fake = FakeCuda()
-    for name in ("Stream", "CUDAGraph", "Event", "current_stream", "synchronize", "graph"):
+    names = (
+        "Stream",
+        "CUDAGraph",
+        "Event",
+        "current_stream",
+        "current_device",
+        "default_generators",
+        "synchronize",
+        "graph",
+    )
+    for name in names:
         monkeypatch.setattr(torch.cuda, name, getattr(fake, name))
     monkeypatch.setattr(torch.cuda, "stream", fake.use)
     return fake
@@ -188,7 +202,7 @@ def test_where_recording_fails_the_steps_go_on_and_it_is_said_once(cuda):
     assert len(said) == 1
     assert "not permitted" in said[0]
     assert "\n" not in said[0]
-    assert run.generator.state == "a new one"
+    assert [generator.state for generator in (run.generator, *cuda.default_generators)] == ["a new one"] * 2
 
 
 @pytest.mark.parametrize("over_it", [None, RuntimeError("capture was invalidated")])
@@ -202,6 +216,7 @@ def test_running_out_of_memory_while_recording_is_passed_on(cuda, over_it):
     with pytest.raises(torch.OutOfMemoryError, match="no more"):
         stepper.step()
     assert not cuda.unjoined
+    assert cuda.default_generators[0].state == "a new one"
 
 
 def test_the_host_stays_a_few_steps_ahead_and_no_more(cuda):

@@ -111,11 +111,12 @@ class Recorded:
             with torch.cuda.graph(graph):
                 self._side_by_side()
         except RuntimeError as error:
+            default = torch.cuda.default_generators[torch.cuda.current_device()]
+            for generator in (default, *(run.generator for run in self.runs)):
+                generator.graphsafe_set_state(generator.clone_state())  # or it would wait for a recording that is over
             if shortage := lack_of_memory(error):
                 raise shortage from None
             self.can_record = False
-            for run in self.runs:  # or a generator would wait for a recording that is over
-                run.generator.graphsafe_set_state(run.generator.clone_state())
             reason = str(error).splitlines()[0]
             self.message(f"a step could not be recorded as a CUDA graph ({reason}); going on without, more slowly")
         else:
