@@ -18,7 +18,8 @@ from cler.experiments.execute import execute
 from cler.experiments.jobs import Job, remaining
 from cler.experiments.machine import find_device
 from cler.experiments.results import find_results
-from cler.experiments.settings import Settings, make_settings, parse_seeds
+from cler.experiments.settings import Settings, make_settings
+from cler.experiments.written import parse_seeds
 from cler.report.progress import ProgressBars
 from cler.report.tables import comparison_table
 

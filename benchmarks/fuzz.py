@@ -41,7 +41,7 @@ from rich.console import Console
 from cler.data import cifar, download, images, sample
 from cler.engine.tensorfile import checksum
 from cler.errors import UsageError
-from cler.experiments import results, settings
+from cler.experiments import results, settings, written
 from cler.experiments.compare import compare
 from cler.experiments.jobs import Job, remaining
 from cler.experiments.record import Builder, Recorder, Watcher
@@ -283,20 +283,20 @@ Read = Callable[[str, bytes, Path], list[str]]
 
 def read_settings(name: str, content: bytes, folder: Path) -> list[str]:
     (folder / "settings.toml").write_bytes(content)
-    _check_settings(settings.read_config(folder / "settings.toml"))
+    _check_settings(written.read_config(folder / "settings.toml"))
     return []
 
 
 def read_strings(name: str, content: bytes, folder: Path) -> list[str]:
     """Lines: the seeds, the method, and what --set was given."""
     seeds, method, *options = [*content.decode("utf-8", "surrogateescape").split("\n"), ""]
-    chosen = settings.parse_options(method, [each for each in options if each])
+    chosen = written.parse_options(method, [each for each in options if each])
     _check_settings({"method": method, "seeds": seeds} | chosen)
     return []
 
 
 def _check_settings(chosen: dict[str, Any]) -> None:
-    assert len(settings.parse_seeds(chosen.pop("seeds", "0"))) <= settings.LARGEST_SEED + 1
+    assert len(written.parse_seeds(chosen.pop("seeds", "0"))) <= settings.LARGEST_SEED + 1
     made = settings.make_settings(**chosen)
     again = json.loads(json.dumps(made.to_dict(), allow_nan=False))
     assert settings.make_settings(**again).to_dict() == again

@@ -43,7 +43,7 @@ def analyze(
     from cler.experiments.build import check_fit
     from cler.experiments.jobs import past_failures, remaining
     from cler.experiments.machine import default_precision, find_device
-    from cler.experiments.settings import parse_seeds
+    from cler.experiments.written import parse_seeds
     from cler.report.studies import study_figure, study_json, study_sentences, study_table
 
     study, target = find_study(figure), find_device(device)

@@ -51,7 +51,8 @@ def bench(
     from cler.experiments import bench as benchmark
     from cler.experiments import machine
     from cler.experiments.folders import check_writable
-    from cler.experiments.settings import make_settings, parse_seeds
+    from cler.experiments.settings import make_settings
+    from cler.experiments.written import parse_seeds
     from cler.files import write_json
     from cler.methods import METHODS
     from cler.regularizers import REGULARIZERS

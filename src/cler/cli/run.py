@@ -93,7 +93,8 @@ def run(
     from cler.experiments.build import check_fit
     from cler.experiments.jobs import make_jobs, past_failures, remaining, restart
     from cler.experiments.machine import default_precision, find_device
-    from cler.experiments.settings import make_settings, parse_options, parse_seeds, read_config
+    from cler.experiments.settings import make_settings
+    from cler.experiments.written import parse_options, parse_seeds, read_config
     from cler.methods import find_method
 
     chosen = (read_config(config, method) if config else {}) | given
@@ -142,7 +143,7 @@ def demo(
     from cler.experiments.jobs import remaining
     from cler.experiments.machine import find_device
     from cler.experiments.results import find_results
-    from cler.experiments.settings import parse_seeds
+    from cler.experiments.written import parse_seeds
     from cler.report.figures import accuracy_after_each_task
     from cler.report.tables import comparison_table, one_sentence
 
