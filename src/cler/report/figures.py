@@ -13,8 +13,8 @@ from cler.errors import UsageError
 from cler.experiments.compare import Group, distinguishing_settings
 from cler.files import replacing, writing
 from cler.metrics import average_accuracy_after_each_task as averages
+from cler.report.sheets import NAMES
 
-PANELS = {"class_il": "Class-incremental", "task_il": "Task-incremental"}
 # Okabe and Ito's colours, told apart by colour-blind readers; markers tell them apart in grey.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = "osD^vPX"
@@ -31,12 +31,12 @@ def accuracy_after_each_task(groups: Sequence[Group], path: str | Path, *, title
     if not groups:
         raise UsageError("there is no complete run to draw")
     figure = new_figure(8.4, 3.9)
-    panels = figure.subplots(1, len(PANELS), sharey=True)
+    panels = figure.subplots(1, len(NAMES), sharey=True)
     tasks = max(len(run.accuracy["class_il"]) for group in groups for run in group.runs)
-    for panel, name in zip(panels, PANELS, strict=True):
+    for panel, name in zip(panels, NAMES, strict=True):
         for group, style in zip(groups, _styles(groups), strict=True):
             _draw_group(panel, group, name, tasks, style)
-        finish_panel(panel, PANELS[name], "Tasks learned")
+        finish_panel(panel, NAMES[name].capitalize(), "Tasks learned")
         panel.set_xlim(0.8, tasks + 0.2)
     panels[0].set_ylim(0, min(100, panels[0].get_ylim()[1]))
     if any(len(group.runs) > 1 for group in groups):
