@@ -31,7 +31,8 @@ class ProgressBars(Watcher):
         )
         self._overall = self._bars.add_task(f"0 of {runs} runs", total=float(runs), detail="")
         self._rows: dict[tuple[str, ...], bars.TaskID] = {}
-        self._shares: dict[tuple[str, ...], float] = {}
+        self._shares: dict[str, float] = {}
+        """How much of each run is done that has not ended."""
 
     def __enter__(self) -> ProgressBars:
         if self.console.is_terminal:
@@ -48,6 +49,7 @@ class ProgressBars(Watcher):
         """Move the bar of the runs that this is about."""
         key = progress.labels
         if key not in self._rows:
+            self._remove_rows(lambda other: not set(other).isdisjoint(key))  # of those they were trained beside before
             self._rows[key] = self._bars.add_task(_name(key), total=1.0, detail="")
         accuracy = "" if progress.accuracy is None else f" acc {progress.accuracy:.0f}%"
         detail = (  # short, to fit in 80 columns with the rest
@@ -55,21 +57,25 @@ class ProgressBars(Watcher):
             f"{progress.steps_per_second:.1f} steps/s{accuracy}"
         )
         self._bars.update(self._rows[key], completed=progress.done, detail=detail)
-        self._shares[key] = progress.done * len(key)
-        self._bars.update(self._overall, completed=sum(self._shares.values()))
+        self._shares |= dict.fromkeys(key, progress.done)
+        self._bars.update(self._overall, completed=self._ended + sum(self._shares.values()))
 
     def finished(self, label: str, accuracy: float | None, failure: str | None) -> None:
         """Say what came out."""
         self._ended += 1
-        self._bars.update(self._overall, description=f"{self._ended} of {self._runs} runs")
-        for key, row in list(self._rows.items()):
-            if label in key and self._shares[key] >= len(key):
-                self._bars.update(row, visible=False)
+        self._shares.pop(label, None)
+        completed = self._ended + sum(self._shares.values())
+        self._bars.update(self._overall, description=f"{self._ended} of {self._runs} runs", completed=completed)
+        self._remove_rows(lambda key: label in key and self._shares.keys().isdisjoint(key))
         if failure is not None:
             self.failures.append(f"{label}: {failure}")
             self.message(f"{label} stopped: {failure}")
         else:
             self.message(f"[{self._ended}/{self._runs}] {label}: class-incremental accuracy {accuracy:.2f}%")
+
+    def _remove_rows(self, over: Callable[[tuple[str, ...]], bool]) -> None:
+        for key in [key for key in self._rows if over(key)]:
+            self._bars.remove_task(self._rows.pop(key))
 
     def message(self, text: str) -> None:
         """A line above the bars."""

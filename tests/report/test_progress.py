@@ -1,0 +1,56 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from cler.engine import Progress
+from cler.report.progress import ProgressBars
+
+
+@pytest.fixture
+def bars():
+    return ProgressBars(Console(file=io.StringIO(), force_terminal=True, width=100), runs=4)
+
+
+def report(bars, *labels, done):
+    bars.progress(Progress(labels, task=0, tasks=2, step=5, steps=10, done=done, steps_per_second=3.0, accuracy=None))
+
+
+def rows(bars):
+    """The share of all runs that is done, then what the other bars are called, and their shares."""
+    overall, *others = bars._bars.tasks
+    assert overall.total == 4
+    return overall.description, overall.completed, {row.description: row.completed for row in others if row.visible}
+
+
+def test_a_bar_for_the_runs_that_are_trained_together(bars):
+    report(bars, "a", "b", done=0.25)
+    report(bars, "c", done=0.5)
+    assert rows(bars) == ("0 of 4 runs", 1.0, {"a and 1 more": 0.25, "c": 0.5})
+    report(bars, "a", "b", done=1.0)
+    bars.finished("a", 50.0, None)
+    assert rows(bars) == ("1 of 4 runs", 2.5, {"a and 1 more": 1.0, "c": 0.5})
+    bars.finished("b", 50.0, None)
+    assert rows(bars) == ("2 of 4 runs", 2.5, {"c": 0.5})
+
+
+def test_a_run_that_fails_counts_once_and_the_others_go_on_in_a_bar_of_their_own(bars):
+    report(bars, "a", "b", "c", "d", done=0.5)
+    bars.finished("b", None, "its loss is not finite")
+    report(bars, "a", "c", "d", done=0.6)
+    assert rows(bars) == ("1 of 4 runs", pytest.approx(2.8), {"a and 2 more": 0.6})
+    assert bars.failures == ["b: its loss is not finite"]
+
+
+def test_runs_that_are_trained_fewer_at_a_time_are_not_counted_twice(bars):
+    report(bars, "a", "b", "c", "d", done=0.1)
+    report(bars, "a", "b", done=0.4)
+    assert rows(bars) == ("0 of 4 runs", pytest.approx(1.0), {"a and 1 more": 0.4})
+
+
+def test_a_later_run_of_the_same_name_has_a_bar_too(bars):
+    """As with another size of the memory, which names do not tell."""
+    report(bars, "a", done=1.0)
+    bars.finished("a", 50.0, None)
+    report(bars, "a", done=0.25)
+    assert rows(bars) == ("1 of 4 runs", 1.25, {"a": 0.25})
