@@ -16,7 +16,7 @@ from PIL import Image
 
 import cler
 from cler.errors import UsageError
-from cler.learner import Learner, NotFittedError, files, inputs
+from cler.learner import Learner, NotFittedError, fileformat, inputs
 from cler.learner.core import Core
 from cler.methods import METHODS
 
@@ -607,6 +607,33 @@ def test_learning_goes_on_after_loading_as_if_it_had_not_stopped(method, regular
     assert same(loaded, learner)
 
 
+class Counting(METHODS["er"]):
+    """A method of somebody's own, with whole numbers that change."""
+
+    name = "counting"
+    counted = METHODS["er"].counted | {"seen", "steps"}
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.seen, self.steps = torch.zeros(setup.classes_per_task, dtype=torch.int64), 0
+
+    def observe(self, batch):
+        self.seen += torch.bincount(batch.labels, minlength=len(self.seen))
+        self.steps += 1
+        return super().observe(batch)
+
+
+def test_a_method_of_ones_own_says_what_it_counts(monkeypatch, tmp_path):
+    monkeypatch.setitem(METHODS, "counting", Counting)
+    small("counting", "none").partial_fit(IMAGES[:40], LABELS[:40]).save(tmp_path / "learner.safetensors")
+    loaded = Learner.load(tmp_path / "learner.safetensors")
+    assert loaded._core.method.steps == loaded.n_seen_ // loaded.batch
+    assert loaded._core.method.seen.sum() == loaded.n_seen_
+    monkeypatch.setattr(Counting, "counted", METHODS["er"].counted)
+    with pytest.raises(UsageError, match="its numbers cannot be right"):
+        Learner.load(tmp_path / "learner.safetensors")
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
 def test_copies_go_on_alike_and_apart(copied):
     learner = small(optimizer="adamw", classes=range(3)).partial_fit(IMAGES[:37], LABELS[:37])
@@ -815,9 +842,9 @@ def nothing_but_a_list(tensors, about):
     ],
 )  # fmt: skip
 def test_a_file_made_to_do_harm_is_refused(change, saved):
-    tensors, about = files.read(saved)
+    tensors, about = fileformat.read(saved)
     change(tensors, about)
-    saved.write_bytes(files.encode(tensors, about))
+    saved.write_bytes(fileformat.encode(tensors, about))
     with pytest.raises(UsageError, match=r"learner\.safetensors") as caught:
         Learner.load(saved)
     assert "\n" not in str(caught.value)
@@ -827,9 +854,9 @@ def test_a_file_made_to_do_harm_is_refused(change, saved):
     "change", [crafted(each) for each in (wide_network, huge_buffer, many_classes, more_labels_than_weights)]
 )
 def test_a_small_file_cannot_ask_for_a_large_network(change, saved, monkeypatch):
-    tensors, about = files.read(saved)
+    tensors, about = fileformat.read(saved)
     change(tensors, about)
-    saved.write_bytes(files.encode(tensors, about))
+    saved.write_bytes(fileformat.encode(tensors, about))
     monkeypatch.setattr(Core, "build", pytest.fail)
     with pytest.raises(UsageError, match="its size cannot be right"):
         Learner.load(saved)

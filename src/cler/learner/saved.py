@@ -15,8 +15,6 @@ from cler.experiments.settings import Settings
 from cler.learner.inputs import Label, to_labels
 from cler.methods import Method
 
-COUNTED = {"task", "memory.filled", "memory.offered", "memory.labels"}
-"""The whole numbers of a method that change as it learns; all others follow from its settings."""
 MOMENTS = {"sgd": set(), "adamw": {"step", "exp_avg", "exp_avg_sq"}}
 """What each optimiser remembers of a parameter."""
 
@@ -72,11 +70,11 @@ class Saved:
         fresh, numbers = collect(method), self.state.numbers
         require(fresh.numbers.keys() == numbers.keys(), "numbers")
         for name, number in fresh.numbers.items():
-            may_differ = name in COUNTED or isinstance(number, bool)
+            may_differ = name in method.counted or isinstance(number, bool)
             require(type(numbers[name]) is type(number) and (may_differ or numbers[name] == number), "numbers")
         require(numbers["task"] in (0, 1), "task")
         for name, tensor in fresh.tensors.items():
-            fixed = tensor.dtype == torch.int64 and name not in COUNTED
+            fixed = tensor.dtype == torch.int64 and name not in method.counted
             require(not fixed or torch.equal(tensor.cpu(), self.state.tensors[name]), "tables")
             require(not name.endswith("running_var") or bool((self.state.tensors[name] >= 0).all()), "variances")
         remembered: dict[str, set[str]] = defaultdict(set)

@@ -70,6 +70,8 @@ class Method:
     """Images that a batch of the stream has to have."""
     task_free: ClassVar[bool] = False
     """Whether it can learn a stream that does not say where tasks begin and end."""
+    counted: ClassVar[frozenset[str]] = frozenset({"task", "memory.filled", "memory.offered", "memory.labels"})
+    """Its attributes of whole numbers that change as it learns; a learner's file with others in the rest is refused."""
     temperature: float = 1.0
     """What its logits are divided by to become logarithms of probabilities."""
     Options: ClassVar[type] = NoOptions
