@@ -92,7 +92,19 @@ def test_several_inexact_candidates_are_no_twin():
 
 @pytest.mark.parametrize(
     "key",
-    ["dataset", "tasks", "buffer", "epochs", "variant", "batch", "width", "class_order", "optimizer", "replay_batch"],
+    [
+        "dataset",
+        "tasks",
+        "buffer",
+        "epochs",
+        "variant",
+        "batch",
+        "width",
+        "class_order",
+        "optimizer",
+        "replay_batch",
+        "precision",
+    ],  # fmt: skip
 )
 def test_another_benchmark_is_no_twin(key):
     assert twin_of(CLER, PLAIN | {key: "other" if key in ("dataset", "variant") else 99}) is None
@@ -105,6 +117,13 @@ def test_what_x_der_s_variant_feeds_cler_does_not_change_x_der_alone():
     assert twin_of(cler, plain, plain | {"variant": "released"}) == plain | {"variant": "released"}
     assert twin_of(cler, plain | {"buffer": 9}) is None
     assert twin_of(cler | {"method": "cope"}, plain | {"method": "cope"}) is None
+
+
+def test_compiled_runs_have_a_compiled_twin_where_there_is_one():
+    compiled = PLAIN | {"compile": True}
+    assert twin_of(CLER | {"compile": True}, PLAIN, compiled) == compiled
+    assert twin_of(CLER | {"compile": True}, PLAIN) == PLAIN
+    assert twin_of(CLER, compiled, PLAIN) == PLAIN
 
 
 def test_a_regularised_group_is_no_twin():

@@ -195,8 +195,12 @@ def _twin(group: Group, groups: Sequence[Group]) -> Group | None:
     method = METHODS.get(group.settings["method"], Method)
     for ignored in (frozenset(), method.options_of_regularizer):
         candidates = [one for one in plain if _agree(group, one, set(TWIN_KEYS) - ignored)]
-        # Settings that only the regularised run has belong to its regulariser.
-        exact = [one for one in candidates if _agree(group, one, one.settings.keys() - REGULARIZER_KEYS - ignored)]
+        # Settings that only the regularised run has belong to its regulariser; `compile` is named only where it is on.
+        exact = [
+            one
+            for one in candidates
+            if _agree(group, one, (one.settings.keys() | {"compile"}) - REGULARIZER_KEYS - ignored)
+        ]
         candidates = exact or candidates
         if len(candidates) == 1:
             return candidates[0]
