@@ -61,7 +61,7 @@ def test_every_cell_names_what_exists():
         assert cell.regularizer in ("none", *REGULARIZERS)
         assert cell.available
         assert cell.settings().to_dict().items() >= {"epochs": cell.epochs, "buffer": cell.buffer}.items()
-    assert paper_file().keys() <= {"default", "tables", "contradictions", *data.names()}
+    assert paper_file().keys() <= {"tables", "contradictions", *data.names()}
 
 
 @pytest.mark.parametrize("name", table_names())

@@ -51,8 +51,8 @@ def test_none_means_not_given():
 
 
 def test_what_plays_no_part_is_zero():
-    assert make_settings(method="finetune", buffer=300).buffer == 0
-    assert make_settings(method="finetune", buffer=300) == make_settings(method="finetune")
+    assert make_settings(method="finetune").buffer == 0
+    assert make_settings(method="finetune", buffer=0) == make_settings(method="finetune")
 
 
 @pytest.mark.parametrize("dataset", data.names())
@@ -97,9 +97,9 @@ def test_kinds_do_not_depend_on_how_a_method_s_file_begins(monkeypatch):
 
 
 def test_the_table_names_only_what_exists():
-    table = {name: about for name, about in paper_settings().items() if name != "printed"}  # results, not settings
+    table = paper_settings()
     names = {field.name for field in dataclasses.fields(Settings)}
-    assert table.keys() <= {"default", *data.names()}
+    assert table.keys() <= {*data.names()}
     for about in table.values():
         pairs = about.get("methods", {})
         assert about.keys() - {"methods"} <= names
@@ -169,8 +169,9 @@ def test_no_near_name_no_suggestion():
 def test_an_option_without_effect_is_refused():
     with pytest.raises(UsageError, match="--regularizer"):
         make_settings(method="er-ace", weight=1.5)
-    with pytest.raises(UsageError, match="--buffer"):
-        make_settings(method="finetune", buffer=-5)
+    for buffer in (300, -5):
+        with pytest.raises(UsageError, match=f"--buffer {buffer} has no effect: finetune has no memory"):
+            make_settings(method="finetune", buffer=buffer)
 
 
 def test_compilation_is_a_setting_that_old_results_need_not_have():

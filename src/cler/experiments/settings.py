@@ -109,12 +109,11 @@ class Settings:
 
 def _usual(method: str, regularizer: str, dataset: str, buffer: int | None) -> dict[str, Any]:
     """What the paper, or this package where the paper does not say, takes for a method on a data set."""
-    table = paper_settings()
-    about = table.get(dataset, {})
+    about = paper_settings().get(dataset, {})
     by_method = about.get("methods", {})
-    usual = table["default"] | {name: value for name, value in about.items() if name != "methods"}
+    usual = {name: value for name, value in about.items() if name != "methods"}
     usual["weight"] = REGULARIZERS[regularizer].weight if regularizer in REGULARIZERS else 0.0
-    buffer = usual["buffer"] if buffer is None else buffer
+    buffer = usual.get("buffer", Settings.buffer) if buffer is None else buffer
     for name in (method, f"{method}+{regularizer}"):
         usual |= by_method.get(name, {}) | by_method.get(f"{name}@{buffer}", {})
     return usual
@@ -184,8 +183,8 @@ def make_settings(**given: Any) -> Settings:
             raise UsageError(f"--weight {given['weight']} has no effect without --regularizer")
         merged["weight"] = 0.0
     if not method.replays:
-        if given.get("buffer", 0) < 0:
-            raise UsageError(f"--buffer must not be negative, not {given['buffer']}")
+        if given.get("buffer", 0) != 0:
+            raise UsageError(f"--buffer {given['buffer']} has no effect: {method.name} has no memory")
         merged["buffer"] = 0
     own = {name: merged.pop(name) for name in option_kinds(method.name) if name in merged}
     own |= merged.pop("options", {})
@@ -195,8 +194,8 @@ def make_settings(**given: Any) -> Settings:
 
 
 def paper_settings() -> dict[str, Any]:
-    """The settings in `paper.toml`: the defaults, and those for the image sets that this version has."""
-    return {name: about for name, about in paper_file().items() if name == "default" or name in DATASETS}
+    """The settings in `paper.toml`, for the image sets that this version has."""
+    return {name: about for name, about in paper_file().items() if name in DATASETS}
 
 
 @cache
