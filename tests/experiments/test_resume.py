@@ -23,7 +23,7 @@ from cler.engine import Listener, checkpoint
 from cler.errors import UsageError
 from cler.experiments import record
 from cler.experiments.execute import execute
-from cler.experiments.jobs import make_jobs, remaining, restart
+from cler.experiments.jobs import make_jobs, remaining, restart, tidy
 from cler.experiments.settings import make_settings
 from cler.experiments.trainers import stopping_after_a_step, train_on_gpu
 
@@ -172,8 +172,9 @@ def test_a_checkpoint_left_by_a_run_that_was_killed_at_its_end_is_cleared_away(t
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "delete", lambda folder: None)
         run(job)
-    assert (job.folder / checkpoint.NAME).exists()
     assert remaining([job]) == []
+    assert (job.folder / checkpoint.NAME).exists()
+    tidy([job])
     assert_ended_like(job.folder, whole)
 
 

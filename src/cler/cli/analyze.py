@@ -41,7 +41,7 @@ def analyze(
     from cler.analysis import find_study
     from cler.analysis.study import read_subjects, study_jobs
     from cler.experiments.build import check_fit
-    from cler.experiments.jobs import past_failures, remaining
+    from cler.experiments.jobs import past_failures, remaining, tidy
     from cler.experiments.machine import default_precision, find_device
     from cler.experiments.written import parse_seeds
     from cler.report.studies import study_figure, study_json, study_sentences, study_table
@@ -53,7 +53,9 @@ def analyze(
     for job in jobs:
         check_fit(job.settings, images)
     todo = remaining(jobs)
-    failures = past_failures([job for job in jobs if job not in todo])
+    ended = [job for job in jobs if job not in todo]
+    tidy(ended)
+    failures = past_failures(ended)
     for line in failures:
         say(line)
     if todo:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -18,7 +17,6 @@ from cler.errors import UsageError
 
 if TYPE_CHECKING:
     from cler.learner import Learner
-    from cler.learner.folder import FolderLearner
 
 
 @app.command()
@@ -63,9 +61,10 @@ def learn(
     Ctrl-C saves and stops; the same command goes on from there. A file that is taken away counts as new when it comes
     back, but not where its whole folder was away.
     """
-    from cler.experiments.folders import check_writable
+    from cler.experiments.folders import check_writable, locked
     from cler.experiments.machine import threads as using_threads
     from cler.learner.folder import TRIES, FolderLearner
+    from cler.learner.watch import in_words, watch
 
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; images are looked for in FOLDER/LABEL/")
@@ -79,27 +78,15 @@ def learn(
     }  # fmt: skip
     state = state or folder / ".cler"
     check_writable(state)
-    with _alone(state), using_threads(threads):
+    with locked(state, doing="learning", option="--state"), using_threads(threads):
         learner = _learner(state, {name: value for name, value in given.items() if value is not None}, device)
         share = _share_held_out(state, held_out)
         watched = FolderLearner(folder, state, learner, held_out=share, tries=1 if once else TRIES, message=say)
-        with _asked_to_stop() as stop, _saved_at_the_end(watched):
-            _watch(watched, stop, once=once, every=every, save_every=save_every)
-    summary = _summary(watched)
-    print(json.dumps(summary, indent=1) if as_json else f"{_in_words(summary)}; kept in {summary['learner']}")
-
-
-@contextmanager
-def _alone(state: Path) -> Iterator[None]:
-    """Keep other processes out of the state's folder."""
-    from cler.experiments.folders import locked
-
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(state))
-        except UsageError:
-            raise UsageError(f"another cler is learning in {state}: wait for it, or choose another --state") from None
-        yield
+        where = f"{escape(str(folder))}/LABEL/"
+        with _asked_to_stop() as stop, errors.status(f"waiting for images in {where}") as line:
+            watch(watched, stop, status=line.update, once=once, every=every, save_every=save_every)
+    summary = watched.summary()
+    print(json.dumps(summary, indent=1) if as_json else f"{in_words(summary)}; kept in {summary['learner']}")
 
 
 def _learner(state: Path, given: dict[str, Any], device: str) -> Learner:
@@ -154,83 +141,3 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _saved_at_the_end(watched: FolderLearner) -> Iterator[None]:
-    """Save what was learned inside, whatever ended it."""
-    try:
-        yield
-    except Exception:
-        with suppress(Exception):  # what ended it is the error to tell
-            if watched.unsaved:
-                watched.save()
-        raise
-    if watched.unsaved:
-        watched.save()
-
-
-def _watch(watched: FolderLearner, stop: Callable[[], bool], *, once: bool, every: float, save_every: float) -> None:
-    """Learn what arrives until asked to stop, and save now and then."""
-    saved, there = time.monotonic(), True
-    with errors.status(f"waiting for images in {escape(str(watched.folder))}/LABEL/") as line:
-        while not stop():
-            try:
-                for left in watched.learn():
-                    line.update(f"{watched.learner.n_seen_} images learned, {left} to go")
-                    saved = _save_when_due(watched, saved, save_every)
-                    if stop():
-                        break
-                if once:
-                    break
-                saved, there = _save_when_due(watched, saved, save_every), True
-            except UsageError:
-                gone = [each for each in (watched.folder, watched.state) if not each.is_dir()]
-                if once or not gone:
-                    raise
-                there = there and _say_that_it_has_gone(watched, gone[0])
-            _sleep(every, stop)
-    if once and not watched.learner.n_seen_:
-        raise UsageError(f"there are no images to learn in {watched.folder}; they are looked for in FOLDER/LABEL/")
-
-
-def _say_that_it_has_gone(watched: FolderLearner, gone: Path) -> Literal[False]:
-    """Save what was learned, if where it is kept has not gone too."""
-    if watched.unsaved and watched.state.is_dir():
-        watched.save()
-    say(f"{gone} has gone; {watched.learner.n_seen_} images are learned, looking for it again")
-    return False
-
-
-def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> float:
-    """Save, and say how it is going, if it is time; gives back when it was saved last."""
-    if not watched.unsaved or time.monotonic() - saved < save_every:
-        return saved
-    watched.save()
-    say(_in_words(_summary(watched)))
-    return time.monotonic()
-
-
-def _sleep(seconds: float, stop: Callable[[], bool]) -> None:
-    end = time.monotonic() + seconds
-    while not stop() and (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, 0.1))
-
-
-def _summary(watched: FolderLearner) -> dict[str, Any]:
-    accuracy, held_out = watched.accuracy()
-    return {
-        "images": watched.learner.n_seen_,
-        "classes": watched.classes,
-        "held_out": held_out,
-        "accuracy": accuracy,
-        "learner": str(watched.path),
-    }
-
-
-def _in_words(summary: dict[str, Any]) -> str:
-    classes = len(summary["classes"])
-    text = f"{summary['images']} images of {classes} {'class' if classes == 1 else 'classes'} learned"
-    if summary["accuracy"] is None:
-        return f"{text}, no held-out image to test on yet"
-    return f"{text}, {summary['accuracy']:.1f} % right of {summary['held_out']} held-out images"

@@ -91,17 +91,14 @@ def run(
     given = {k: v for k, v in locals().items() if k in _SETTING_NAMES and v is not None}
     from cler import data
     from cler.experiments.build import check_fit
-    from cler.experiments.jobs import make_jobs, past_failures, remaining, restart
+    from cler.experiments.jobs import make_jobs, past_failures, remaining, restart, tidy
     from cler.experiments.machine import default_precision, find_device
     from cler.experiments.settings import make_settings
     from cler.experiments.written import parse_options, parse_seeds, read_config
-    from cler.methods import find_method
 
     chosen = (read_config(config, method) if config else {}) | given
     wanted = parse_seeds(chosen.pop("seeds", "0"))
     chosen |= parse_options(chosen.get("method"), options or [])
-    if chosen.get("buffer") and not find_method(chosen.get("method", "er-ace")).replays:
-        raise UsageError(f"--buffer {chosen['buffer']} has no effect: {chosen['method']} has no memory")
     if not (math.isfinite(checkpoint_every) and checkpoint_every >= 0):
         raise UsageError(f"--checkpoint-every must be a number from 0, not {checkpoint_every}")
     target = find_device(device)
@@ -110,9 +107,11 @@ def run(
     check_fit(settings, data.load(settings.dataset, data_dir))
     jobs = make_jobs(settings, wanted, out, checkpoint_every=checkpoint_every)
     todo = remaining(jobs)
-    failures = past_failures([job for job in jobs if job not in todo])
-    if len(todo) < len(jobs):
-        say(f"{len(jobs) - len(todo)} of {len(jobs)} runs are already in {out}")
+    ended = [job for job in jobs if job not in todo]
+    tidy(ended)
+    failures = past_failures(ended)
+    if ended:
+        say(f"{len(ended)} of {len(jobs)} runs are already in {out}")
     for line in failures:
         say(line)
     if not resume:

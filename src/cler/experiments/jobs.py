@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,10 +82,7 @@ def finished(job: Job) -> bool:
     if not (job.folder / "result.json").exists():
         return False
     result = read_result(job.folder)
-    ended = result["complete"] or "failure" in result
-    if ended:
-        checkpoint.delete(job.folder)  # left over where the run was killed just after its end
-    return ended
+    return result["complete"] or "failure" in result
 
 
 def _differing(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
@@ -100,6 +98,13 @@ def past_failures(jobs: Sequence[Job]) -> list[str]:
     """A line for each finished job that had failed."""
     failures = [(job, read_result(job.folder).get("failure")) for job in jobs]
     return [f"{job.label} stopped: {why} (to try again, delete {job.folder})" for job, why in failures if why]
+
+
+def tidy(jobs: Sequence[Job]) -> None:
+    """Delete the checkpoints of finished jobs, which are left where a run was killed just after its end."""
+    for job in jobs:
+        with suppress(OSError):  # they only take room
+            checkpoint.delete(job.folder)
 
 
 def restart(jobs: Sequence[Job]) -> None:
