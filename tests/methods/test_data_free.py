@@ -151,6 +151,18 @@ def test_inversion(golden, assert_close, method):
     assert_close(gradient[0], case["grad_images_first"])
 
 
+def test_every_inversion_begins_with_a_new_optimiser(golden, method):
+    """The moments of the last one are about a synthesizer that is gone."""
+    images = golden("datafree").under("step.")["images"]
+    method.synthesizer.double()
+    method.make_up = lambda count, training: method.synthesizer(torch.randn(count, 8, dtype=torch.float64))
+    for _ in range(2):
+        method.begin_phase("invert")
+        assert not method.inverter.state
+        method.invert(Batch(images, images, torch.zeros(len(images))))
+        assert method.inverter.state
+
+
 def test_a_step(golden, assert_close, method):
     case = golden("datafree").under("step.")
     batch = Batch(case["images"], method.views.plain(case["images"]), case["labels"])

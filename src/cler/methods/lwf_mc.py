@@ -70,9 +70,9 @@ class LwfMc(Method):
         warm_up = {"warm_up": epochs * epoch} if task > 0 and options.variant != "sigmoid" else {}
         return warm_up | {"observe": epochs * epoch}
 
-    def begin_phase(self, phase: str) -> None:
-        """The network as it is now has the features of the warm-up; as it is after that, it is what has to be kept."""
-        super().begin_phase(phase)
+    def begin_task(self, task: int) -> None:
+        """The network as it is now has the features of the warm-up, and says what to keep."""
+        super().begin_task(task)
         self.old.become(self.network)
 
     def warm_up(self, batch: Batch) -> Tensor:
