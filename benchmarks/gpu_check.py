@@ -35,7 +35,7 @@ def take_steps(runs: list[Run], *, record: bool, steps: int = STEPS) -> None:
         for phase in runs[0].phases[task]:
             for run in runs:
                 run.begin_phase(phase)
-            stepper.begin_task()
+            stepper.prepare()
             for _ in range(steps):
                 stepper.step()
             assert record == (stepper.graph is not None)

@@ -29,6 +29,7 @@ def record(branches: int, values: int) -> torch.cuda.CUDAGraph:
             with torch.cuda.stream(stream):
                 for _ in range(KERNELS):
                     tensor.add_(1)
+        for stream in streams:  # not before all have begun, or one branch would wait for the one before it
             current.wait_stream(stream)
     return graph
 

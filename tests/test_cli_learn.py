@@ -348,7 +348,7 @@ def test_a_label_that_disappears_during_a_look(learn, tmp_path, monkeypatch):
 @pytest.fixture
 def between_looks(monkeypatch):
     """Let the steps of a generator happen between the looks, one each time."""
-    return lambda steps: monkeypatch.setattr(import_module("cler.cli.learn"), "_sleep", lambda *_: next(steps))
+    return lambda steps: monkeypatch.setattr(import_module("cler.learner.watch"), "_sleep", lambda *_: next(steps))
 
 
 def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):

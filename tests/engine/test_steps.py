@@ -146,7 +146,7 @@ def kinds(cuda):
 def test_warm_up_then_one_recording_then_replays(cuda):
     runs = [FakeRun(cuda, "a"), FakeRun(cuda, "b")]
     stepper = Recorded(runs, pytest.fail)
-    stepper.begin_task()
+    stepper.prepare()
     for _ in range(WARM_UP + 4):
         stepper.step()
     assert kinds(cuda) == ["plain"] * 2 * WARM_UP + ["record"] * 2 + ["replay"] * 4
@@ -156,7 +156,7 @@ def test_warm_up_then_one_recording_then_replays(cuda):
 def test_every_run_has_a_stream_of_its_own_between_two_points_of_the_main_one(cuda):
     runs = [FakeRun(cuda, "a"), FakeRun(cuda, "b")]
     stepper = Recorded(runs, pytest.fail)
-    stepper.begin_task()
+    stepper.prepare()
     stepper.step()
     assert cuda.log == [("plain", "a", "stream 1"), ("plain", "b", "stream 2")]
     assert cuda.waits == [("stream 1", "main"), ("stream 2", "main"), ("main", "stream 1"), ("main", "stream 2")]
@@ -167,7 +167,7 @@ def test_the_recording_serves_a_task_with_the_same_key_and_no_other(cuda):
     stepper = Recorded([run], pytest.fail)
     for key in ("first", "later", "later"):
         run.recording_key = key
-        stepper.begin_task()
+        stepper.prepare()
         for _ in range(WARM_UP + 2):
             stepper.step()
     fresh = ["plain"] * WARM_UP + ["record"] + ["replay"] * 2
@@ -178,7 +178,7 @@ def test_nothing_is_recorded_before_every_method_has_been_settled_for_a_few_step
     runs = [FakeRun(cuda, "a"), FakeRun(cuda, "b")]
     runs[1].method.settled = False
     stepper = Recorded(runs, pytest.fail)
-    stepper.begin_task()
+    stepper.prepare()
     for _ in range(WARM_UP + 3):
         stepper.step()
     assert set(kinds(cuda)) == {"plain"}
@@ -195,7 +195,7 @@ def test_where_recording_fails_the_steps_go_on_and_it_is_said_once(cuda):
     said = []
     stepper = Recorded([run], said.append)
     for _ in range(2):
-        stepper.begin_task()
+        stepper.prepare()
         for _ in range(WARM_UP + 3):
             stepper.step()
     assert kinds(cuda) == ["plain"] * 2 * (WARM_UP + 3)
@@ -210,7 +210,7 @@ def test_running_out_of_memory_while_recording_is_passed_on(cuda, over_it):
     runs = [FakeRun(cuda, name) for name in "abc"]
     runs[1].error, cuda.error_at_the_end = torch.OutOfMemoryError("no more"), over_it
     stepper = Recorded(runs, pytest.fail)
-    stepper.begin_task()
+    stepper.prepare()
     for _ in range(WARM_UP):
         stepper.step()
     with pytest.raises(torch.OutOfMemoryError, match="no more"):
@@ -221,7 +221,7 @@ def test_running_out_of_memory_while_recording_is_passed_on(cuda, over_it):
 
 def test_the_host_stays_a_few_steps_ahead_and_no_more(cuda):
     stepper = Recorded([FakeRun(cuda, "a")], pytest.fail)
-    stepper.begin_task()
+    stepper.prepare()
     for _ in range(50):
         stepper.step()
         assert cuda.unfinished <= IN_FLIGHT

@@ -409,6 +409,7 @@ def test_side_by_side_equals_in_turn(tmp_path):
             *make_jobs(tmp_path / name, method="er-ace", regularizer="rotation", buffer=8),
             *make_jobs(tmp_path / name, method="joint"),
             *make_jobs(tmp_path / name, method="er", epochs=2, buffer=8),
+            *make_jobs(tmp_path / name, method="lwf-mc"),
         ]
         for name in ("turn", "grouped")
     )
@@ -419,12 +420,13 @@ def test_side_by_side_equals_in_turn(tmp_path):
     trainers.train_on_gpu(grouped, CPU, None, 10, watcher)
     for one, other in zip(in_turn, grouped, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
-    assert [read_json(job.folder / "result.json")["at_once"] for job in grouped] == [3, 3, 3, 1, 1]
+    assert [read_json(job.folder / "result.json")["at_once"] for job in grouped] == [3, 3, 3, 1, 1, 1]
     together = {p.labels for p in watcher.progressed}
     assert together == {
         ("finetune, seed 0", "finetune, seed 1", "er-ace+rotation, seed 0"),
         ("joint, seed 0",),
         ("er, seed 0",),
+        ("lwf-mc, seed 0",),
     }
 
 

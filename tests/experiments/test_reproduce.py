@@ -410,7 +410,7 @@ def test_a_cost_is_that_of_earlier_runs_where_there_are_some(table, tmp_path, mo
     hardware = environment(CPU)["hardware"]
     for seed, (seconds, made_on) in enumerate([(30.0, hardware), (50.0, hardware), (400.0, hardware), (1.0, "other")]):
         (run,) = results(cell_of(table, "er-ace+jigsaw"), [25.0])
-        run["settings"] |= {"an option": 0.1 * seed, "buffer": 20}  # as long, whatever they are
+        run["settings"] |= {"an option": 0.1 * seed, "buffer": 30}  # as long, whatever they are
         store(tmp_path, [run | {"seed": seed, "seconds": seconds, "environment": {"hardware": made_on}}])
     state = look(table, tmp_path, seeds=5)
     costs = cost.seconds_per_run(state.missing, CPU, 2, state.groups)

@@ -22,8 +22,8 @@ IN_FLIGHT = 8
 class Stepper(Protocol):
     """Takes the steps of a group of runs."""
 
-    def begin_task(self) -> None:
-        """The runs have begun a task, or another phase of it."""
+    def prepare(self) -> None:
+        """For the steps of a task, or of another phase of it, that the runs have begun."""
         ...
 
     def step(self) -> None:
@@ -42,7 +42,7 @@ class InTurn:
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
 
-    def begin_task(self) -> None:
+    def prepare(self) -> None:
         """Nothing to prepare."""
 
     def step(self) -> None:
@@ -68,7 +68,7 @@ class Recorded:
         self.can_record = True
         self._waiting: deque[torch.cuda.Event] = deque()
 
-    def begin_task(self) -> None:
+    def prepare(self) -> None:
         """Forget the graph unless it is still what the methods would do."""
         keys = [run.recording_key for run in self.runs]
         if keys != self._keys:
@@ -130,8 +130,8 @@ class Recorded:
             self._waiting.popleft().synchronize()
 
 
-def wait(device: torch.device) -> None:
-    """For the steps that a GPU has yet to take."""
+def synchronize(device: torch.device) -> None:
+    """Wait for the steps that a GPU has yet to take."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cler.engine.run import Run, matmul_precision
-from cler.engine.steps import make_stepper, wait
+from cler.engine.steps import make_stepper, synchronize
 
 REPORT_SECONDS = 0.25
 """How often progress is reported, and the losses are looked at."""
@@ -103,7 +103,7 @@ class _Group:
         """The steps from here on are of another kind."""
         for run in self.runs:
             run.begin_phase(phase)
-        self.stepper.begin_task()
+        self.stepper.prepare()
 
     def leave_out_failed(self, task: int, *, wait: bool) -> None:
         """Look at the losses; the runs that go on do so without those that have failed."""
@@ -116,7 +116,7 @@ class _Group:
             self.runs = [run for run in self.runs if run.failure is None]
         if failed and self.runs:
             self.stepper = make_stepper(self.runs, self.listener.message_once)
-            self.stepper.begin_task()
+            self.stepper.prepare()
 
 
 def _train_task(group: _Group, task: int) -> None:
@@ -126,7 +126,7 @@ def _train_task(group: _Group, task: int) -> None:
     if not begun:
         for run in group.runs:
             run.begin_task(task)
-    group.stepper.begin_task()
+    group.stepper.prepare()
     steps = group.runs[0].schedule[task]
     phases = group.runs[0].phases[task]
     later = dict(zip(itertools.accumulate(phases.values()), list(phases)[1:], strict=False))
@@ -144,14 +144,14 @@ def _train_task(group: _Group, task: int) -> None:
             if not group.runs:
                 return
         if now - kept >= listener.checkpoint_every or listener.stop:
-            wait(device)
+            synchronize(device)
             _count(group.runs, done, time.perf_counter() - counted)
             for run in group.runs:
                 listener.checkpoint(run)
             kept = counted = time.perf_counter()
         if listener.stop:
             raise KeyboardInterrupt
-    wait(device)
+    synchronize(device)
     _count(group.runs, done, time.perf_counter() - counted)
     group.leave_out_failed(task, wait=True)
 

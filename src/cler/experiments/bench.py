@@ -16,7 +16,7 @@ from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.groups import begin_second_task, release_memory
 from cler.engine.run import matmul_precision
-from cler.engine.steps import WARM_UP, lack_of_memory, make_stepper, wait
+from cler.engine.steps import WARM_UP, lack_of_memory, make_stepper, synchronize
 from cler.errors import UsageError
 from cler.experiments.build import build_run
 from cler.experiments.settings import Settings, make_settings
@@ -155,16 +155,16 @@ def time_steps(runs: Sequence[Run], steps: int, message: Callable[[str], None] =
         release_memory()
         torch.cuda.reset_peak_memory_stats(device)
     stepper = make_stepper(runs, message)
-    stepper.begin_task()
+    stepper.prepare()
     while not all(run.method.settled for run in runs):
         stepper.step()
     for _ in range(WARM_UP + 2):
         stepper.step()
-    wait(device)
+    synchronize(device)
     start = time.perf_counter()
     for _ in range(steps):
         stepper.step()
-    wait(device)
+    synchronize(device)
     milliseconds = 1000 * (time.perf_counter() - start) / steps / len(runs)
     used = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
     return milliseconds, used / 1e9
@@ -185,7 +185,7 @@ def evaluation_share(run: Run, training: float) -> float:
     """What evaluation takes of a run on Seq. CIFAR-100 whose steps take so many seconds; it is done run by run."""
     half = run.stream.tasks // 2 - 1  # what a run is evaluated on, on average
     run.evaluate(half)
-    wait(run.device)
+    synchronize(run.device)
     start = time.perf_counter()
     run.evaluate(half)
     images = len(run.stream.data.test_images) * (1 if run.method.merged else (half + 1) / run.stream.tasks)
@@ -208,9 +208,9 @@ def arithmetic_rate(device: torch.device, precision: str) -> float:
     first, second = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     times = []
     for _ in range(6):
-        wait(device)
+        synchronize(device)
         start = time.perf_counter()
         first @ second
-        wait(device)
+        synchronize(device)
         times.append(time.perf_counter() - start)
     return 2 * size**3 / min(times)

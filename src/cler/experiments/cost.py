@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 import shutil
 import statistics
 import time
@@ -21,7 +20,7 @@ from cler.errors import UsageError
 from cler.experiments.bench import MOST_UNTIMED, random_images, steps_of_a_run, time_steps
 from cler.experiments.build import build_run
 from cler.experiments.compare import Group
-from cler.experiments.machine import environment, threads
+from cler.experiments.machine import environment, threads, workers_that_fit
 from cler.experiments.paper import Cell
 from cler.experiments.reproduce import Work
 from cler.experiments.settings import Settings
@@ -43,7 +42,7 @@ LEISURE = frozenset({"lr", "weight", "buffer", "class_order"})
 
 def runs_at_once(device: torch.device, workers: int | None = None) -> int:
     """How many runs a group has: what fills a GPU, or a run for each process."""
-    return MOST_AT_ONCE if device.type == "cuda" else workers or os.cpu_count() or 1
+    return MOST_AT_ONCE if device.type == "cuda" else workers or workers_that_fit()
 
 
 def seconds_per_run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ import torch
 
 from cler.experiments.folders import check_writable, locked
 from cler.experiments.jobs import Job
+from cler.experiments.machine import workers_that_fit
 from cler.experiments.record import Watcher
 from cler.experiments.trainers import train_in_turn, train_on_gpu
 from cler.experiments.workers import train_in_processes
@@ -71,7 +71,7 @@ def _train(
     watcher: Watcher,
 ) -> None:
     threads_of_a_run = max(job.settings.threads for job in jobs)
-    workers = min(workers or max(1, (os.cpu_count() or 1) // threads_of_a_run), len(jobs))
+    workers = min(workers or workers_that_fit(threads_of_a_run), len(jobs))
     if device.type == "cuda":
         train_on_gpu(jobs, device, data_dir, at_once, watcher)
     elif workers > 1:

@@ -23,7 +23,7 @@ def check_writable(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, doing: str = "working", option: str = "--out") -> Iterator[None]:
     """Keep other processes out of a run's folder; a process that ends, however it ends, gives its locks back."""
     with writing(folder):
         file = (folder / ".lock").open("w")
@@ -31,9 +31,11 @@ def locked(folder: Path) -> Iterator[None]:
         with writing(folder):
             held = _hold(file, folder / ".lock")
         if not held:
-            raise UsageError(f"another cler is working in {folder}: wait for it, or choose another --out")
-        yield
-        (folder / ".lock").unlink(missing_ok=True)
+            raise UsageError(f"another cler is {doing} in {folder}: wait for it, or choose another {option}")
+        try:
+            yield
+        finally:
+            (folder / ".lock").unlink(missing_ok=True)
 
 
 def _hold(file: IO[str], path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,11 @@ def find_device(name: str) -> torch.device:
 def default_precision(device: torch.device) -> str:
     """bfloat16 on a GPU, where it costs no accuracy; single precision on a CPU."""
     return "bf16" if device.type == "cuda" else "fp32"
+
+
+def workers_that_fit(threads_of_each: int = 1) -> int:
+    """How many processes the cores of the CPU are enough for."""
+    return max(1, (os.cpu_count() or 1) // threads_of_each)
 
 
 @contextmanager

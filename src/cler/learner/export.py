@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cler.errors import UsageError
 from cler.learner.classifier import Classifier
-from cler.learner.files import write
+from cler.learner.fileformat import write
 from cler.learner.inputs import Label
 
 LABELS = "classes.json"

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image, ImageOps
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cler.errors import UsageError, one_line
 from cler.experiments.folders import check_writable
-from cler.learner import files
+from cler.learner import fileformat
 from cler.learner.inputs import Label, eight_bits, to_pixels
 from cler.learner.learner import Learner
 
@@ -214,11 +214,22 @@ class FolderLearner:
         pixels, labels = zip(*exam, strict=True)
         return 100 * self.learner.score(torch.cat(pixels), labels), len(labels)
 
+    def summary(self) -> dict[str, Any]:
+        """How it is going, in plain values."""
+        accuracy, held_out = self.accuracy()
+        return {
+            "images": self.learner.n_seen_,
+            "classes": self.classes,
+            "held_out": held_out,
+            "accuracy": accuracy,
+            "learner": str(self.path),
+        }
+
     def save(self) -> None:
         """Journal first: the learner's file then says how much of it counts."""
         taken = sorted(self._taken.values(), key=lambda each: each[1])
         lines = "".join(json.dumps([*each, number]) + "\n" for each, number in taken)
         check_writable(self.state)
-        files.write(self.state / JOURNAL, lines.encode())
+        fileformat.write(self.state / JOURNAL, lines.encode())
         self.learner.save(self.path)
         self._saved = self._mark()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cler.errors import UsageError, unknown
-from cler.learner import files
+from cler.learner import fileformat
 from cler.learner.core import Content, Core
 from cler.learner.export import export
 from cler.learner.inputs import Label, to_array, to_labels, to_pixels
@@ -182,8 +182,8 @@ class Learner:
         """Write everything into one file, with which learning goes on as if it had never stopped."""
         with self._turns:
             self._core.check_sound()
-            content = files.encode(*self._core.content())
-        files.write(path, content)
+            content = fileformat.encode(*self._core.content())
+        fileformat.write(path, content)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | None = None) -> Learner:
@@ -191,7 +191,7 @@ class Learner:
 
         The file may come from a stranger: nothing in it is run, and all of it is checked.
         """
-        tensors, about = files.read(path)
+        tensors, about = fileformat.read(path)
         try:
             require(about["parameters"].keys() == set(cls._parameter_names()), "parameters")
             learner = cls(**about["parameters"] | ({} if device is None else {"device": device}))

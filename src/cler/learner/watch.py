@@ -1,0 +1,93 @@
+"""Learning from a folder as images arrive there, until somebody asks to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from cler.errors import UsageError
+from cler.learner.folder import FolderLearner
+
+
+def watch(
+    watched: FolderLearner,
+    stop: Callable[[], bool],
+    *,
+    status: Callable[[str], None],
+    once: bool,
+    every: float,
+    save_every: float,
+) -> None:
+    """Learn what arrives until asked to stop, or only what is there, and save now and then, in seconds, and at the end.
+
+    `status` is told what is going on, again and again.
+    """
+    saved, there = time.monotonic(), True
+    with _saved_at_the_end(watched):
+        while not stop():
+            try:
+                for left in watched.learn():
+                    status(f"{watched.learner.n_seen_} images learned, {left} to go")
+                    saved = _save_when_due(watched, saved, save_every)
+                    if stop():
+                        break
+                if once:
+                    break
+                saved, there = _save_when_due(watched, saved, save_every), True
+            except UsageError:
+                gone = [each for each in (watched.folder, watched.state) if not each.is_dir()]
+                if once or not gone:
+                    raise
+                there = there and _say_that_it_has_gone(watched, gone[0])
+            _sleep(every, stop)
+        if once and not watched.learner.n_seen_:
+            raise UsageError(f"there are no images to learn in {watched.folder}; they are looked for in FOLDER/LABEL/")
+
+
+@contextmanager
+def _saved_at_the_end(watched: FolderLearner) -> Iterator[None]:
+    """Save what was learned inside, whatever ended it."""
+    try:
+        yield
+    except Exception:
+        with suppress(Exception):  # what ended it is the error to tell
+            if watched.unsaved:
+                watched.save()
+        raise
+    if watched.unsaved:
+        watched.save()
+
+
+def _say_that_it_has_gone(watched: FolderLearner, gone: Path) -> Literal[False]:
+    """Save what was learned, if where it is kept has not gone too."""
+    if watched.unsaved and watched.state.is_dir():
+        watched.save()
+    watched.message(f"{gone} has gone; {watched.learner.n_seen_} images are learned, looking for it again")
+    return False
+
+
+def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> float:
+    """Save, and say how it is going, if it is time; gives back when it was saved last."""
+    if not watched.unsaved or time.monotonic() - saved < save_every:
+        return saved
+    watched.save()
+    watched.message(in_words(watched.summary()))
+    return time.monotonic()
+
+
+def _sleep(seconds: float, stop: Callable[[], bool]) -> None:
+    end = time.monotonic() + seconds
+    while not stop() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, 0.1))
+
+
+def in_words(summary: dict[str, Any]) -> str:
+    """How it is going, in a line."""
+    classes = len(summary["classes"])
+    text = f"{summary['images']} images of {classes} {'class' if classes == 1 else 'classes'} learned"
+    if summary["accuracy"] is None:
+        return f"{text}, no held-out image to test on yet"
+    return f"{text}, {summary['accuracy']:.1f} % right of {summary['held_out']} held-out images"
