@@ -21,7 +21,7 @@ from cler.experiments.results import find_results
 from cler.experiments.settings import Settings, make_settings
 from cler.experiments.written import parse_seeds
 from cler.report.progress import ProgressBars
-from cler.report.tables import comparison_table
+from cler.report.terminal import comparison_table
 
 
 def candidates(precision: str) -> list[Settings]:

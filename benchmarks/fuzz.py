@@ -48,7 +48,7 @@ from cler.experiments.record import Builder, Recorder, Watcher
 from cler.learner import Learner
 from cler.learner.folder import JOURNAL, FolderLearner
 from cler.report.content import make_report
-from cler.report.tables import comparison_table, markdown_table, one_sentence
+from cler.report.terminal import comparison_table, markdown_table, one_sentence
 from cler.report.write import write_report
 
 CORPUS = Path(__file__).parent / "fuzz_corpus"

@@ -30,7 +30,7 @@ import cler.cli
 import cler.experiments.compare
 import cler.experiments.trainers
 import cler.report.progress
-import cler.report.tables  # this and those above: what every command needs is imported once, before forking
+import cler.report.terminal  # this and those above: what every command needs is imported once, before forking
 from cler.data import images
 from cler.engine import Run
 from cler.experiments.record import Recorder

@@ -44,7 +44,7 @@ images.register(Toy())
 
 FORKS = """
 import json, os, runpy, sys
-import cler.cli, cler.experiments.execute, cler.report.progress, cler.report.tables  # what every command needs
+import cler.cli, cler.experiments.execute, cler.report.progress, cler.report.terminal  # what every command needs
 
 for line in sys.stdin:
     request = json.loads(line)

@@ -104,7 +104,7 @@ def test_several_inexact_candidates_are_no_twin():
         "optimizer",
         "replay_batch",
         "precision",
-    ],  # fmt: skip
+    ],
 )
 def test_another_benchmark_is_no_twin(key):
     assert twin_of(CLER, PLAIN | {key: "other" if key in ("dataset", "variant") else 99}) is None

@@ -23,7 +23,7 @@ from cler.experiments.paper import find_table
 from cler.experiments.results import METRICS, Result, make_result
 from cler.experiments.settings import paper_file
 from cler.files import write_json
-from cler.report.tables import paper_table
+from cler.report.terminal import paper_table
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")

@@ -103,7 +103,7 @@ def read_comparison(folders: list[Path]) -> tuple[Comparison, list[str]]:
 
 def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False) -> None:
     """Print the comparison of the runs in these folders."""
-    from cler.report.tables import comparison_table, markdown_table
+    from cler.report.terminal import comparison_table, markdown_table
 
     comparison, _ = read_comparison(folders)
     if as_json:

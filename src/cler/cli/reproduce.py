@@ -202,7 +202,7 @@ def _show(
 ) -> None:
     """Print the lines of these cells, which are told from all of the table and its runs."""
     from cler.experiments.reproduce import lacking, lines, notes, verdict
-    from cler.report.tables import paper_table
+    from cler.report.terminal import paper_table
 
     told = [line for line in lines(table, state.groups, precision) if line.cell in cells]
     if as_json:

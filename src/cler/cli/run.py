@@ -144,7 +144,7 @@ def demo(
     from cler.experiments.results import find_results
     from cler.experiments.written import parse_seeds
     from cler.report.figures import accuracy_after_each_task
-    from cler.report.tables import comparison_table, one_sentence
+    from cler.report.terminal import comparison_table, one_sentence
 
     target = find_device(device)
     jobs = demo_jobs(parse_seeds(seeds), out, target)

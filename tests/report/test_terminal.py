@@ -11,7 +11,7 @@ from cler.experiments.results import METRICS, Result, make_result
 from cler.report.content import make_report
 from cler.report.markdown import markdown
 from cler.report.numbers import format_p, tenths
-from cler.report.tables import comparison_table, markdown_table, one_sentence, paper_table
+from cler.report.terminal import comparison_table, markdown_table, one_sentence, paper_table
 
 ER_ACE = {
     "method": "er-ace",
