@@ -16,6 +16,7 @@ from PIL import Image
 
 from cler.cli import main
 from cler.errors import UsageError
+from cler.experiments import folders
 from cler.learner import Learner
 from cler.learner import folder as watching
 from cler.learner.core import Core
@@ -178,7 +179,7 @@ def test_what_is_odd_about_a_picture_is_not_printed(learn, tmp_path):
     Image.new("RGB", (9, 9)).quantize(2).save(tmp_path / "red" / "odd.png", transparency=b"\0\x80")
     code, out, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
     assert (code, err) == (0, "")
-    assert "11 images" in out
+    assert out.startswith("10 images of 2 classes learned, 1 waiting for a full batch, no held-out image")
 
 
 def test_grey_pictures_of_16_bits_are_not_white(tmp_path):
@@ -369,7 +370,7 @@ def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):
     between_looks(steps())
     code, out, err = learn(images, "--held-out", 0, "--state", state, *TINY)
     assert code == 0
-    assert err.splitlines() == [f"{images} has gone; 20 images are learned, looking for it again"]
+    assert err.splitlines() == [f"{images} has gone; 20 images have been seen, looking for it again"]
     assert "30 images of 2 classes learned" in out
 
 
@@ -391,7 +392,7 @@ def test_a_folder_that_is_removed_with_the_state_in_it(more, save_every, learn, 
     between_looks(steps())
     code, _, err = learn(images, "--held-out", 0, "--save-every", save_every, *TINY)
     assert code == 0, err
-    assert f"{images} has gone; 20 images are learned, looking for it again" in err
+    assert f"{images} has gone; 20 images have been seen, looking for it again" in err
     assert len(journal(images)) == 20 + 2 * more
     put(images, 10)
     assert summary(learn(images, "--once", "--json", "--held-out", 0))["images"] == 20 + 2 * more
@@ -434,7 +435,7 @@ def test_a_state_that_cannot_be_made_again_is_waited_for(learn, tmp_path, betwee
     between_looks(steps())
     code, _, err = learn(images, "--held-out", 0, "--state", state, "--save-every", 1e-9, *TINY)
     assert code == 0
-    assert err.splitlines()[-1] == f"{state} has gone; 20 images are learned, looking for it again"
+    assert err.splitlines()[-1] == f"{state} has gone; 20 images have been seen, looking for it again"
     assert Learner.load(state / watching.LEARNER).n_seen_ == 20
 
 
@@ -494,6 +495,14 @@ def wait_until(condition, seconds=60):
     while not condition():
         assert time.monotonic() < end, "it takes too long"
         time.sleep(0.05)
+
+
+def test_ctrl_c_before_the_first_look_is_not_lost(learn, tmp_path, monkeypatch):
+    put(tmp_path, 10)
+    monkeypatch.setattr(folders, "check_writable", lambda state: (state.mkdir(), os.kill(os.getpid(), signal.SIGINT)))
+    for once in ((), ("--once",)):
+        shutil.rmtree(tmp_path / ".cler", ignore_errors=True)
+        assert summary(learn(tmp_path, "--json", *once, *TINY))["images"] == 0
 
 
 def test_watches_stops_and_goes_on(start, learn, tmp_path):

@@ -492,7 +492,7 @@ def test_classes_of_a_call_that_cannot_be_meant(own, classes, message):
         ({"regularizer": "jigsw"}, "did you mean 'jigsaw'"),
         ({"regularizer": "none", "weight": 1.0}, "no effect"),
         ({"image_size": 9}, "even size"),
-        ({"image_size": 0}, "image_size must lie from 1"),
+        ({"image_size": 0}, "image_size must lie from 3"),
         ({"image_size": 8.0}, "image_size must be a whole number, not 8.0"),
         ({"batch": True}, "batch must be a whole number"),
         ({"batch": 0}, "^batch must be .*larger than zero"),

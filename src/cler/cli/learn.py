@@ -58,14 +58,10 @@ def learn(
 ) -> None:
     """Watch a folder, learn each image that arrives there once, and tell how well a held-out share is recognised.
 
-    Ctrl-C saves and stops; the same command goes on from there. A file that is taken away counts as new when it comes
-    back, but not where its whole folder was away.
+    It learns in batches; images that do not fill one wait for the next. Ctrl-C saves and stops; the same command goes
+    on from there. A file that is written anew, or taken away and put back, counts as new, but not where its whole
+    folder was away. Folders inside FOLDER/LABEL are not looked into.
     """
-    from cler.experiments.folders import check_writable, locked
-    from cler.experiments.machine import threads as using_threads
-    from cler.learner.folder import TRIES, FolderLearner
-    from cler.learner.watch import in_words, watch
-
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; images are looked for in FOLDER/LABEL/")
     if held_out is not None and not 0 <= held_out < 1:
@@ -77,14 +73,19 @@ def learn(
         "batch": batch, "lr": lr, "weight": weight, "width": width, "seed": seed,
     }  # fmt: skip
     state = state or folder / ".cler"
-    check_writable(state)
-    with locked(state, doing="learning", option="--state"), using_threads(threads):
-        learner = _learner(state, {name: value for name, value in given.items() if value is not None}, device)
-        share = _share_held_out(state, held_out)
-        watched = FolderLearner(folder, state, learner, held_out=share, tries=1 if once else TRIES, message=say)
-        where = f"{escape(str(folder))}/LABEL/"
-        with _asked_to_stop() as stop, errors.status(f"waiting for images in {where}") as line:
-            watch(watched, stop, status=line.update, once=once, every=every, save_every=save_every)
+    with _asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
+        from cler.experiments.folders import check_writable, locked
+        from cler.experiments.machine import threads as using_threads
+        from cler.learner.folder import TRIES, FolderLearner
+        from cler.learner.watch import in_words, watch
+
+        check_writable(state)
+        with locked(state, doing="learning", option="--state"), using_threads(threads):
+            learner = _learner(state, {name: value for name, value in given.items() if value is not None}, device)
+            share = _share_held_out(state, held_out)
+            watched = FolderLearner(folder, state, learner, held_out=share, tries=1 if once else TRIES, message=say)
+            with errors.status(f"waiting for images in {escape(str(folder))}/LABEL/") as line:
+                watch(watched, stop, status=line.update, once=once, every=every, save_every=save_every)
     summary = watched.summary()
     print(json.dumps(summary, indent=1) if as_json else f"{in_words(summary)}; kept in {summary['learner']}")
 

@@ -219,6 +219,7 @@ class FolderLearner:
         accuracy, held_out = self.accuracy()
         return {
             "images": self.learner.n_seen_,
+            "waiting": self.learner.n_seen_ % self.learner.batch,
             "classes": self.classes,
             "held_out": held_out,
             "accuracy": accuracy,

@@ -26,7 +26,8 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "float": ((float, int), "a number"),
     "bool": ((bool,), "true or false"),
 }
-LARGEST_IMAGE = 1024
+SMALLEST_IMAGE, LARGEST_IMAGE = 3, 1024
+"""In pixels; on smaller ones no network of ours learns."""
 MOST_CHANNELS = 64
 HALVED = 8
 """Images up to this size end as a single pixel, which batch norm cannot normalise alone."""
@@ -72,7 +73,7 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
         find_device(given["device"])
     except UsageError as error:  # which speaks of the command line
         raise UsageError(re.sub(r"--[a-z-]+", lambda flag: flag[0][2:].replace("-", "_"), str(error))) from None
-    _within("image_size", size, 1, LARGEST_IMAGE)
+    _within("image_size", size, SMALLEST_IMAGE, LARGEST_IMAGE)
     _within("channels", given["channels"], 1, MOST_CHANNELS)
     _within("seed", given["seed"], 0, LARGEST_SEED)
     if size <= HALVED and min(settings.batch, settings.replay_batch) < 2:

@@ -30,7 +30,7 @@ def watch(
         while not stop():
             try:
                 for left in watched.learn():
-                    status(f"{watched.learner.n_seen_} images learned, {left} to go")
+                    status(f"{watched.learner.n_seen_} images seen, {left} to go")
                     saved = _save_when_due(watched, saved, save_every)
                     if stop():
                         break
@@ -43,7 +43,7 @@ def watch(
                     raise
                 there = there and _say_that_it_has_gone(watched, gone[0])
             _sleep(every, stop)
-        if once and not watched.learner.n_seen_:
+        if once and not stop() and not watched.learner.n_seen_:
             raise UsageError(f"there are no images to learn in {watched.folder}; they are looked for in FOLDER/LABEL/")
 
 
@@ -65,7 +65,7 @@ def _say_that_it_has_gone(watched: FolderLearner, gone: Path) -> Literal[False]:
     """Save what was learned, if where it is kept has not gone too."""
     if watched.unsaved and watched.state.is_dir():
         watched.save()
-    watched.message(f"{gone} has gone; {watched.learner.n_seen_} images are learned, looking for it again")
+    watched.message(f"{gone} has gone; {watched.learner.n_seen_} images have been seen, looking for it again")
     return False
 
 
@@ -87,7 +87,10 @@ def _sleep(seconds: float, stop: Callable[[], bool]) -> None:
 def in_words(summary: dict[str, Any]) -> str:
     """How it is going, in a line."""
     classes = len(summary["classes"])
-    text = f"{summary['images']} images of {classes} {'class' if classes == 1 else 'classes'} learned"
+    learned = summary["images"] - summary["waiting"]
+    text = f"{learned} images of {classes} {'class' if classes == 1 else 'classes'} learned"
+    if summary["waiting"]:
+        text += f", {summary['waiting']} waiting for a full batch"
     if summary["accuracy"] is None:
         return f"{text}, no held-out image to test on yet"
     return f"{text}, {summary['accuracy']:.1f} % right of {summary['held_out']} held-out images"
