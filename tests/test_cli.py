@@ -149,6 +149,23 @@ def test_version(environment, command):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"cler {__version__}\n", "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_output_that_cannot_be_written_is_told_in_one_line(environment):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [CLER, "methods"], stdout=full, stderr=subprocess.PIPE, text=True, env=environment, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (1, "cler: cannot write the output: No space left on device\n")
+
+
+def test_signs_that_a_terminal_does_not_have_stop_nothing(environment):
+    environment = environment | {"PYTHONIOENCODING": "ascii"}
+    for arguments in (["methods"], ["methods", "--json"]):
+        done = subprocess.run([CLER, *arguments], capture_output=True, text=True, env=environment, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert "τ" in json.loads(done.stdout)["methods"]["cope"]["settings"]["temperature"]["help"]
+
+
 def test_the_sample_inside_the_package_is_learned_from_without_any_download(environment, tmp_path):
     command = [
         CLER,
@@ -287,6 +304,7 @@ def test_a_run_its_repetition_and_a_comparison(cler, tmp_path):
     (group,) = json.loads(third.out)["groups"]
     assert group["label"] == "Finetune + CLER (rotation)"
 
+    assert cler("compare", "runs", COLUMNS="30").out == cler("compare", "runs", COLUMNS="80").out
     table = cler("compare", "runs")
     assert table.code == 0
     assert "Finetune" in table.out

@@ -174,8 +174,15 @@ def test_a_checkpoint_left_by_a_run_that_was_killed_at_its_end_is_cleared_away(t
         run(job)
     assert remaining([job]) == []
     assert (job.folder / checkpoint.NAME).exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", cannot_write)  # as on a file system that can only be read
+        tidy([job])
     tidy([job])
     assert_ended_like(job.folder, whole)
+
+
+def cannot_write(*_, **__):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
 def test_a_failed_run_leaves_no_checkpoint(tmp_path):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +41,8 @@ def _mistakes_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         _stop("stopped; finished runs are kept, and the same command goes on from there", 130)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+            _cannot_print(error)
         if isinstance(error, RuntimeError) and (lack := _lack_of_memory(error)):
             _stop(f"{str(lack).splitlines()[0]}; {NO_ROOM}", 1)
         if not hasattr(error, "format_message"):  # typer's own errors have it, whichever click they come from
@@ -53,6 +58,12 @@ def _lack_of_memory(error: RuntimeError) -> BaseException | None:
     return lack_of_memory(error)
 
 
+def _cannot_print(error: OSError) -> None:
+    """What is left of the output goes nowhere, or Python would try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _stop(f"cannot write the output: {error.strerror}", 1)
+
+
 def _stop(line: str, code: int) -> None:
     errors.print("cler: " + " ".join(line.split()), highlight=False, markup=False, soft_wrap=True)
     raise SystemExit(code)
@@ -60,8 +71,12 @@ def _stop(line: str, code: int) -> None:
 
 def main() -> None:
     """The `cler` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="replace")
     with _mistakes_in_one_line():
         code = app(standalone_mode=False)
+        sys.stdout.flush()
         if code == 130:  # how typer tells of Ctrl-C
             raise KeyboardInterrupt
         sys.exit(code)

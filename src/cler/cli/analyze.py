@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import PAPER, AsJson, DataDir, Device, Workers, app, console, say, train_with_progress
+from cler.cli.app import PAPER, AsJson, DataDir, Device, Workers, app, console, say, show, train_with_progress
 
 
 @app.command()
@@ -67,7 +67,7 @@ def analyze(
     if as_json:
         print(json.dumps(study_json(study, subjects) | {"figure": str(path)}, indent=1))
     else:
-        console.print(study_table(study, subjects))
+        show(study_table(study, subjects))
         for sentence in study_sentences(study, subjects):
             console.print(sentence, highlight=False, markup=False)
         console.print(f"drawn: {path}", highlight=False, markup=False, soft_wrap=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from cler import __version__
 from cler.errors import UsageError
@@ -29,6 +30,8 @@ app = typer.Typer(
 )
 console = Console()
 errors = Console(stderr=True)
+TABLE_WIDTH = 80
+"""Columns that the tables of numbers need."""
 
 DataDir = Annotated[
     Path | None,
@@ -52,6 +55,11 @@ def _version(
     if version:
         print(f"cler {__version__}")
         raise typer.Exit
+
+
+def show(table: Table) -> None:
+    """A table of numbers, whole: a terminal that is too narrow for it folds its lines."""
+    Console(width=max(console.width, TABLE_WIDTH)).print(table)
 
 
 def say(line: str) -> None:
@@ -111,4 +119,4 @@ def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False) 
     elif markdown:
         print(markdown_table(comparison.groups))
     else:
-        console.print(comparison_table(comparison.groups))
+        show(comparison_table(comparison.groups))

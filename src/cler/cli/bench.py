@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from cler.cli.app import AsJson, Device, app, console, say
+from cler.cli.app import AsJson, Device, app, say, show
 from cler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def bench(
         print(json.dumps(as_values(about, timings), indent=1))
     else:
         hardware = machine.environment(target)["hardware"]
-        console.print(as_table(f"ms per step and run, {hardware}, {precision}", timings))
+        show(as_table(f"ms per step and run, {hardware}, {precision}", timings))
     if stopped:
         raise SystemExit(130)
 

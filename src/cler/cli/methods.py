@@ -29,7 +29,7 @@ def methods(as_json: AsJson = False) -> None:
             }
             for name, method in METHODS.items()
         }
-        print(json.dumps({"methods": about, "regularizers": regularizers}, indent=1, ensure_ascii=False))
+        print(json.dumps({"methods": about, "regularizers": regularizers}, indent=1))
         return
     _show(("method", "what it does"), [(name, method.summary) for name, method in METHODS.items()])
     _show(("regulariser", "what it does"), list(regularizers.items()))

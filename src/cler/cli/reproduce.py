@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import AsJson, DataDir, Device, Workers, app, console, errors, say, stopped_at, train_with_progress
+from cler.cli.app import (
+    AsJson,
+    DataDir,
+    Device,
+    Workers,
+    app,
+    console,
+    errors,
+    say,
+    show,
+    stopped_at,
+    train_with_progress,
+)
 from cler.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -208,7 +220,7 @@ def _show(
     if as_json:
         print(json.dumps(_plain(table, told, state.missing, costs), indent=1))
         return
-    console.print(paper_table(table, told))
+    show(paper_table(table, told))
     sentences = [verdict(told, table.scenarios[0]), *notes(table, told)]
     if absent := lacking(cells):
         sentences.insert(0, f"not in this version: {', '.join(absent)}")

@@ -18,6 +18,7 @@ from cler.cli.app import (
     app,
     console,
     say,
+    show,
     show_comparison,
     train_with_progress,
 )
@@ -157,7 +158,7 @@ def demo(
     groups = compare_runs(find_results([job.folder for job in jobs])[0]).groups
     figure = out / "accuracy.png"
     accuracy_after_each_task(groups, figure)
-    console.print(comparison_table(groups))
+    show(comparison_table(groups))
     console.print(f"\n{one_sentence(groups)}\n", highlight=False)
     console.print(f"Accuracy after each task: {escape(str(figure))}", highlight=False, soft_wrap=True)
     console.print("A few short runs leave much to chance: the README has ten seeds of this, and of Seq. CIFAR-100.")
