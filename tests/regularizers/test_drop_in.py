@@ -78,6 +78,13 @@ class SmallTransformer(nn.Module):
         return self.out(self.norm(tokens[:, 0]))
 
 
+class Halving(Rotation):
+    """A slip: gives fewer images than it gets."""
+
+    def apply(self, images, k):
+        return super().apply(images, k)[::2]
+
+
 def small_network(*, width=8):
     torch.manual_seed(0)
     network = nn.Sequential()
@@ -593,6 +600,11 @@ def without_gradients():
         (small_network, {"head": nn.Flatten()}, r"has to give \(N, 4\), this one gives \(N, 512\); .* give its name"),
         (small_network, {"transforms": "rotations"}, "unknown family .* did you mean 'rotation'"),
         (small_network, {"transforms": object()}, "needs n_transforms, an integer, and apply"),
+        (
+            small_network,
+            {"transforms": Halving()},
+            "the transforms give 3 images for 6: apply has to give one for each",
+        ),
     ],
 )
 def test_mistakes_are_explained_in_one_line(images, network, options, message):

@@ -120,8 +120,11 @@ class Equivariant(Regularizer):
 
     def logits(self, network: nn.Module, raw: Tensor, labels: Tensor, groups: Groups | None = None) -> Tensor:
         """What the head makes of each image under its transform, (N, n_transforms)."""
+        images = self.transforms.apply(raw, labels)
+        if len(images) != len(raw):
+            raise UsageError(f"the transforms give {len(images)} images for {len(raw)}: apply has to give one for each")
         apart = () if groups is None else (groups,)  # only our own networks take them
-        return self.classify(self._head_output(network, self.transforms.apply(raw, labels), *apart))
+        return self.classify(self._head_output(network, images, *apart))
 
     def invite(self, network: nn.Module, raw: Tensor, groups: Groups | None) -> Transformed | None:
         """The transformed images, as guests of a network that lets them off where the head reads."""
