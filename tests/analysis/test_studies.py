@@ -169,7 +169,7 @@ def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
     [
         (["figure2"], "unknown figure 'figure2' (known: figure1, figure3); did you mean 'figure"),
         (["figure1", "--dataset", "toys"], "did you mean 'toy'?"),
-        (["figure1", "--dataset", "toy", "--buffer", "20"], "--buffer 20 has no effect: finetune has no memory"),
+        (["figure1", "--dataset", "toy", "--buffer", "20"], "Finetune, which has no memory: leave out --buffer"),
         (["figure1", "--dataset", "toy", "--seeds", "x"], "seeds"),
     ],
 )

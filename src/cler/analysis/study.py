@@ -18,6 +18,7 @@ from cler.experiments.paper import find_table
 from cler.experiments.results import read_result
 from cler.experiments.settings import Settings, label_of, make_settings
 from cler.files import read_json
+from cler.methods import METHODS
 
 CHUNK = 250
 """Images in one pass where the result does not depend on it."""
@@ -97,8 +98,14 @@ def study_jobs(
 
     The settings are the paper's but for the `changes`.
     """
-    cells = [cell for cell in find_table("table1").cells if cell.dataset == dataset and cell.method == study.method]
-    sizes: Sequence[int | None] = buffers or sorted({cell.buffer for cell in cells}) or [None]
+    sizes: Sequence[int | None] = [None]
+    if METHODS[study.method].replays:
+        cells = [cell for cell in find_table("table1").cells if cell.dataset == dataset and cell.method == study.method]
+        sizes = buffers or sorted({cell.buffer for cell in cells}) or sizes
+    elif buffers:
+        raise UsageError(
+            f"{study.name} is about {METHODS[study.method].title}, which has no memory: leave out --buffer"
+        )
     jobs = []
     for buffer in sizes:
         for regularizer in study.regularizers:

@@ -94,12 +94,15 @@ def run(
     from cler.experiments.build import check_fit
     from cler.experiments.jobs import make_jobs, past_failures, remaining, restart, tidy
     from cler.experiments.machine import default_precision, find_device
-    from cler.experiments.settings import make_settings
+    from cler.experiments.settings import Settings, make_settings
     from cler.experiments.written import parse_options, parse_seeds, read_config
+    from cler.methods import find_method
 
     chosen = (read_config(config, method) if config else {}) | given
     wanted = parse_seeds(chosen.pop("seeds", "0"))
     chosen |= parse_options(chosen.get("method"), options or [])
+    if chosen.get("buffer") and not find_method(chosen.get("method", Settings.method)).replays:
+        raise UsageError(f"--buffer {chosen['buffer']} has no effect: {chosen['method']} has no memory")
     if not (math.isfinite(checkpoint_every) and checkpoint_every >= 0):
         raise UsageError(f"--checkpoint-every must be a number from 0, not {checkpoint_every}")
     target = find_device(device)

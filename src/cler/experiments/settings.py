@@ -183,8 +183,8 @@ def make_settings(**given: Any) -> Settings:
             raise UsageError(f"--weight {given['weight']} has no effect without --regularizer")
         merged["weight"] = 0.0
     if not method.replays:
-        if given.get("buffer", 0) != 0:
-            raise UsageError(f"--buffer {given['buffer']} has no effect: {method.name} has no memory")
+        if given.get("buffer", 0) < 0:
+            raise UsageError(f"--buffer must not be negative, not {given['buffer']}")
         merged["buffer"] = 0
     own = {name: merged.pop(name) for name in option_kinds(method.name) if name in merged}
     own |= merged.pop("options", {})
