@@ -4,6 +4,7 @@ import time
 
 import pytest
 import torch
+from torch import nn
 
 from cler.data.images import ImageData
 from cler.engine import Listener, groups, steps, train
@@ -161,6 +162,26 @@ def test_precision_is_set_for_the_run_only():
     weights = [run.method.network.classifier.weight for run in (full, half)]
     assert all(weight.dtype == torch.float32 for weight in weights)
     assert not torch.equal(*weights)
+
+
+def test_in_bfloat16_a_second_step_on_a_batch_sees_what_the_first_has_changed():
+    """Autocast would keep what it made of a weight at first."""
+    run, layer, images = make_run(precision="bf16"), nn.Linear(2, 2), torch.ones(3, 2)
+    seen = []
+
+    def observe(batch):
+        for _ in range(2):
+            seen.append(layer(images))
+            with torch.no_grad():
+                layer.weight.add_(1)
+        return seen[-1].float().mean()
+
+    run.method.observe = observe
+    run.begin_task(0)
+    run.step()
+    first, second = seen
+    assert first.dtype == torch.bfloat16
+    assert torch.allclose(second - first, torch.tensor(2.0, dtype=torch.bfloat16), atol=0.05)
 
 
 # -- groups of runs ----------------------------------------------------------------------------------------------------
