@@ -158,6 +158,15 @@ def test_output_that_cannot_be_written_is_told_in_one_line(environment):
     assert (done.returncode, done.stderr) == (1, "cler: cannot write the output: No space left on device\n")
 
 
+def test_a_reader_that_has_gone_is_no_trouble(environment):
+    command = [CLER, "--version"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        process.stdout.close()
+        assert (process.wait(timeout=60), process.stderr.read()) == (1, "")
+
+
 def test_signs_that_a_terminal_does_not_have_stop_nothing(environment):
     environment = environment | {"PYTHONIOENCODING": "ascii"}
     for arguments in (["methods"], ["methods", "--json"]):

@@ -41,7 +41,7 @@ def _mistakes_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         _stop("stopped; finished runs are kept, and the same command goes on from there", 130)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EPIPE) and error.filename is None:
             _cannot_print(error)
         if isinstance(error, RuntimeError) and (lack := _lack_of_memory(error)):
             _stop(f"{str(lack).splitlines()[0]}; {NO_ROOM}", 1)
@@ -61,6 +61,8 @@ def _lack_of_memory(error: RuntimeError) -> BaseException | None:
 def _cannot_print(error: OSError) -> None:
     """What is left of the output goes nowhere, or Python would try again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:  # who reads it has had enough
+        raise SystemExit(1)
     _stop(f"cannot write the output: {error.strerror}", 1)
 
 
