@@ -159,10 +159,9 @@ def test_output_that_cannot_be_written_is_told_in_one_line(environment):
 
 
 def test_a_reader_that_has_gone_is_no_trouble(environment):
-    command = [CLER, "--version"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    environment = environment | {"PYTHONUNBUFFERED": ""}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([CLER, "--version"], env=environment, **pipes) as process:
         process.stdout.close()
         assert (process.wait(timeout=60), process.stderr.read()) == (1, "")
 
