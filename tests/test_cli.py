@@ -493,7 +493,9 @@ def test_a_loss_that_is_not_finite_is_a_failure_that_is_kept(cler, tmp_path):
     answer = cler("run", "finetune", *QUICK, "--lr", "1e30", "--out", "runs")
     assert answer.code == 1, answer
     assert "Traceback" not in answer.err
-    assert re.search(r"finetune, seed 0.*the loss was not finite at task 1, step \d+; try a lower --lr", answer.err)
+    assert re.search(
+        r"finetune lr 1e\+30, seed 0 stopped: the loss was not finite at task 1, step \d+; try a lower --lr", answer.err
+    )
     (result,) = results(tmp_path / "runs").values()
     assert result["complete"] is False
     assert "not finite at task 1, step" in result["failure"]

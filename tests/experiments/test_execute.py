@@ -131,7 +131,9 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
     log = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
     assert [(line["event"], line["task"]) for line in log] == [("evaluated", 0), ("evaluated", 1)]
     assert log[1]["class_il"] == pytest.approx(result["accuracy"]["class_il"][1], abs=1e-3)
-    assert watcher.ended == [("er-ace+jigsaw, seed 7", pytest.approx(result["faa"]["class_il"], abs=1e-3), None)]
+    assert watcher.ended == [
+        ("er-ace+jigsaw m20 epochs 2, seed 7", pytest.approx(result["faa"]["class_il"], abs=1e-3), None)
+    ]
     assert watcher.progressed[-1].done == 1
 
 
@@ -303,7 +305,7 @@ def test_a_failure_is_recorded_and_the_next_run_goes_on(tmp_path):
     log = [json.loads(line) for line in (bad.folder / "log.jsonl").read_text().splitlines()]
     assert [line["event"] for line in log] == ["failed"]
     assert read_result(good.folder)["complete"]
-    assert [label for label, _, _ in watcher.ended] == ["finetune, seed 0"] * 2
+    assert [label for label, _, _ in watcher.ended] == ["finetune lr 1e+30, seed 0", "finetune, seed 0"]
     said = [failure for _, _, failure in watcher.ended]
     assert said[0].startswith(result["failure"])
     assert "lr 1e+30" in said[0]  # the settings, beside the step
@@ -423,9 +425,9 @@ def test_side_by_side_equals_in_turn(tmp_path):
     assert [read_json(job.folder / "result.json")["at_once"] for job in grouped] == [3, 3, 3, 1, 1, 1]
     together = {p.labels for p in watcher.progressed}
     assert together == {
-        ("finetune, seed 0", "finetune, seed 1", "er-ace+rotation, seed 0"),
+        ("finetune, seed 0", "finetune, seed 1", "er-ace+rotation m8, seed 0"),
         ("joint, seed 0",),
-        ("er, seed 0",),
+        ("er m8 epochs 2, seed 0",),
         ("lwf-mc, seed 0",),
     }
 

@@ -140,7 +140,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch, whole, stops)
             run(job)
         assert remaining([job]) == [job]
     task, taken = stops[-1]
-    assert run(job).messages == [f"er-ace, seed 0: going on from task {task + 1}, step {taken + 1}"]
+    assert run(job).messages == [f"er-ace m10, seed 0: going on from task {task + 1}, step {taken + 1}"]
     assert_ended_like(job.folder, whole)
     assert remaining([job]) == []
 
@@ -261,7 +261,7 @@ def test_a_damaged_checkpoint(tmp_path, monkeypatch, whole):
     file.write_bytes(file.read_bytes()[:-5])
     said = run(job).messages
     assert said[0].startswith(f"{file} is damaged")
-    assert said[1] == "er-ace, seed 0: going on from task 2, step 3"
+    assert said[1] == "er-ace m10, seed 0: going on from task 2, step 3"
     assert_ended_like(job.folder, whole)
 
 
@@ -377,7 +377,8 @@ def test_a_result_that_cannot_be_written_is_an_error_of_one_line_and_is_not_lost
         patch.setattr(record, "write_json", full_at_the_end)
         with pytest.raises(UsageError, match=rf"cannot write to {job.folder}: No space left on device"):
             run(job)
-    assert run(job).messages == ["er-ace, seed 0: going on from task 2, step 7"]  # only the last evaluation was left
+    only_the_last_evaluation_was_left = ["er-ace m10, seed 0: going on from task 2, step 7"]
+    assert run(job).messages == only_the_last_evaluation_was_left
     assert_ended_like(job.folder, whole)
 
 
@@ -411,7 +412,7 @@ def test_a_clock_that_goes_backwards_changes_nothing(tmp_path, monkeypatch, whol
 
     monkeypatch.setattr(record, "datetime", Backwards)
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
-    assert run(job).messages == ["er-ace, seed 0: going on from task 2, step 4"]
+    assert run(job).messages == ["er-ace m10, seed 0: going on from task 2, step 4"]
     assert_ended_like(job.folder, whole)
 
 
@@ -442,7 +443,7 @@ def test_the_same_command_goes_on_unless_it_is_told_to_begin_anew(
         run(job)
     code, said = cler(*option)
     assert code == 0, said
-    assert ("er-ace, seed 0: going on from task 2, step 4" in said) == from_there
+    assert ("er-ace m10, seed 0: going on from task 2, step 4" in said) == from_there
     assert_ended_like(job.folder, whole)
 
 

@@ -4,6 +4,7 @@ import pytest
 from rich.console import Console
 
 from cler.engine import Progress
+from cler.report import progress
 from cler.report.progress import ProgressBars
 
 
@@ -49,8 +50,18 @@ def test_runs_that_are_trained_fewer_at_a_time_are_not_counted_twice(bars):
 
 
 def test_a_later_run_of_the_same_name_has_a_bar_too(bars):
-    """As with another size of the memory, which names do not tell."""
+    """As with another method's own setting, which names do not tell."""
     report(bars, "a", done=1.0)
     bars.finished("a", 50.0, None)
     report(bars, "a", done=0.25)
     assert rows(bars) == ("1 of 4 runs", 1.25, {"a": 0.25})
+
+
+def test_without_a_terminal_a_line_says_from_time_to_time_where_the_runs_stand(monkeypatch):
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    now = 0.0
+    bars = ProgressBars(Console(file=io.StringIO(), width=100), runs=4)
+    for now in (59.0, 61.0, 119.0, 122.0):
+        report(bars, "a", "b", done=now / 1000)
+    line = "[0/4] a and 1 more: task 1/2 step 5/10 3.0 steps/s\n"
+    assert bars.console.file.getvalue() == line * 2

@@ -18,6 +18,8 @@ from cler.files import read_json, writing
 
 LONGEST_NAME = 200
 """Characters of a folder's name; file systems have room for 255 bytes."""
+TOLD = frozenset({"epochs", "lr", "weight"})
+"""Changed settings that progress tells."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,23 @@ class Job:
 
     @property
     def label(self) -> str:
-        """What progress calls it."""
-        return f"{self.settings.pair}, seed {self.seed}"
+        """What progress calls it, short, with that in which the cells of a table differ."""
+        changes = [f"{name} {_exact(value)}" for name, value in unusual(self.settings).items() if name in TOLD]
+        return f"{' '.join([self.settings.pair, *_size(self.settings), *changes])}, seed {self.seed}"
 
 
 def make_jobs(settings: Settings, seeds: Sequence[int], out: Path, *, checkpoint_every: float = 60.0) -> list[Job]:
     """A job per seed, in `out/PAIR_DATASET_BUFFER_CHANGES/seed-N`, so that runs with other settings go elsewhere."""
-    size = [f"m{settings.buffer}"] if settings.buffer else []
     changes = [f"{name}-{_exact(value)}" for name, value in unusual(settings).items()]
-    name = "_".join([settings.pair, settings.dataset, *size, *changes])
+    name = "_".join([settings.pair, settings.dataset, *_size(settings), *changes])
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return [Job(settings, seed, out / name / f"seed-{seed}", checkpoint_every) for seed in seeds]
+
+
+def _size(settings: Settings) -> list[str]:
+    """How large the memory is, if there is one."""
+    return [f"m{settings.buffer}"] if settings.buffer else []
 
 
 def _exact(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -13,9 +14,15 @@ from rich.markup import escape
 from cler.engine import Progress
 from cler.experiments.record import Watcher
 
+LINE_SECONDS = 60.0
+"""How often a line says where runs stand, where there is no terminal for bars."""
+
 
 class ProgressBars(Watcher):
-    """A bar for all the runs and one for each that is being trained: task, step, rate, accuracy, time left."""
+    """A bar for all the runs and one for each that is being trained: task, step, rate, accuracy, time left.
+
+    Without a terminal, as in a log file, a line a minute says the same.
+    """
 
     def __init__(self, console: Console, runs: int) -> None:
         self.console = console
@@ -33,6 +40,7 @@ class ProgressBars(Watcher):
         self._rows: dict[tuple[str, ...], bars.TaskID] = {}
         self._shares: dict[str, float] = {}
         """How much of each run is done that has not ended."""
+        self._told = time.monotonic()
 
     def __enter__(self) -> ProgressBars:
         if self.console.is_terminal:
@@ -59,6 +67,9 @@ class ProgressBars(Watcher):
         self._bars.update(self._rows[key], completed=progress.done, detail=detail)
         self._shares |= dict.fromkeys(key, progress.done)
         self._bars.update(self._overall, completed=self._ended + sum(self._shares.values()))
+        if not self.console.is_terminal and (now := time.monotonic()) - self._told >= LINE_SECONDS:
+            self.message(f"[{self._ended}/{self._runs}] {_name(key)}: {detail}")
+            self._told = now
 
     def finished(self, label: str, accuracy: float | None, failure: str | None) -> None:
         """Say what came out."""
