@@ -397,12 +397,13 @@ def test_costs_are_measured_once_for_each_pair_and_grow_with_the_epochs(table, t
 
 
 def test_each_phase_counts_with_the_time_of_its_own_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(cost, "_time_of_a_step", lambda run, phase: {"warm_up": 0.001, "observe": 0.01}[phase])
+    times = {"invert": 0.001, "observe": 0.01, "refine": 0.002}
+    monkeypatch.setattr(cost, "_time_of_a_step", lambda run, phase: times[phase])
     table = find_table("data-free")
-    cells = reproduce.select(table, only=["lwf-mc"], datasets=["cifar100"])[:1]
+    cells = reproduce.select(table, only=["r-dfcil+none"], datasets=["cifar100"])
     (work,) = look(table, tmp_path, cells=cells, seeds=1).missing
-    epoch, epochs = 500, 30
-    assert cost.seconds_per_run([work], CPU, at_once=1)[work.cell] == pytest.approx(epochs * epoch * (0.1 + 0.009))
+    seconds = 10 * 30 * 500 * 0.01 + 9 * (5000 * 0.001 + 40 * 500 * 0.002)
+    assert cost.seconds_per_run([work], CPU, at_once=1)[work.cell] == pytest.approx(seconds)
 
 
 def test_a_cost_is_that_of_earlier_runs_where_there_are_some(table, tmp_path, monkeypatch):

@@ -41,11 +41,11 @@ class StandIn(nn.Linear):
         return super().forward(images)
 
 
-def test_a_step_of_lwf_mc(golden, assert_close):
+def test_a_step_of_lwf_mc_as_released(golden, assert_close):
     case = golden("datafree").under("lwf.")
     network = StandIn(12, 100).double()
     network.load_state_dict({"weight": case["W"], "bias": case["b"]})
-    options = LwfMcOptions(alpha=float(case["alpha"]), decay=float(case["wd"]))
+    options = LwfMcOptions(alpha=float(case["alpha"]), decay=float(case["wd"]), variant="released")
     common = {"views": Views(*CIFAR), "tasks": 10, "classes_per_task": 10, "image_shape": (12,)}
     method = LwfMc(Setup(network=network, lr=float(case["lr"]), options=options, **common))
     method.begin_task(2)
@@ -56,10 +56,34 @@ def test_a_step_of_lwf_mc(golden, assert_close):
     assert_close(network.bias.detach(), case["b_after"])
 
 
+def test_with_sigmoids_labels_are_the_targets_of_new_classes_and_old_outputs_those_of_past_ones(assert_close):
+    logits = torch.tensor([[1.0, -2.0, 0.5, 3.0, 9.0], [0.0, 1.5, -1.0, 0.25, 9.0]], dtype=torch.float64)
+    old_logits = torch.tensor([[0.3, -0.7], [2.0, 0.1]], dtype=torch.float64)
+    shape = {"tasks": 5, "classes_per_task": 2, "image_shape": (12,)}
+    method = LwfMc(Setup(network=StandIn(12, 10), views=Views(*CIFAR), options=LwfMcOptions(), **shape))
+    batch = Batch(torch.zeros(2, 3, 1, 1), torch.zeros(2, 12), torch.tensor([3, 2]))
+    wanted = torch.cat([1 / (1 + torch.exp(-old_logits)), torch.tensor([[0.0, 1.0], [1.0, 0.0]])], dim=1)
+    said = 1 / (1 + torch.exp(-logits[:, :4]))
+    method.begin_task(1)
+    method.old_logits = lambda images: old_logits if images is batch.images else None
+    loss = -(wanted * said.log() + (1 - wanted) * (1 - said).log()).sum() / 8
+    assert_close(method.sigmoid_loss(logits, batch), loss)
+    method.begin_task(0)
+    first = Batch(batch.pixels, batch.images, torch.tensor([1, 0]))
+    wanted = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    loss = -(wanted * said[:, :2].log() + (1 - wanted) * (1 - said[:, :2]).log()).sum() / 4
+    assert_close(method.sigmoid_loss(logits, first), loss)
+
+
+def test_a_weight_of_the_distillation_that_would_do_nothing_is_refused():
+    with pytest.raises(UsageError, match="alpha has no effect with sigmoids"):
+        LwfMcOptions(alpha=3.0)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_the_warm_up_of_lwf_mc_trains_the_new_rows_and_nothing_else(optimizer):
     shape = {"tasks": 3, "classes_per_task": 2, "image_shape": (3, 8, 8)}
-    network, options = ResNet18(6, width=2), LwfMcOptions()
+    network, options = ResNet18(6, width=2), LwfMcOptions(variant="released")
     method = LwfMc(Setup(network=network, views=Views(*CIFAR), optimizer=optimizer, options=options, **shape))
     pixels = torch.randint(256, (4, 3, 8, 8), dtype=torch.uint8)
     batches = [

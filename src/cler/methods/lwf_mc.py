@@ -1,9 +1,14 @@
 """LwF.MC: no memory; the network as it was before the task says what to keep.
 
+    L = BCE(stream) + w · Σθ²
+
+over several epochs, each class with a sigmoid of its own: the labels are the targets of new classes, the old network's
+outputs those of past ones. That is the method as iCaRL's authors compare with it, and what the paper's numbers come out
+with. What its authors released under this name is something else, the variants 'released' and 'normalised':
+
     L = CE(stream) + α · KD + w · Σθ²
 
-over several epochs, where the options `alpha` and `decay` are α and w. Before that, from the second task on, the new
-rows of the classifier are trained alone, for as long.
+after the new rows of the classifier have been trained alone, for as long. The options `alpha` and `decay` are α and w.
 """
 
 from __future__ import annotations
@@ -16,12 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cler.data.stream import Batch
+from cler.errors import UsageError
 from cler.methods.base import Method, Setup, make_optimizer, register
 from cler.methods.checks import check_not_negative, check_variant
 from cler.nets.frozen import Frozen
 from cler.nets.resnet import ResNet18, linear_in_full
 
-VARIANTS = ("released", "normalised", "sigmoid")
+VARIANTS = ("sigmoid", "released", "normalised")
 TEMPERATURE = 2.0
 
 
@@ -30,16 +36,18 @@ class LwfMcOptions:
     """What only LwF.MC has."""
 
     alpha: float = 1.0
-    """Weight of the distillation."""
+    """Weight of the distillation, but with sigmoids."""
     decay: float = 0.0
     """Weight of the sum of all squared parameters."""
-    variant: str = "released"
-    """What the old network is asked about: 'released', images that are not normalised, as in the authors' code;
-    'normalised'; 'sigmoid', the augmented ones, with sigmoids for softmax and no warm-up, as in iCaRL's ablation."""
+    variant: str = "sigmoid"
+    """'sigmoid', as in iCaRL's comparison; 'released', as in the authors' code: softmax, a warm-up, and an old network
+    that is asked about images that are not normalised; 'normalised', the same with images that are."""
 
     def __post_init__(self) -> None:
         check_not_negative(self, "alpha", "decay")
         check_variant(self, "lwf-mc", VARIANTS)
+        if self.variant == "sigmoid" and self.alpha != LwfMcOptions.alpha:
+            raise UsageError("lwf-mc's alpha has no effect with sigmoids: leave it out, or take variant=released too")
 
 
 def distillation(logits: Tensor, old_logits: Tensor) -> Tensor:
@@ -50,7 +58,7 @@ def distillation(logits: Tensor, old_logits: Tensor) -> Tensor:
 
 @register
 class LwfMc(Method):
-    """Two phases a task: the new rows of the classifier on features that stay as they are, then everything."""
+    """Without sigmoids two phases a task: new rows of the classifier on features that stay as they are, then all."""
 
     name = "lwf-mc"
     title = "LwF.MC"
