@@ -7,6 +7,7 @@ import signal
 import struct
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import cler
 from cler.errors import UsageError
 from cler.learner import Learner, NotFittedError, fileformat, inputs
 from cler.learner.core import Core
+from cler.learner.turns import Turns
 from cler.methods import METHODS
 
 SIZE = 8
@@ -283,6 +285,24 @@ def test_others_may_predict_while_one_fits():
     for thread in others:
         thread.join()
     assert not wrong
+
+
+def test_who_waits_for_a_turn_has_it_before_who_has_just_had_it():
+    turns, order = Turns(), []
+
+    def wait():
+        with turns:
+            order.append("who waited")
+
+    other = threading.Thread(target=wait)
+    with turns:
+        other.start()
+        while not turns._door.locked():
+            time.sleep(0.001)
+    with turns:
+        order.append("who had it")
+    other.join()
+    assert order == ["who waited", "who had it"]
 
 
 def test_a_call_that_began_before_a_fit_answers_from_before_it(monkeypatch):

@@ -1,5 +1,4 @@
 import dataclasses
-import math
 from pathlib import Path
 
 import pytest
@@ -229,9 +228,8 @@ def test_the_documentation_states_what_the_results_give():
     assert len(groups) >= 8
     for group in groups:
         mean, std = group.faa["class_il"].mean, group.faa["class_il"].std
-        assert not math.isnan(std)
-        told = any(f"{mean:.2f}±{std:.2f}" in row and group.label in row for row in rows)
-        assert told, f"{group.label}, {mean:.2f}±{std:.2f} is in no page"
+        number = f"| {mean:.2f} |" if len(group.runs) == 1 else f"{mean:.2f}±{std:.2f}"
+        assert any(number in row and group.label in row for row in rows), f"{group.label}, {number} is in no page"
     for (group, _), line in beside_paper(groups).lines.items():
         numbers = f"{line.mean:.2f}", f"{line.paper.mean:.2f}"
         assert any(group.label in row and all(number in row for number in numbers) for row in rows), numbers

@@ -110,7 +110,8 @@ class LwfMc(Method):
 
     def sigmoid_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Binary cross-entropy over the classes seen: with the labels for new ones, the old outputs for the others."""
-        targets = F.one_hot(batch.labels, self.seen_classes).to(logits.dtype)
+        classes = torch.arange(self.seen_classes, device=logits.device)
+        targets = (batch.labels[:, None] == classes).to(logits.dtype)
         if self.task > 0:
             targets = torch.cat([self.old_logits(batch.images).sigmoid(), targets[:, self.past_classes :]], dim=1)
         return F.binary_cross_entropy_with_logits(logits[:, : self.seen_classes], targets)
