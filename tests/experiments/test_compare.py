@@ -182,6 +182,14 @@ def test_distinguishing_settings_only_where_groups_look_the_same():
     assert "buffer 9" in distinguishing_settings(groups[0], groups)
 
 
+def test_one_epoch_goes_without_saying_and_comes_first():
+    longer = {"epochs": 5, "lr": 0.1}
+    groups = compare([run(PLAIN | longer), run(PLAIN | longer | {"method": "er"}), run(CLER), run(PLAIN)]).groups
+    assert [(group.label, distinguishing_settings(group, groups)) for group in groups] == [
+        ("ER-ACE", ""), ("ER-ACE + CLER (jigsaw)", ""), ("ER", "5 epochs"), ("ER-ACE", "5 epochs")
+    ]  # fmt: skip
+
+
 def test_another_network_is_told_in_every_row_of_its_method():
     groups = compare(
         [

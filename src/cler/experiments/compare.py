@@ -24,6 +24,8 @@ TWIN_KEYS = (
 )  # fmt: skip
 # With other ones it is another benchmark, whose accuracies are not to be compared.
 BENCHMARK_KEYS = ("tasks", "epochs", "batch", "class_order")
+# As usual, which goes without saying.
+ONLINE = ("epochs", 1)
 # Methods have their own; with other ones a method is hardly the same.
 NETWORK_KEYS = ("width", "replay_batch", "optimizer")
 
@@ -156,12 +158,20 @@ def distinguishing_settings(group: Group, groups: Sequence[Group], *, shown: Seq
     def differing(keys: Iterable[str], among: list[dict[str, Any]]) -> list[str]:
         return [key for key in keys if any(one.get(key) != among[0].get(key) for one in among)]
 
-    alike = [one.settings for one in groups if look(one) == look(group)]
-    beside = [one.settings for one in groups if one.settings["dataset"] == group.settings["dataset"]]
-    method = [one for one in beside if one["method"] == group.settings["method"]]
+    own = group.settings
+    beside = [one.settings for one in groups if one.settings["dataset"] == own["dataset"]]
+    method = [one for one in beside if one["method"] == own["method"]]
     told = differing(BENCHMARK_KEYS, beside) + differing(NETWORK_KEYS, method)
+    alike = [one.settings for one in groups if look(one) == look(group)]
+    alike = [
+        one for one in alike if one["dataset"] != own["dataset"] or all(one.get(key) == own.get(key) for key in told)
+    ]
     told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
-    return ", ".join(f"{key} {group.settings.get(key, '–')}" for key in told)
+    return ", ".join(_told(key, own.get(key, "–")) for key in told if (key, own.get(key)) != ONLINE)
+
+
+def _told(setting: str, value: Any) -> str:
+    return f"{value} epochs" if setting == "epochs" else f"{setting} {value}"
 
 
 def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
@@ -225,5 +235,5 @@ def _frozen(value: Any) -> Any:
 def _paper_order(group: Group) -> tuple[Any, ...]:
     settings, known = group.settings, list(METHODS)
     rank = known.index(settings["method"]) if settings["method"] in known else len(known)
-    key = settings["dataset"], rank, settings["method"], settings["buffer"], group.regularized, group.label
-    return (*key, str(_frozen(settings)))
+    place = settings["dataset"], settings["epochs"], rank, settings["method"], settings["buffer"]
+    return (*place, group.regularized, group.label, str(_frozen(settings)))
