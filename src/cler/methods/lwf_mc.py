@@ -3,8 +3,8 @@
     L = BCE(stream) + w · Σθ²
 
 over several epochs, each class with a sigmoid of its own: the labels are the targets of new classes, the old network's
-outputs those of past ones. That is the method as iCaRL's authors compare with it, and what the paper's numbers come out
-with. What its authors released under this name is something else, the variants 'released' and 'normalised':
+outputs those of past ones. That is the method as iCaRL's authors compare with it, and the paper's numbers come out with
+it. What the paper's authors released under this name is another one, here the variants 'released' and 'normalised':
 
     L = CE(stream) + α · KD + w · Σθ²
 
