@@ -377,8 +377,8 @@ def test_a_result_that_cannot_be_written_is_an_error_of_one_line_and_is_not_lost
         patch.setattr(record, "write_json", full_at_the_end)
         with pytest.raises(UsageError, match=rf"cannot write to {job.folder}: No space left on device"):
             run(job)
-    only_the_last_evaluation_was_left = ["er-ace m10, seed 0: going on from task 2, step 7"]
-    assert run(job).messages == only_the_last_evaluation_was_left
+    # only the last evaluation was left
+    assert run(job).messages == ["er-ace m10, seed 0: going on from task 2, step 7"]
     assert_ended_like(job.folder, whole)
 
 

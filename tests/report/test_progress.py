@@ -60,7 +60,7 @@ def test_a_later_run_of_the_same_name_has_a_bar_too(bars):
 def test_without_a_terminal_a_line_says_from_time_to_time_where_the_runs_stand(monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     now = 0.0
-    bars = ProgressBars(Console(file=io.StringIO(), width=100), runs=4)
+    bars = ProgressBars(Console(file=io.StringIO(), force_terminal=False, width=100), runs=4)
     for now in (59.0, 61.0, 119.0, 122.0):
         report(bars, "a", "b", done=now / 1000)
     line = "[0/4] a and 1 more: task 1/2 step 5/10 3.0 steps/s\n"

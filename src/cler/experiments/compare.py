@@ -24,8 +24,6 @@ TWIN_KEYS = (
 )  # fmt: skip
 # With other ones it is another benchmark, whose accuracies are not to be compared.
 BENCHMARK_KEYS = ("tasks", "epochs", "batch", "class_order")
-# As usual, which goes without saying.
-ONLINE = ("epochs", 1)
 # Methods have their own; with other ones a method is hardly the same.
 NETWORK_KEYS = ("width", "replay_batch", "optimizer")
 
@@ -148,8 +146,8 @@ def compare(results: Iterable[Result]) -> Comparison:
 def distinguishing_settings(group: Group, groups: Sequence[Group], *, shown: Sequence[str] = ()) -> str:
     """The settings, other than those `shown`, that tell a group from those which look the same; usually none.
 
-    And those of the benchmark, if others on the same data set have another one, and of the network and its training, if
-    others with the same method there do.
+    Before them those of the benchmark, if others on the same data set have another one, and of the network and its
+    training, if others with the same method there do; groups that differ in these no longer look the same.
     """
 
     def look(one: Group) -> list[Any]:
@@ -162,16 +160,20 @@ def distinguishing_settings(group: Group, groups: Sequence[Group], *, shown: Seq
     beside = [one.settings for one in groups if one.settings["dataset"] == own["dataset"]]
     method = [one for one in beside if one["method"] == own["method"]]
     told = differing(BENCHMARK_KEYS, beside) + differing(NETWORK_KEYS, method)
-    alike = [one.settings for one in groups if look(one) == look(group)]
     alike = [
-        one for one in alike if one["dataset"] != own["dataset"] or all(one.get(key) == own.get(key) for key in told)
+        one.settings
+        for one in groups
+        if look(one) == look(group) and (one.settings["dataset"] != own["dataset"] or _agree(one, group, told))
     ]
     told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
-    return ", ".join(_told(key, own.get(key, "–")) for key in told if (key, own.get(key)) != ONLINE)
+    return ", ".join(filter(None, (_told(key, own.get(key, "–")) for key in told)))
 
 
 def _told(setting: str, value: Any) -> str:
-    return f"{value} epochs" if setting == "epochs" else f"{setting} {value}"
+    """A setting and its value; one epoch goes without saying."""
+    if setting == "epochs":
+        return f"{value} epochs" if value > 1 else ""
+    return f"{setting} {value}"
 
 
 def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:

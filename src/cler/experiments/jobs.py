@@ -60,7 +60,7 @@ def _size(settings: Settings) -> list[str]:
 
 
 def _exact(value: Any) -> str:
-    """A value in a folder's name: a number in six digits if that is all of it, else in as many as it takes."""
+    """A value in a name: a number in six digits if that is all of it, else in as many as it takes."""
     if not isinstance(value, float):
         return str(value)
     short = f"{value:g}"

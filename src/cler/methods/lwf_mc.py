@@ -58,7 +58,7 @@ def distillation(logits: Tensor, old_logits: Tensor) -> Tensor:
 
 @register
 class LwfMc(Method):
-    """Without sigmoids two phases a task: new rows of the classifier on features that stay as they are, then all."""
+    """The old network is a copy that does not learn; without sigmoids there are two phases a task."""
 
     name = "lwf-mc"
     title = "LwF.MC"
@@ -74,7 +74,7 @@ class LwfMc(Method):
 
     @classmethod
     def phases(cls, options: Any, task: int, *, epoch: int, epochs: int) -> dict[str, int]:
-        """A warm-up as long as the task, from the second one on."""
+        """Without sigmoids a warm-up as long as the task, from the second one on."""
         warm_up = {"warm_up": epochs * epoch} if task > 0 and options.variant != "sigmoid" else {}
         return warm_up | {"observe": epochs * epoch}
 
