@@ -208,6 +208,65 @@ def test_a_step_of_refinement(golden, assert_close, method):
     assert_close(method.network.classifier.weight.detach()[:40], case["after.classifier.weight"])
 
 
+@pytest.fixture
+def method_as_described():
+    """R-DFCIL as its authors describe it, refining in its second task of two classes each."""
+    network = RDfcil.make_network(6, width=2, channels=3).double()
+    views = Views(*CIFAR, dtype=torch.float64)
+    shape = {"tasks": 3, "classes_per_task": 2, "image_shape": (3, 8, 8)}
+    method = RDfcil(Setup(network=network, views=views, options=RDfcilOptions(noise=8, variant="text"), **shape))
+    method.synthesizer.double()
+    method.begin_task(1)
+    method.begin_phase("refine")
+    with torch.no_grad():
+        network.classifier.weight.add_(torch.randn(6, network.feature_size))
+    return method
+
+
+def refinement_batch():
+    pixels = torch.randint(256, (4, 3, 8, 8), dtype=torch.uint8)
+    return Batch(pixels, torch.randn(4, 3, 8, 8, dtype=torch.float64), torch.tensor([2, 3, 3, 3]))
+
+
+def test_refinement_as_described_weighs_classes_by_how_often_they_came(assert_close, method_as_described):
+    method, batch, counts = method_as_described, refinement_batch(), torch.zeros(4, dtype=torch.float64)
+    _, hkd, _ = weights(1, 2)
+    for _ in range(2):
+        made_up = torch.randn(4, 3, 8, 8, dtype=torch.float64)
+        loss = method.head_loss(batch, made_up)
+        with torch.no_grad():
+            features = method.network.eval().features(torch.cat([batch.images, made_up]))
+            logits = features @ method.network.classifier.weight[:4].T
+            old_logits = method.old.network(made_up)[:, :2]
+            labels = torch.cat([batch.labels, old_logits.argmax(1)])
+        for label in labels:
+            counts[label] += 1
+        each = -logits.log_softmax(1)[range(8), labels]
+        fit = (each / counts[labels]).sum() / (1 / counts[labels]).sum()
+        assert_close(loss, 0.5 * fit + hkd * (logits[4:, :2] - old_logits).abs().mean())
+        method.network.train()
+    assert counts.sum() == 16
+    method.begin_phase("refine")
+    assert not method.counts.any()
+
+
+def test_refinement_as_described_trains_the_rows_of_classes_seen_and_nothing_else(method_as_described):
+    method = method_as_described
+    before = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
+    method.make_up = lambda count, training: torch.randn(count, 3, 8, 8, dtype=torch.float64)
+    for _ in range(3):
+        method.refine(refinement_batch())
+    moved = {name for name, tensor in method.network.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert moved == {"classifier.weight"}
+    rows = (method.network.classifier.weight != before["classifier.weight"]).any(1)
+    assert rows.tolist() == 4 * [True] + 2 * [False]
+
+
+def test_what_is_kept_counts_fully_as_described(method_as_described):
+    logits, old_logits = torch.tensor([[1.0, 5.0, 9.0]]), torch.tensor([[2.0, 2.0, 7.0]])
+    assert method_as_described.keep(logits, old_logits).item() == 2
+
+
 def test_a_batch_of_one_certain_class_is_as_one_sided_as_can_be():
     logits = torch.tensor([[200.0, 0.0], [200.0, 0.0]], requires_grad=True)
     loss = one_sidedness(logits)

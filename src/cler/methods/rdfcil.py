@@ -4,7 +4,8 @@ From the second task on there are three phases: a synthesizer learns to make ima
 
     L = λ_ce · CE(stream, new classes) + λ_hkd · HKD(made-up images) + λ_rkd · RKD(stream)
 
-then everything is refined on both kinds of images. All as in the authors' code, with its quirks.
+then everything is refined on both kinds of images. That is what the paper's authors released, with its quirks. With the
+variant 'text' it is R-DFCIL as its own authors describe it: only the classifier is refined.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from torch import Tensor, nn
 
 from cler.data.stream import Batch
 from cler.methods.base import Method, Setup, backward, make_optimizer, register
-from cler.methods.checks import check_counts, check_positive
+from cler.methods.checks import check_counts, check_positive, check_variant
 from cler.nets import ResNet18, forward_apart
 from cler.nets.frozen import Frozen
-from cler.nets.modes import full_precision
+from cler.nets.modes import evaluating, full_precision
 from cler.nets.norm import frozen_statistics
 from cler.nets.resnet import linear_in_full
 from cler.nets.synthesizer import Synthesizer, begin_anew, one_sidedness, roughness, watched
 
+VARIANTS = ("released", "text")
 CONFIDENCE, SMOOTHNESS, STATISTICS = 1000.0, 1e-3, 50.0
 """What inversion divides logits by, and its weights."""
 
@@ -45,11 +47,16 @@ class RDfcilOptions:
     """Passes over the task's images after it."""
     refinement_lr: float = 0.005
     """The learning rate of these."""
+    variant: str = "released"
+    """'released', as in the code of CLER's authors; 'text', as R-DFCIL's own describe it: refinement trains only the
+    classifier, with classes weighted by how often they were seen, and keeps what the old network says of the made-up
+    images, not of others; and that counts fully, not divided by the number of past classes."""
 
     def __post_init__(self) -> None:
         check_counts(self, "inversion_steps")
         check_counts(self, "noise", "refinement_epochs", most=10_000)
         check_positive(self, "inversion_lr", "refinement_lr")
+        check_variant(self, "r-dfcil", VARIANTS)
 
 
 def weights(task: int, classes_per_task: int) -> tuple[float, float, float]:
@@ -90,7 +97,10 @@ class RDfcil(Method):
         self.student, self.teacher = projections
         """Projections of the network's features, and of the old network's."""
         self.draw_weights()
-        self.refiner = make_optimizer("sgd", list(self.network.parameters()), self.options.refinement_lr)
+        refined = self.network if self.as_released else self.network.classifier
+        self.refiner = make_optimizer("sgd", list(refined.parameters()), self.options.refinement_lr)
+        self.counts = torch.zeros(self.n_classes, device=setup.device)
+        """How many images of each class this refinement has had, if it is not as released."""
         self.inverter = self.make_inverter()
 
     @classmethod
@@ -99,6 +109,11 @@ class RDfcil(Method):
         network = ResNet18(n_classes, width=width, channels=channels)
         network.classifier = nn.Linear(network.feature_size, n_classes, bias=False)
         return network
+
+    @property
+    def as_released(self) -> bool:
+        """Whether it is the variant of that name."""
+        return self.options.variant == "released"
 
     def make_inverter(self) -> torch.optim.Optimizer:
         """The optimiser of the synthesizer."""
@@ -125,6 +140,7 @@ class RDfcil(Method):
         """Inversion begins with a new optimiser; once it is over, its moments need no more room."""
         super().begin_phase(phase)
         self.inverter = self.make_inverter()
+        self.counts.zero_()
 
     def draw_weights(self) -> None:
         """Begin synthesizer and projections anew."""
@@ -184,16 +200,31 @@ class RDfcil(Method):
         return F.cross_entropy(logits[:, self.past_classes : self.seen_classes], labels - self.past_classes)
 
     def keep(self, logits: Tensor, old_logits: Tensor) -> Tensor:
-        """HKD: distance of the logits of past classes from old ones, divided by their number once more."""
-        return F.l1_loss(logits[:, : self.past_classes], old_logits[:, : self.past_classes]) / self.past_classes
+        """HKD: distance of the logits of past classes from old ones, as released divided by their number once more."""
+        distance = F.l1_loss(logits[:, : self.past_classes], old_logits[:, : self.past_classes])
+        return distance / self.past_classes if self.as_released else distance
 
     def refine(self, batch: Batch) -> Tensor:
-        """A step of the network on the stream and on made-up images, labelled by the old network."""
+        """A step on the stream and on made-up images, labelled by the old network."""
         with torch.no_grad():
-            made_up = self.make_up(len(batch.labels), training=True)
-        loss = self.refinement_loss(batch, made_up)
+            made_up = self.make_up(len(batch.labels), training=self.as_released)
+        loss = (self.refinement_loss if self.as_released else self.head_loss)(batch, made_up)
         self.descend(loss, self.refiner)
         return loss
+
+    def head_loss(self, batch: Batch, made_up: Tensor) -> Tensor:
+        """½ · CE among all classes seen, rare ones weighted more, and λ_hkd · HKD; features do not learn."""
+        with torch.no_grad():
+            with evaluating(self.network):
+                features = self.network.features(torch.cat([batch.images, made_up]))
+            old_logits = self.old.network(made_up)
+            labels = torch.cat([batch.labels, old_logits[:, : self.past_classes].argmax(1)])
+            self.counts.index_add_(0, labels, torch.ones_like(labels, dtype=self.counts.dtype))
+        logits = linear_in_full(self.network.classifier, features)[:, : self.seen_classes]
+        class_weights = (1 / self.counts[: self.seen_classes].clamp(min=1)).to(logits.dtype)
+        fit = F.cross_entropy(logits, labels, class_weights)
+        _, hkd, _ = weights(self.task, self.setup.classes_per_task)
+        return 0.5 * fit + hkd * self.keep(logits[len(batch.labels) :], old_logits)
 
     def refinement_loss(self, batch: Batch, made_up: Tensor) -> Tensor:
         """λ_ce · weighted CE among all classes seen, and λ_hkd · HKD with the old logits of the stream's images."""
