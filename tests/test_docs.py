@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from cler.analysis import STUDIES
+from cler.analysis.study import read_subjects, study_jobs
 from cler.data.images import ImageData
 from cler.engine import train
 from cler.experiments.build import build_run
@@ -18,6 +20,7 @@ from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 from cler.report.content import make_report
 from cler.report.markdown import markdown
+from cler.report.studies import study_markdown
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -31,6 +34,16 @@ def test_the_page_of_results_is_that_of_the_result_files():
     preface = (ROOT / "docs" / "reproduction-notes.md").read_text("utf-8")
     expected = markdown(make_report(compare(results), complaints, preface=preface))
     assert (ROOT / "docs" / "reproduction.md").read_text("utf-8").strip() == expected.strip()
+
+
+def test_the_page_of_figures_is_that_of_what_was_found():
+    """Else: `make docs`."""
+    parts = [(ROOT / "docs" / "figures-notes.md").read_text("utf-8")]
+    for name, memories, seeds in (("figure1", [], range(5)), ("figure3", [500], range(3))):
+        jobs = study_jobs(STUDIES[name], "cifar100", memories, seeds, ROOT / "results" / "figures", precision="bf16")
+        parts.append(study_markdown(STUDIES[name], read_subjects(jobs), f"{name}.png") + "\n")
+        assert (ROOT / "docs" / f"{name}.png").exists()
+    assert (ROOT / "docs" / "figures.md").read_text("utf-8") == "\n".join(parts)
 
 
 def test_the_readme_has_the_gains_that_the_result_files_give():

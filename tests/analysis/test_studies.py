@@ -138,10 +138,30 @@ def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path):
     assert [len(subject["measures"]["gradient similarity"]) for subject in told["learners"]] == [2, 2, 2]
 
 
+def test_finished_runs_are_shown_again_without_the_images(cler, monkeypatch):
+    """Such as on a laptop, after a GPU has done them in its own precision."""
+    asked = ("figure1", "--dataset", "toy", "--seeds", "0,1", "--precision", "bf16")
+    assert cler(*asked)[0] == 0
+    monkeypatch.setattr(Toy, "load", lambda self, folder: pytest.fail("nothing is to be trained"))
+    code, out, err = cler(*asked, "--markdown")
+    assert (code, err) == (0, "")
+    heading, picture, table, *_ = out.split("\n\n")
+    assert heading == f"## {STUDIES['figure1'].title}"
+    assert picture.endswith("](figure1.png)")
+    assert (
+        table.splitlines()[0] == "| | Finetune, 2 runs | Finetune + CSSL, 2 runs | Finetune + CLER (rotation), 2 runs |"
+    )
+    assert len(table.splitlines()) == 2 + len(STUDIES["figure1"].measures)
+    assert "- Finetune + CSSL: gradient similarity: " in out
+    assert cler(*asked, "--markdown", "--json")[0] == 2
+
+
 def test_figure3_has_a_row_for_each_memory(cler):
     code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "0", "--buffer", "10", "--buffer", "20")
     assert code == 0
     assert out.index("memory of 10") < out.index("memory of 20")
+    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "0", "--buffer", "10", "--buffer", "20", "--markdown")
+    assert out.count("\n| **memory of ") == 2
     assert "One run tells nothing apart" in out
 
 

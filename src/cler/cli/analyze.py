@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cler.cli.app import PAPER, AsJson, DataDir, Device, Workers, app, console, say, show, train_with_progress
+from cler.errors import UsageError
 
 
 @app.command()
@@ -27,11 +28,15 @@ def analyze(
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, as 0..9 or 0,3,5.")] = "0..4",
     width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.", show_default=PAPER)] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of the runs, as for `cler run`: those of a GPU are found on a CPU by bf16.")
+    ] = None,
     device: Device = "auto",
     workers: Workers = None,
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(help="Folder of runs and figures.")] = Path("analysis"),
     as_json: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, with a link to the figure.")] = False,
 ) -> None:
     """Look into networks while they are trained, and set what is found beside what the paper says.
 
@@ -44,14 +49,13 @@ def analyze(
     from cler.experiments.jobs import past_failures, remaining, tidy
     from cler.experiments.machine import default_precision, find_device
     from cler.experiments.written import parse_seeds
-    from cler.report.studies import study_figure, study_json, study_sentences, study_table
+    from cler.report.studies import study_figure, study_json, study_markdown, study_sentences, study_table
 
+    if as_json and markdown:
+        raise UsageError("--json and --markdown: choose one")
     study, target = find_study(figure), find_device(device)
-    changes = {"width": width, "precision": default_precision(target)}
+    changes = {"width": width, "precision": precision or default_precision(target)}
     jobs = study_jobs(study, dataset, buffer or (), parse_seeds(seeds), out, **changes)
-    images = data.load(dataset, data_dir)
-    for job in jobs:
-        check_fit(job.settings, images)
     todo = remaining(jobs)
     ended = [job for job in jobs if job not in todo]
     tidy(ended)
@@ -59,6 +63,9 @@ def analyze(
     for line in failures:
         say(line)
     if todo:
+        images = data.load(dataset, data_dir)
+        for job in todo:
+            check_fit(job.settings, images)
         say(f"{len(todo)} of {len(jobs)} runs to do; stop with Ctrl-C at any time")
     failures += train_with_progress(todo, target, data_dir, workers)
     subjects = read_subjects(jobs)
@@ -66,6 +73,8 @@ def analyze(
     study_figure(study, subjects, path)
     if as_json:
         print(json.dumps(study_json(study, subjects) | {"figure": str(path)}, indent=1))
+    elif markdown:
+        print(study_markdown(study, subjects, path.name))
     else:
         show(study_table(study, subjects))
         for sentence in study_sentences(study, subjects):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,31 @@ from cler.analysis.study import Measure, Panel, Study, Subject, by_memory, diffe
 from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure
 from cler.report.numbers import count_runs, format_p
 
+ABREAST = 3
+"""Panels side by side; more would be too small to read."""
 MOST_MARKS = 20
 """Of a curve; more would hide it."""
 FOOTNOTE = "Mean ± std over runs; p: of the difference from the first column, Student's test."
 
 
 def study_figure(study: Study, subjects: Sequence[Subject], path: Path) -> None:
-    """Write a PNG: the study's panels side by side, a row for each size of memory."""
+    """Write a PNG: the study's panels, those of each size of memory from a new line on."""
     rows = by_memory(subjects)
-    figure = new_figure(1.2 + 3.1 * len(study.panels), 1.2 + 2.6 * len(rows))
-    grid = figure.subplots(len(rows), len(study.panels), squeeze=False)
-    for axes, row in zip(grid, rows, strict=True):
-        for axis, panel in zip(axes, study.panels, strict=True):
+    columns = min(ABREAST, len(study.panels))
+    lines = math.ceil(len(study.panels) / columns)
+    figure = new_figure(1.2 + 3.1 * columns, 1.2 + 2.6 * lines * len(rows))
+    grid = figure.subplots(lines * len(rows), columns, squeeze=False)
+    for place, row in enumerate(rows):
+        axes = grid[place * lines : (place + 1) * lines].flat
+        memory = f", memory of {row[0].settings.buffer}" if len(rows) > 1 else ""
+        for axis, panel in zip(axes, study.panels, strict=False):
             _draw(axis, panel, row)
-            memory = f", memory of {row[0].settings.buffer}" if len(rows) > 1 else ""
             finish_panel(axis, panel.title + memory, panel.across)
             if axis.get_ylim()[0] < 0 < axis.get_ylim()[1]:
                 axis.axhline(0, color=INK, linewidth=0.8, zorder=0)
             axis.set_ylabel(panel.up, fontsize=9, color=INK)
+        for axis in axes[len(study.panels) :]:
+            axis.remove()
     write_figure(figure, grid[0][0], path, study.title)
 
 
@@ -65,6 +73,24 @@ def _cell(measure: Measure, subject: Subject, alone: Subject) -> str:
     text = f"{mean:.{measure.digits}f}" + ("" if std != std else f" ± {std:.{measure.digits}f}")
     p = "" if subject is alone else format_p(difference(measure, subject, alone).p_value)
     return f"{text}\n{p}" if p else text
+
+
+def study_markdown(study: Study, subjects: Sequence[Subject], picture: str) -> str:
+    """The figure, the table of measures, and what the paper says of them."""
+    parts = [f"## {study.title}", f"![{study.title}]({picture})", "\n".join(_markdown_rows(study, subjects))]
+    return "\n\n".join([*parts, FOOTNOTE, "\n".join(f"- {each}" for each in study_sentences(study, subjects))])
+
+
+def _markdown_rows(study: Study, subjects: Sequence[Subject]) -> Iterator[str]:
+    rows = by_memory(subjects)
+    yield "| | " + " | ".join(f"{subject.label}, {count_runs(subject.runs)}" for subject in rows[0]) + " |"
+    yield "|---|" + "---:|" * len(rows[0])
+    for row in rows:
+        if len(rows) > 1:
+            yield f"| **memory of {row[0].settings.buffer}** |" + " |" * len(row)
+        for measure in study.measures:
+            cells = (_cell(measure, subject, row[0]).replace("\n", ", ") for subject in row)
+            yield f"| {measure.name} | {' | '.join(cells)} |"
 
 
 def study_sentences(study: Study, subjects: Sequence[Subject]) -> list[str]:
