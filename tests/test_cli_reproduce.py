@@ -384,4 +384,6 @@ def test_an_image_set_that_cannot_be_fetched_leaves_out_its_own_runs_only(toy, c
     code, again, err = cler(*QUICK, "--seeds", 3, "--json")
     assert code == 1
     assert "left out: all runs on toy (cannot fetch it: try again)" in err
+    assert "timing steps" not in err
+    assert "stop with Ctrl-C" not in err
     assert [line["ours"] and line["ours"]["runs"] for line in json.loads(again)["lines"]] == [2, 2, None]

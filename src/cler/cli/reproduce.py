@@ -29,6 +29,7 @@ from cler.errors import UsageError, unknown
 if TYPE_CHECKING:
     import torch
 
+    from cler.experiments.compare import Group
     from cler.experiments.paper import Cell, PaperTable
     from cler.experiments.reproduce import Line, State, Work
 
@@ -93,19 +94,18 @@ def reproduce(
     state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     for line in state.complaints:
         say(line)
-    training = bool(state.missing) and not dry_run
-    if training:
+    todo, failures = state.missing, []
+    if todo and not dry_run:
         check_writable(out)
-        cost.check_disk(out, state.missing, at_once)
-    costs = _tell_costs(state, target, at_once)
+        cost.check_disk(out, todo, at_once)
+        failures = _fetch(todo, data_dir)
+        todo = [work for work in todo if work.cell.dataset not in failures]
+    costs = _tell_costs(todo, state.groups, target, at_once)
     if dry_run:
-        _tell_absent(state.missing, data_dir)
-    failures: list[str] = []
-    if training:
+        _tell_absent(todo, data_dir)
+    elif todo:
         say("stop with Ctrl-C at any time; --only and --seeds do less")
-        absent = _fetch(state.missing, data_dir)
-        work = [work for work in cost.cheapest_first(state.missing, costs) if work.cell.dataset not in absent]
-        failures = [*absent, *_train(work, deadline, target, at_once, data_dir, workers)]
+        failures += _train(cost.cheapest_first(todo, costs), deadline, target, at_once, data_dir, workers)
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     _show(whole, cells, state, costs, precision, as_json)
     if failures:
@@ -130,17 +130,18 @@ def _table(name: str, pretext: str | None) -> PaperTable:
     return table.with_both_pretexts() if (pretext or table.pretext) == "both" else table
 
 
-def _tell_costs(state: State, device: torch.device, at_once: int) -> dict[Cell, float]:
+def _tell_costs(
+    missing: Sequence[Work], groups: Sequence[Group], device: torch.device, at_once: int
+) -> dict[Cell, float]:
     """Seconds of a run of each cell that lacks some."""
     from cler.experiments.cost import cheapest_first, seconds_per_run
     from cler.report.numbers import count_runs, duration
 
-    missing = state.missing
     if not missing:
         return {}
     with errors.status("looking at what is missing") as line:
         tell = line.update if errors.is_terminal else say
-        costs = seconds_per_run(missing, device, at_once, state.groups, lambda what: tell(f"timing steps of {what}"))
+        costs = seconds_per_run(missing, device, at_once, groups, lambda what: tell(f"timing steps of {what}"))
     for work in cheapest_first(missing, costs):
         cost = duration(costs[work.cell] * len(work.jobs))
         say(f"missing: {work.cell.where}: {work.cell.label}, {count_runs(work.jobs)}, about {cost}")
