@@ -130,6 +130,8 @@ def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path):
     assert "gradient similarity" in out
     assert "Finetune + CLER (rotation)" in out
     assert "in the paper" in out
+    told = " ".join(out.split())
+    assert "The paper's runs have dataset cifar100, width 64: what it says of them need not hold of these." in told
     assert Path("analysis/figure1.png").read_bytes().startswith(b"\x89PNG")
     code, again, err = cler("figure1", "--dataset", "toy", "--seeds", "0,1")
     assert (code, again, err) == (0, out, "")
@@ -187,6 +189,7 @@ def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
+        (["figure4"], "figure4 needs no look into networks: cler reproduce figure4"),
         (["figure2"], "unknown figure 'figure2' (known: figure1, figure3); did you mean 'figure"),
         (["figure1", "--dataset", "toys"], "did you mean 'toy'?"),
         (["figure1", "--dataset", "toy", "--buffer", "20"], "Finetune, which has no memory: leave out --buffer"),

@@ -2,13 +2,16 @@
 
 from cler.analysis import figure1, figure3
 from cler.analysis.study import Study
-from cler.errors import unknown
+from cler.errors import UsageError, unknown
+from cler.experiments.paper import table_names
 
 STUDIES = {study.name: study for study in (figure1.STUDY, figure3.STUDY)}
 
 
 def find_study(name: str) -> Study:
     """A study by the name of its figure."""
+    if name in table_names():
+        raise UsageError(f"{name} needs no look into networks: cler reproduce {name}")
     if name not in STUDIES:
         raise unknown("figure", name, STUDIES)
     return STUDIES[name]

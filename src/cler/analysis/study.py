@@ -72,6 +72,8 @@ class Study:
     probe: Callable[[Run, int], dict[str, Any] | None]
     panels: tuple[Panel, ...]
     measures: tuple[Measure, ...]
+    note: str
+    """What a reader of its measures has to know."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from cler import stats
 from cler.analysis.study import Measure, Panel, Study, Subject, by_memory, difference
+from cler.experiments.settings import Settings, make_settings
 from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure
-from cler.report.numbers import count_runs, format_p
+from cler.report.numbers import count_runs, format_p, minus
 
 ABREAST = 3
 """Panels side by side; more would be too small to read."""
@@ -55,7 +56,9 @@ def _draw(axis: Any, panel: Panel, subjects: Sequence[Subject]) -> None:
 def study_table(study: Study, subjects: Sequence[Subject]) -> Table:
     """A table for the terminal: a row for each measure, a column for each of those compared."""
     rows = by_memory(subjects)
-    table = Table(title=study.title, caption=FOOTNOTE, caption_justify="left", box=SIMPLE_HEAD, show_edge=False)
+    table = Table(
+        title=study.title, caption=f"{FOOTNOTE} {study.note}", caption_justify="left", box=SIMPLE_HEAD, show_edge=False
+    )
     table.add_column("")
     for subject in rows[0]:
         table.add_column(f"{subject.label}\n{count_runs(subject.runs)}", justify="right")
@@ -70,7 +73,7 @@ def study_table(study: Study, subjects: Sequence[Subject]) -> Table:
 
 def _cell(measure: Measure, subject: Subject, alone: Subject) -> str:
     mean, std = stats.mean_std(subject.values(measure))
-    text = f"{mean:.{measure.digits}f}" + ("" if std != std else f" ± {std:.{measure.digits}f}")
+    text = minus(f"{mean:.{measure.digits}f}") + ("" if std != std else f" ± {std:.{measure.digits}f}")
     p = "" if subject is alone else format_p(difference(measure, subject, alone).p_value)
     return f"{text}\n{p}" if p else text
 
@@ -78,7 +81,9 @@ def _cell(measure: Measure, subject: Subject, alone: Subject) -> str:
 def study_markdown(study: Study, subjects: Sequence[Subject], picture: str) -> str:
     """The figure, the table of measures, and what the paper says of them."""
     parts = [f"## {study.title}", f"![{study.title}]({picture})", "\n".join(_markdown_rows(study, subjects))]
-    return "\n\n".join([*parts, FOOTNOTE, "\n".join(f"- {each}" for each in study_sentences(study, subjects))])
+    return "\n\n".join(
+        [*parts, f"{FOOTNOTE} {study.note}", "\n".join(f"- {each}" for each in study_sentences(study, subjects))]
+    )
 
 
 def _markdown_rows(study: Study, subjects: Sequence[Subject]) -> Iterator[str]:
@@ -97,7 +102,7 @@ def study_sentences(study: Study, subjects: Sequence[Subject]) -> list[str]:
     """For each thing that the paper says of the figure: whether our runs say it too."""
     if min(len(subject.runs) for subject in subjects) < 2:
         return ["One run tells nothing apart: with --seeds 0..4 what the paper says of this can be tested."]
-    sentences = []
+    sentences = list(_other_runs(subjects[0].settings))
     for alone, *others in by_memory(subjects):
         memory = f" with a memory of {alone.settings.buffer}" if alone.settings.buffer else ""
         for subject in others:
@@ -108,6 +113,15 @@ def study_sentences(study: Study, subjects: Sequence[Subject]) -> list[str]:
                     p = f" ({format_p(found.p_value)})" if format_p(found.p_value) else ""  # none without any spread
                     sentences.append(f"{subject.label}{memory}: {measure.name}: {found.seen}{p}, {agrees}")
     return sentences
+
+
+def _other_runs(settings: Settings) -> Iterator[str]:
+    """A sentence where these runs are not such as the paper's."""
+    usual = make_settings(method=settings.method, dataset="cifar100")
+    names = [name for name in ("dataset", "width") if getattr(settings, name) != getattr(usual, name)]
+    if names:
+        theirs = ", ".join(f"{name} {getattr(usual, name)}" for name in names)
+        yield f"The paper's runs have {theirs}: what it says of them need not hold of these."
 
 
 def study_json(study: Study, subjects: Sequence[Subject]) -> dict[str, Any]:
