@@ -24,6 +24,7 @@ def test_facts_come_from_the_results(runs):
     assert facts["Runs"] == "12 in 4 rows, seeds 0..2"
     assert facts["Hardware"] == "Abacus 9"
     assert facts["Precision"] == "bf16"
+    assert facts["In every row"] == "tasks 3, epochs 1, lr 0.01"
     assert facts["Software"] == "cler 1.2, torch 2.13"
     assert facts["Time"] == "12 min of the device for 12 runs"
 
@@ -49,7 +50,7 @@ def test_seeds_that_are_far_apart_are_told_one_by_one(runs):
 def test_facts_that_old_results_do_not_tell_are_left_out(runs):
     comparison = compare(runs.make({key: runs.plain[key] for key in runs.plain if key != "precision"}, [30.0]))
     comparison.groups[0].runs[0].environment.clear()
-    assert [name for name, _ in make_report(comparison).facts] == ["Runs", "Time"]
+    assert [name for name, _ in make_report(comparison).facts] == ["Runs", "In every row", "Time"]
 
 
 def test_results(runs):

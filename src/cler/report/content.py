@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cler.experiments.compare import Comparison, Group, distinguishing_settings
+from cler.experiments.compare import NOT_COMPARED, Comparison, Group, distinguishing_settings
 from cler.experiments.results import SCENARIOS, Result
 from cler.report.beside import PAPER, Beside, beside_paper
 from cler.report.evidence import Evidence, evidence
@@ -24,6 +24,8 @@ TESTS = (
     "paper's), Welch's, Student's on pairs of runs with the same seed (how many), and Student's after Holm's "
     "correction for the {count} tests of this table, bold where it is below 0.05."
 )
+
+TOLD_ELSEWHERE = NOT_COMPARED | {"method", "regularizer", "dataset", "buffer", "precision"}
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ def _facts(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
     for heading, value in {
         "Hardware": distinct(run.environment.get("hardware") for run in runs),
         "Precision": distinct(run.settings.get("precision") for run in runs),
+        "In every row": ", ".join(_shared_settings(groups)),
         "Software": distinct(
             f"{name} {run.environment[name]}" for run in runs for name in ("cler", "torch") if name in run.environment
         ),
@@ -190,6 +193,13 @@ def _facts(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
         if value:
             yield heading, value
     yield "Time", time_taken(runs)
+
+
+def _shared_settings(groups: Sequence[Group]) -> Iterator[str]:
+    """What no table tells, since all rows agree in it."""
+    for name, value in groups[0].settings.items():
+        if name not in TOLD_ELSEWHERE and value is not None and all(one.settings.get(name) == value for one in groups):
+            yield f"{name} {value}"
 
 
 def _seeds(group: Group) -> str:
