@@ -505,6 +505,7 @@ def test_classes_of_a_call_that_cannot_be_meant(own, classes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"method": "xdr"}, r"unknown method 'xdr' \(known: finetune, er, er-ace, cope\)"),
         ({"method": "xder"}, "xder has to know where tasks begin and end; .* can have finetune, er, er-ace, cope"),
         ({"method": "dualnet"}, "without tasks"),
         ({"method": "joint"}, "without tasks"),

@@ -563,6 +563,7 @@ def without_gradients():
     [
         (small_network, {"tap": "earlly"}, "no sub-module 'earlly'; near names: early, "),
         (small_network, {"head": "late.9"}, "no sub-module 'late.9'; near names: late."),
+        (small_network, {"tap": "layer3"}, r"no sub-module 'layer3'.*\(give them as tap= and head=\)"),
         (small_network, {"head": ""}, "no sub-module ''"),
         (small_network, {"head": "late.a:"}, "no sub-module 'late.a:'"),
         (small_network, {"head": "nowhere.1:2"}, "no sub-module 'nowhere.1:2'"),
@@ -711,7 +712,7 @@ def test_images_have_to_be_normalised(images):
     regularizer = on_small(small_network())
     with pytest.raises(UsageError, match=r"normalised images, not torch\.uint8"):
         regularizer((100 * images).to(torch.uint8))
-    with pytest.raises(UsageError, match="a tensor of normalised images, not ndarray"):
+    with pytest.raises(UsageError, match=r"a tensor of normalised images, not ndarray: torch\.as_tensor"):
         regularizer(images.numpy())
     with pytest.raises(UsageError, match="at least one image"):
         regularizer(images[:0])

@@ -39,7 +39,7 @@ DataDir = Annotated[
         envvar="CLER_DATA", help="Folder of the image sets (default: ~/.cache/cler/data).", show_default=False
     ),
 ]
-PAPER = "the paper's, for the image set"
+PAPER = "the paper's, or ours where it has none"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Workers = Annotated[

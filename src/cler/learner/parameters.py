@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from cler.errors import UsageError
+from cler.errors import UsageError, unknown
 from cler.experiments.machine import find_device
 from cler.experiments.settings import LARGEST_SEED, Settings, option_kinds
 from cler.learner.inputs import Label, to_labels
-from cler.methods import METHODS, find_method
+from cler.methods import METHODS
 from cler.regularizers import find_regularizer
 
 KINDS = {
@@ -59,13 +59,16 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
         if name != "weight" or given[name] is not None:
             _check_kind(name, given[name], kind)
     method, regularizer, size = (given[name] for name in ("method", "regularizer", "image_size"))
-    if not find_method(method).task_free:
-        known = ", ".join(name for name, each in METHODS.items() if each.task_free)
+    task_free = [name for name, each in METHODS.items() if each.task_free]
+    if method not in METHODS:
+        raise unknown("method", method, task_free)
+    if method not in task_free:
+        known = ", ".join(task_free)
         raise UsageError(f"{method} has to know where tasks begin and end; a stream without tasks can have {known}")
     names = ("method", "regularizer", "batch", "replay_batch", "lr", "optimizer", "width")
     try:
         settings = Settings(
-            buffer=given["buffer"] if find_method(method).replays else 0,
+            buffer=given["buffer"] if METHODS[method].replays else 0,
             weight=_weight(regularizer, given["weight"]),
             options=_options(method, given["options"]),
             **{name: given[name] for name in names},
