@@ -1,6 +1,8 @@
 """The documentation says what the result files in the repository say."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,17 @@ def test_the_method_and_the_regulariser_in_the_guide_work_together():
         for registry, content in zip((METHODS, REGULARIZERS), before, strict=True):
             registry.clear()
             registry.update(content)
+
+
+def test_a_method_may_stay_outside_the_package(tmp_path):
+    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    method, _, program = [block.split("```")[0] for block in guide.split("```python\n")[1:4]]
+    (tmp_path / "mine.py").write_text(method.replace('name = "finetune"', 'name = "mine"').replace("Finetune", "Mine"))
+    (tmp_path / "my_cler.py").write_text(program)
+    asked = ["run", "mine", "--tasks", "2", "--width", "2", "--batch", "500", "--seeds", "0,1", "--workers", "2"]
+    ended = subprocess.run([sys.executable, "my_cler.py", *asked], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "Mine" in ended.stdout
 
 
 @pytest.mark.parametrize("method", ["er-ace", "xder", "cope", "dualnet"])
