@@ -100,12 +100,18 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, method, regul
 
 @pytest.mark.parametrize(
     ("method", "changes"),
-    [("er", {"optimizer": "adamw"}), ("er-ace", {"precision": "bf16"}), ("xder", {"epochs": 2})],
+    [
+        ("er", {"optimizer": "adamw"}),
+        ("er-ace", {"precision": "bf16"}),
+        ("xder", {"epochs": 2}),
+        ("r-dfcil", {"variant": "text"}),
+    ],
 )
 def test_with_other_settings_too(tmp_path, method, changes):
     whole = make_run(method, "jigsaw", **changes)
     train([whole])
-    assert_same(train_with_stops(tmp_path, [(0, 2), (1, 1)], method, "jigsaw", **changes), whole)
+    stops = [(0, 2), (1, 1), (1, whole.schedule[1] - 1)]
+    assert_same(train_with_stops(tmp_path, stops, method, "jigsaw", **changes), whole)
 
 
 @pytest.mark.gpu
