@@ -228,7 +228,7 @@ class Transformed(Guests):
 def _check_images(images: Any) -> None:
     """Refuse what cannot be normalised images."""
     if not isinstance(images, Tensor) or not images.is_floating_point():
-        kind, advice = type(images).__name__, "torch.as_tensor(images), and normalise them"
+        kind, advice = type(images).__name__, "torch.as_tensor(images).float(), and normalise them"
         if isinstance(images, Tensor):
             kind, advice = str(images.dtype), "images / 255, say"
         raise UsageError(f"the regulariser takes a tensor of normalised images, not {kind}: {advice}")
