@@ -18,6 +18,7 @@ from cler.experiments import settings as settings_module
 from cler.experiments.execute import execute
 from cler.experiments.record import Recorder
 from cler.experiments.results import read_json, read_result
+from cler.report.studies import study_sentences
 
 CPU = torch.device("cpu")
 
@@ -121,6 +122,35 @@ def test_what_the_paper_says_is_seen_only_where_chance_is_unlikely():
     assert difference(measure, unclear, alone).seen == "not told apart"
     assert difference(measure, lower, alone).seen == "lower"
     assert difference(measure, subject("rotation", 5.0), subject("none", 1.0)).seen == "not told apart"
+
+
+def test_many_tests_are_corrected():
+    """Three runs a side, five things said of them by the paper: p = 0.04 in one of them is no longer enough."""
+    names = "abcde"
+    measures = tuple(
+        replace(
+            STUDIES["figure1"].measures[0],
+            name=name,
+            value=lambda run, i=i: run.accuracy[i],
+            paper={"rotation": "higher"},
+        )
+        for i, name in enumerate(names)
+    )
+    study = replace(STUDIES["figure1"], measures=measures)
+
+    def subject(regularizer, first, second):
+        settings = settings_module.make_settings(method="finetune", regularizer=regularizer, dataset="toy")
+        runs = zip(first, second, strict=True)
+        return Subject(settings, {seed: Findings([one, other, 0, 0, 0], {}) for seed, (one, other) in enumerate(runs)})
+
+    subjects = [
+        subject("none", (0.0, 0.1, 0.2), (0.0, 1.0, 2.0)),
+        subject("rotation", (8.0, 8.1, 8.2), (2.4, 3.4, 4.4)),
+    ]
+    *_, sure, unsure, _, _, _, corrected = study_sentences(study, subjects)
+    assert "a: higher (p < 0.001), as in the paper" in sure
+    assert "b: higher (p = 0.04" in unsure
+    assert corrected == "After Holm's correction for these 5 tests, told apart are: Finetune + CLER (rotation): a."
 
 
 def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path):

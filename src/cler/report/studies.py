@@ -14,7 +14,7 @@ from cler import stats
 from cler.analysis.study import Measure, Panel, Study, Subject, by_memory, difference
 from cler.experiments.settings import Settings, make_settings
 from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure
-from cler.report.numbers import count_runs, format_p, minus
+from cler.report.numbers import SIGNIFICANT, count_runs, format_p, minus
 
 ABREAST = 3
 """Panels side by side; more would be too small to read."""
@@ -102,7 +102,7 @@ def study_sentences(study: Study, subjects: Sequence[Subject]) -> list[str]:
     """For each thing that the paper says of the figure: whether our runs say it too."""
     if min(len(subject.runs) for subject in subjects) < 2:
         return ["One run tells nothing apart: with --seeds 0..4 what the paper says of this can be tested."]
-    sentences = list(_other_runs(subjects[0].settings))
+    sentences, tested = list(_other_runs(subjects[0].settings)), {}
     for alone, *others in by_memory(subjects):
         memory = f" with a memory of {alone.settings.buffer}" if alone.settings.buffer else ""
         for subject in others:
@@ -111,8 +111,16 @@ def study_sentences(study: Study, subjects: Sequence[Subject]) -> list[str]:
                 if found.paper:
                     agrees = "as in the paper" if found.seen == found.paper else f"{found.paper} in the paper"
                     p = f" ({format_p(found.p_value)})" if format_p(found.p_value) else ""  # none without any spread
-                    sentences.append(f"{subject.label}{memory}: {measure.name}: {found.seen}{p}, {agrees}")
-    return sentences
+                    what = f"{subject.label}{memory}: {measure.name}"
+                    tested |= {what: found.p_value} if p else {}
+                    sentences.append(f"{what}: {found.seen}{p}, {agrees}")
+    return [*sentences, _corrected(tested)]
+
+
+def _corrected(tested: dict[str, float]) -> str:
+    """Of many tests some find something by chance."""
+    sure = [what for what, p in zip(tested, stats.holm(list(tested.values())), strict=True) if p < SIGNIFICANT]
+    return f"After Holm's correction for these {len(tested)} tests, told apart are: {'; '.join(sure) or 'none'}."
 
 
 def _other_runs(settings: Settings) -> Iterator[str]:
