@@ -102,7 +102,8 @@ def study_sentences(study: Study, subjects: Sequence[Subject]) -> list[str]:
     """For each thing that the paper says of the figure: whether our runs say it too."""
     if min(len(subject.runs) for subject in subjects) < 2:
         return ["One run tells nothing apart: with --seeds 0..4 what the paper says of this can be tested."]
-    sentences, tested = list(_other_runs(subjects[0].settings)), {}
+    sentences = list(_other_runs(subjects[0].settings))
+    tested: dict[str, float] = {}
     for alone, *others in by_memory(subjects):
         memory = f" with a memory of {alone.settings.buffer}" if alone.settings.buffer else ""
         for subject in others:
@@ -112,7 +113,8 @@ def study_sentences(study: Study, subjects: Sequence[Subject]) -> list[str]:
                     agrees = "as in the paper" if found.seen == found.paper else f"{found.paper} in the paper"
                     p = f" ({format_p(found.p_value)})" if format_p(found.p_value) else ""  # none without any spread
                     what = f"{subject.label}{memory}: {measure.name}"
-                    tested |= {what: found.p_value} if p else {}
+                    if p:
+                        tested[what] = found.p_value
                     sentences.append(f"{what}: {found.seen}{p}, {agrees}")
     return [*sentences, _corrected(tested)]
 
