@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -116,7 +117,7 @@ def test_a_table_from_nothing_and_then_from_what_is_there(toy, cler):
     assert len(accuracies("reproduction")) == 4
     for text in ("A small table", "+ CLER (jigsaw)", "2.00±0.50", "+1.00", "p = 0.001"):
         assert text in out
-    assert "\nnot in this version: tiny-imagenet\nCLER's gain is positive in " in out
+    assert "\nnot in this version: tiny-imagenet\nClass-incremental: CLER's gain is positive in " in out
     assert "tiny-imagenet" not in out.replace("not in this version: tiny-imagenet", "")
     assert err.index("in all: ") < err.index("stop with Ctrl-C at any time; --only and --seeds do less")
     code, again, err = cler(*QUICK)
@@ -208,7 +209,7 @@ def test_a_cpu_has_one_queue_and_a_gpu_groups_and_the_cheapest_runs_come_first(t
 
 def test_the_verdict_is_in_the_table_and_in_json(cler):
     arguments = ("table1", "--only", "er-ace", "--dataset", "cifar100", "--dry-run")
-    says = "CLER's gain is positive in 2 of 2 cells and within 1.5 points of the paper's in 2."
+    says = "Class-incremental: CLER's gain is positive in 2 of 2 cells and within 1.5 points of the paper's in 2."
     _, out, _ = cler(*arguments, "--out", ROOT / "results" / "cifar100")
     assert says in " ".join(out.split())  # however wide the terminal is
     _, out, _ = cler(*arguments, "--out", ROOT / "results" / "cifar100", "--json")
@@ -235,7 +236,9 @@ def test_the_verdict_is_about_the_table_s_own_setting(cler):
     told = json.loads(cler("table2", "--only", "er-ace", "--dataset", "cifar100", *COMMITTED)[1])
     agree = [line["gain_agrees"] for line in told["lines"] if line["gain"]]
     assert {line["scenario"] for line in told["lines"]} == {"task_il"}
-    assert told["verdict"].endswith(f"of 2 cells and within 1.5 points of the paper's in {sum(agree)}.")
+    assert re.fullmatch(rf"Task-incremental: .* of 2 cells and within 1.5 .* in {sum(agree)}\.", told["verdict"])
+    told = json.loads(cler("cssl", "--only", "er-ace", *COMMITTED)[1])
+    assert re.fullmatch(r"Class-incremental: .* 2 of 2 cells .* Task-incremental: .* 2 of 2 cells .*", told["verdict"])
 
 
 def test_interrupted_it_goes_on_to_the_same_numbers(toy, cler, monkeypatch):
@@ -298,6 +301,7 @@ def test_broken_and_foreign_files_are_skipped_with_a_line_each(toy, cler, tmp_pa
     assert [line.startswith("skipped: ") for line in err.splitlines()] == [True, True]
     assert "is not JSON" in err
     assert "format 99 is newer" in err
+    assert all(f"; to do this run again, delete {one.parent.relative_to(tmp_path)}" in err for one in (first, second))
     assert "A small table" in out
     assert first.read_text() == "{"
 

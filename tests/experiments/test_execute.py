@@ -272,7 +272,7 @@ def test_a_folder_with_a_broken_result_is_refused(tmp_path):
     (job,) = make_jobs(tmp_path)
     job.folder.mkdir(parents=True)
     (job.folder / "result.json").write_text('{"format": 1')
-    with pytest.raises(UsageError, match=r"result\.json is not JSON"):
+    with pytest.raises(UsageError, match=rf"result\.json is not JSON.*; to do this run again, delete {job.folder}"):
         remaining([job])
 
 

@@ -214,7 +214,8 @@ def _show(
     as_json: bool,
 ) -> None:
     """Print the lines of these cells, which are told from all of the table and its runs."""
-    from cler.experiments.reproduce import lacking, lines, notes, verdict
+    from cler.experiments.reproduce import lacking, lines, notes
+    from cler.report.beside import claim
     from cler.report.terminal import paper_table
 
     told = [line for line in lines(table, state.groups, precision) if line.cell in cells]
@@ -222,7 +223,7 @@ def _show(
         print(json.dumps(_plain(table, told, state.missing, costs), indent=1))
         return
     show(paper_table(table, told))
-    sentences = [verdict(told, table.scenarios[0]), *notes(table, told)]
+    sentences = [claim(told), *notes(table, told)]
     if absent := lacking(cells):
         sentences.insert(0, f"not in this version: {', '.join(absent)}")
     for sentence in filter(None, sentences):
@@ -232,7 +233,8 @@ def _show(
 def _plain(
     table: PaperTable, told: Sequence[Line], missing: Sequence[Work], costs: dict[Cell, float]
 ) -> dict[str, object]:
-    from cler.experiments.reproduce import notes, verdict
+    from cler.experiments.reproduce import notes
+    from cler.report.beside import claim
 
     to_do = [
         work.cell.to_json() | {"seeds": [job.seed for job in work.jobs], "seconds_per_run": costs.get(work.cell)}
@@ -241,7 +243,7 @@ def _plain(
     return {
         "table": table.name,
         "lines": [line.to_json() for line in told],
-        "verdict": verdict(told, table.scenarios[0]),
+        "verdict": claim(told) or None,
         "missing": to_do,
         "notes": notes(table, told),
     }

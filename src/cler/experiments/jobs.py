@@ -74,22 +74,28 @@ def remaining(jobs: Sequence[Job]) -> list[Job]:
 
 def finished(job: Job) -> bool:
     """Whether the folder holds this run, ended: one that was stopped goes on, one that failed would fail again."""
+    _found(job, "settings.json", read_json)
+    result = _found(job, "result.json", read_result)
+    return bool(result) and (result["complete"] or "failure" in result)
+
+
+def _found(job: Job, name: str, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """What a file of the job's folder tells, nothing if it is not there; refuses that of another run."""
+    if not (job.folder / name).exists():
+        return {}
+    try:
+        found = read(job.folder / name)
+    except UsageError as error:
+        raise UsageError(f"{error}; to do this run again, delete {job.folder}") from None
     wanted: dict[str, Any] = {"settings": job.settings.to_dict(), "seed": job.seed}
-    for name in ("settings.json", "result.json"):
-        if not (job.folder / name).exists():
-            continue
-        found = read_json(job.folder / name)
-        if {key: found.get(key) for key in wanted} != wanted:
-            there = found.get("settings")
-            differing = _differing(wanted["settings"], there if isinstance(there, dict) else {})
-            differing += ["seed"] if found.get("seed") != job.seed else []
-            raise UsageError(
-                f"{job.folder} holds a different run (it differs in {', '.join(differing)}): choose another --out"
-            )
-    if not (job.folder / "result.json").exists():
-        return False
-    result = read_result(job.folder)
-    return result["complete"] or "failure" in result
+    if {key: found.get(key) for key in wanted} != wanted:
+        there = found.get("settings")
+        differing = _differing(wanted["settings"], there if isinstance(there, dict) else {})
+        differing += ["seed"] if found.get("seed") != job.seed else []
+        raise UsageError(
+            f"{job.folder} holds a different run (it differs in {', '.join(differing)}): choose another --out"
+        )
+    return found
 
 
 def _differing(first: dict[str, Any], second: dict[str, Any]) -> list[str]:

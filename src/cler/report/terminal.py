@@ -29,8 +29,8 @@ FOOTNOTE = (
 PAPER_FOOTNOTE = (
     "Mean ± std of the final average accuracy in %, adjusted forgetting (F*) in brackets. p: of a difference, Welch's "
     "test; of a gain over the method alone, Student's. Gains apart: ours minus the paper's, in points. !: accuracies "
-    "more than a point apart, where chance is unlikely (p < 0.01) or the paper prints no deviation; gains of CLER that "
-    f"are not positive, or more than {GAIN_TOLERANCE} points from the paper's."
+    "more than a point apart, where chance is unlikely (p < 0.01) or cannot be tested; gains more than "
+    f"{GAIN_TOLERANCE} points apart, and of CLER those that are not positive."
 )
 
 
@@ -199,12 +199,8 @@ def _beside_paper(line: Line) -> list[str]:
         _mark(line.agrees) + _difference(line.beside) if line.beside else "",
         _gain(line.gain) if line.gain else "",
         _gain(line.paper_gain) if line.paper_gain else "",
-        "" if line.gain_difference is None else _gains_apart(line, line.gain_difference),
+        "" if line.gain_difference is None else _mark(line.gain_agrees) + signed(line.gain_difference, 2),
     ]
-
-
-def _gains_apart(line: Line, points: float) -> str:
-    return _mark(line.gain_agrees if line.cell.equivariant else None) + signed(points, 2)
 
 
 def _mark(agrees: bool | None) -> str:
