@@ -22,7 +22,7 @@ COLORED_FIRST = ("none", *PRETEXTS, "barlow-twins")
 DASHES = 3
 CELL, LARGEST_CELL = 20, 26
 MOST_TASKS_WITH_NUMBERS = 10
-STRONG = 0.65
+STRONG = 0.72
 """Share of the scale above which the numbers change colour to stay readable, on a light and on a dark page."""
 
 
