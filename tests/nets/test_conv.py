@@ -55,14 +55,17 @@ def test_a_stride_is_what_pytorch_makes_of_it(kernel):
         assert torch.allclose(ours, expected, rtol=1e-12)
 
 
-def test_narrow_networks_learn_from_large_images():
+@pytest.mark.parametrize(
+    ("threads", "shapes"), [(1, [(4, 3, 84, 84), (20, 3, 256, 32)]), (2, [(5, 3, 32, 32)]), (3, [(10, 3, 32, 32)])]
+)
+def test_narrow_networks_learn_from_large_images_and_in_several_threads(threads, shapes):
     """In a process of its own: with a strided 1×1 convolution of PyTorch 2.13 it would crash."""
-    code = """
+    code = f"""
 import torch, cler
-torch.set_num_threads(1)
-network = cler.ResNet18(3, width=4)
-for shape in [(4, 3, 84, 84), (20, 3, 256, 32)]:
-    for _ in range(3):
+torch.set_num_threads({threads})
+network = cler.ResNet18(3, width=8)
+for shape in {shapes}:
+    for _ in range(10):
         network(torch.randn(shape)).sum().backward()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
