@@ -480,10 +480,14 @@ def test_measurements_that_could_not_be_kept_are_not_made(cler):
     assert_refused(cler(*bench, "--out", "/proc/nothing/a.json"), "cannot write to /proc/nothing")
 
 
-def test_a_memory_for_a_method_that_has_none(cler):
-    assert_refused(
-        cler("run", "finetune", *QUICK, "--buffer", 200), "--buffer 200 has no effect: finetune has no memory"
-    )
+@pytest.mark.parametrize("option", ["--buffer", "--replay-batch"])
+def test_a_memory_for_a_method_that_has_none(cler, option):
+    assert_refused(cler("run", "finetune", *QUICK, option, 200), f"{option} 200 has no effect: finetune has no memory")
+
+
+def test_a_memory_without_room_for_every_class(cler, tmp_path):
+    refused = cler("run", "xder", *QUICK, "--buffer", 3, "--replay-batch", 3, "--out", tmp_path / "none")
+    assert_refused(refused, "--buffer 3 has no room for an image of each of 4 classes", tmp_path / "none")
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------

@@ -577,6 +577,7 @@ def mistake(answer):
         (("--image-size", "9"), "jigsaw needs images of even size"),
         (("--channels", "2"), "PIL images have 1 or 3 channels"),
         (("--buffer", "5"), "smaller than replay_batch"),
+        (("--replay-batch", "501"), "buffer 500 is smaller than replay_batch 501"),
         (("--device", "tpu"), "unknown device 'tpu'"),
     ],
 )

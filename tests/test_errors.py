@@ -25,14 +25,21 @@ def test_a_mistake_in_a_worker_arrives_as_it_was():
     assert str(pickle.loads(pickle.dumps(UsageError("a\nb")))) == "a b"
 
 
-def test_a_gpu_without_room_for_one_run_is_one_line_with_what_to_do(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (torch.AcceleratorError, "CUDA error: out of memory"),
+        (RuntimeError, "can't allocate memory"),
+    ],
+)
+def test_a_machine_without_room_for_one_run_is_one_line_with_what_to_do(monkeypatch, capsys, error, words):
     def full(**_):
-        raise torch.AcceleratorError("CUDA error: out of memory\nFor debugging consider passing ...")
+        raise error(f"{words}\nFor debugging consider passing ...")
 
     monkeypatch.setattr(cli, "app", full)
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 1
     line = capsys.readouterr().err
-    assert line.startswith("cler: CUDA error: out of memory; end other programs")
+    assert line.startswith(f"cler: {words}; take a smaller --width, --batch or --buffer")
     assert line.count("\n") == 1

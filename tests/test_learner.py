@@ -191,6 +191,32 @@ def test_a_step_that_fails_leaves_no_trace(monkeypatch, tmp_path):
     assert learner.partial_fit(IMAGES[4:10], LABELS[4:10]).classes_.tolist() == [0, 1, 2]
 
 
+def test_a_step_that_fails_on_a_new_class_leaves_no_room_for_it(monkeypatch, tmp_path):
+    learner = small().partial_fit(*colours(20, 16))
+    with monkeypatch.context() as patch:
+        patch.setattr(METHODS["er-ace"], "observe", fail)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            learner.partial_fit(IMAGES[:10], ["never learned"] * 10)
+    learner.save(tmp_path / "learner.safetensors")
+    for each in (Learner.load(tmp_path / "learner.safetensors"), pickle.loads(pickle.dumps(learner))):
+        assert same(each, learner)
+
+
+def test_a_learner_of_a_gpu_where_there_is_none(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    path = tmp_path / "learner.safetensors"
+    learner = small().partial_fit(IMAGES, LABELS)
+    tensors, about = learner._core.content()
+    there = about | {"parameters": about["parameters"] | {"device": "cuda"}, "device": "cuda"}
+    path.write_bytes(fileformat.encode(tensors, there))
+    with pytest.raises(UsageError, match=r"made for a GPU, and torch sees none here; with device='cpu' it can"):
+        Learner.load(path)
+    unpickled = Learner.__new__(Learner)
+    unpickled.__setstate__((tensors, there))
+    for each in (Learner.load(path, device="cpu"), unpickled):
+        assert np.array_equal(each.predict_proba(IMAGES), learner.predict_proba(IMAGES))
+
+
 # -- classes -----------------------------------------------------------------------------------------------------------
 
 

@@ -107,6 +107,12 @@ def test_batches_until_accuracy_is_back_are_counted_for_each_drop():
     assert values["10% of filters lost: points lost"](findings) == pytest.approx(50 - 70 / 3)
 
 
+def test_accuracy_that_is_exactly_back_counts_as_back():
+    recovery = {"before": {"class_il": 26.200000000000003}, "after": {"0.1": {"class_il": [[10.0, 26.2, 20.0]]}}}
+    values = {measure.name: measure.value for measure in figure3.STUDY.measures}
+    assert values["10% of filters lost: batches until back"](Findings({}, {5: {"recovery": recovery}})) == 1
+
+
 def test_what_the_paper_says_is_seen_only_where_chance_is_unlikely():
     measure = replace(STUDIES["figure1"].measures[0], value=lambda run: run.accuracy, paper={"rotation": "higher"})
 

@@ -103,6 +103,12 @@ def test_a_row_after_each_task_with_all_tasks_so_far():
     assert run.running_accuracy == pytest.approx(sum(run.accuracy["class_il"][-1]) / 3)
 
 
+def test_runs_side_by_side_share_all_of_the_time_that_they_take():
+    runs = [make_run(), make_run()]
+    train(runs)
+    assert runs[0].seconds == runs[1].seconds
+
+
 def test_joint_has_one_row_with_every_task():
     run = make_run("joint")
     train([run])

@@ -465,13 +465,21 @@ def test_checkpoints_only_after_each_task(tmp_path, monkeypatch, cler):
 
 def test_the_first_signal_lets_the_step_end_and_the_second_does_not():
     listener = Listener()
-    with stopping_after_a_step(listener, signal.SIGINT):
+    in_a_step = stopping_after_a_step(listener, signal.SIGINT)
+    in_a_step.__enter__()
+    signal.raise_signal(signal.SIGINT)
+    assert listener.stop
+    with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
-        assert listener.stop
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        in_a_step.__exit__(None, None, None)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)  # as before
+
+
+def test_a_signal_after_the_last_step_of_all_is_not_lost():
+    with pytest.raises(KeyboardInterrupt), stopping_after_a_step(Listener(), signal.SIGINT):
+        signal.raise_signal(signal.SIGINT)
 
 
 # -- real processes ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import sys
 import warnings
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -540,6 +541,20 @@ def never_calls_its_tap():
     return network
 
 
+def test_a_network_that_catches_errors_does_not_hide_its_tap(images):
+    network = small_network()
+    plain = network.forward
+
+    def forward(batch):
+        try:
+            return plain(batch)
+        except Exception:
+            return batch
+
+    network.forward = forward
+    assert on_small(network, weight=np.float32(1))(images).isfinite()
+
+
 def with_a_pair():
     network = small_network()
     network.early.add_module("pair", Pair())
@@ -575,6 +590,7 @@ def without_gradients():
         (lambda: nn.Identity, {}, "network must be a torch.nn.Module, not type"),
         (small_network, {"weight": -1}, "weight must be a number from zero, not -1"),
         (small_network, {"weight": "1"}, "weight must be a number from zero, not '1'"),
+        (small_network, {"weight": True}, "weight must be a number from zero, not True"),
         (small_network, {"weight": math.inf}, "weight must be a number from zero, not inf"),
         (small_network, {"tap": nn.Identity()}, "tap must be the name of a sub-module, .*, not a Identity"),
         (small_network, {"head": None}, "head must be the name of a sub-module, or a module, not a NoneType"),

@@ -121,7 +121,7 @@ def _batches_needed(run: Findings, *, share: float, scenario: str) -> float:
 
 def _drops(run: Findings, share: float, scenario: str) -> tuple[list[list[float]], float]:
     recovery = next(found["recovery"] for found in run.found.values() if "recovery" in found)
-    return recovery["after"][str(share)][scenario], recovery["before"][scenario]
+    return recovery["after"][str(share)][scenario], round(recovery["before"][scenario], 2)  # as those after are
 
 
 def _measures_of_recovery() -> Iterator[Measure]:

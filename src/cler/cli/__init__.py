@@ -26,8 +26,8 @@ for _command in app.registered_commands:
     _command.help = _paragraphs(_command.callback.__doc__)
 
 NO_ROOM = (
-    "end other programs that use the GPU, take a smaller --width or --batch, or --device cpu; finished runs are kept, "
-    "and the same command goes on from there"
+    "take a smaller --width, --batch or --buffer, or end other programs; if the GPU is too small, --device cpu takes "
+    "the CPU; finished runs are kept, and the same command goes on from there"
 )
 
 

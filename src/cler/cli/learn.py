@@ -46,6 +46,7 @@ def learn(
     channels: Annotated[int | None, typer.Option(help="3 for colour, 1 for grey.", show_default="3")] = None,
     buffer: Annotated[int | None, typer.Option(help="Images that the memory holds.", show_default="500")] = None,
     batch: Annotated[int | None, typer.Option(help="Images of a step.", show_default="10")] = None,
+    replay_batch: Annotated[int | None, typer.Option(help="Remembered images of a step.", show_default="10")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="0.01")] = None,
     weight: Annotated[
         float | None, typer.Option(help="Weight of the regulariser's loss (λ_r).", show_default="the regulariser's")
@@ -70,7 +71,7 @@ def learn(
         raise UsageError("--every and --save-every must be larger than zero")
     given = {
         "method": method, "regularizer": regularizer, "image_size": image_size, "channels": channels, "buffer": buffer,
-        "batch": batch, "lr": lr, "weight": weight, "width": width, "seed": seed,
+        "batch": batch, "replay_batch": replay_batch, "lr": lr, "weight": weight, "width": width, "seed": seed,
     }  # fmt: skip
     state = state or folder / ".cler"
     with _asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then

@@ -101,8 +101,10 @@ def run(
     chosen = (read_config(config, method) if config else {}) | given
     wanted = parse_seeds(chosen.pop("seeds", "0"))
     chosen |= parse_options(chosen.get("method"), options or [])
-    if chosen.get("buffer") and not find_method(chosen.get("method", Settings.method)).replays:
-        raise UsageError(f"--buffer {chosen['buffer']} has no effect: {chosen['method']} has no memory")
+    for name in ("buffer", "replay_batch"):
+        if chosen.get(name) and not find_method(chosen.get("method", Settings.method)).replays:
+            flag = name.replace("_", "-")
+            raise UsageError(f"--{flag} {chosen[name]} has no effect: {chosen['method']} has no memory")
     if not (math.isfinite(checkpoint_every) and checkpoint_every >= 0):
         raise UsageError(f"--checkpoint-every must be a number from 0, not {checkpoint_every}")
     target = find_device(device)

@@ -139,10 +139,10 @@ def synchronize(device: torch.device) -> None:
 def lack_of_memory(error: BaseException | None) -> BaseException | None:
     """The lack of memory behind an error, if any: a recording that it ends may raise another error over it.
 
-    PyTorch has a class for what its own allocator finds out, and only words for what CUDA and its libraries do.
+    PyTorch has a class for what its own allocator finds out on a GPU, and only words for all else.
     """
     while error is not None and not isinstance(error, torch.OutOfMemoryError):
-        if any(words in str(error) for words in ("out of memory", "STATUS_ALLOC_FAILED")):
+        if any(words in str(error) for words in ("out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory")):
             return error
         error = error.__context__
     return error

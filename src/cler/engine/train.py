@@ -77,11 +77,13 @@ def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
             _train_task(group, task)
             if not group.runs:
                 return
+            start = time.perf_counter()
             for run in group.runs:
-                start = time.perf_counter()
                 run.end_task(task)
                 run.evaluate(task)
-                run.seconds += time.perf_counter() - start
+            elapsed = time.perf_counter() - start
+            for run in group.runs:
+                run.seconds += elapsed  # of all of them, as its steps are
                 if run.failure is None:
                     listener.evaluated(run, task)
             group.leave_out_failed(task, wait=True)

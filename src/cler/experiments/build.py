@@ -8,6 +8,7 @@ from cler.data.augment import Views
 from cler.data.images import ImageData
 from cler.data.stream import Stream
 from cler.engine import Run
+from cler.errors import UsageError
 from cler.experiments.settings import Settings
 from cler.methods import Method, Setup, find_method
 from cler.nets.resnet import compile_blocks
@@ -16,7 +17,10 @@ from cler.regularizers import build_regularizer, find_regularizer
 
 def check_fit(settings: Settings, data: ImageData) -> None:
     """Refuse, before anything is written, settings that this data cannot be used with."""
-    _stream(settings, data)
+    stream, method = _stream(settings, data), find_method(settings.method)
+    classes = stream.tasks * stream.classes_per_task
+    if method.shares_memory and settings.buffer < classes:
+        raise UsageError(f"--buffer {settings.buffer} has no room for an image of each of {classes} classes")
     if regularizer := find_regularizer(settings.regularizer):
         regularizer.check(*data.train_images.shape[2:])
 

@@ -30,8 +30,9 @@ def default_precision(device: torch.device) -> str:
 
 
 def workers_that_fit(threads_of_each: int = 1) -> int:
-    """How many processes the cores of the CPU are enough for."""
-    return max(1, (os.cpu_count() or 1) // threads_of_each)
+    """How many processes the cores are enough for that this one may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // threads_of_each)
 
 
 @contextmanager

@@ -67,3 +67,5 @@ def stopping_after_a_step(listener: Listener, number: signal.Signals) -> Iterato
         yield
     finally:
         signal.signal(number, before)
+    if listener.stop:  # asked after the last step of all
+        raise KeyboardInterrupt

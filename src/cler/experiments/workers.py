@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cler.engine import Progress
+from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.experiments.jobs import Job
 from cler.experiments.record import Watcher
@@ -119,5 +120,5 @@ def _work(mouth: Connection, data_dir: Path | None) -> None:
         pass  # nobody listens any more
     except UsageError as mistake:
         sender.send("mistake", str(mistake))
-    except Exception:
-        sender.send("error", traceback.format_exc())
+    except Exception as error:
+        sender.send("error", str(lack_of_memory(error) or traceback.format_exc()))

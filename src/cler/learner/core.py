@@ -69,13 +69,17 @@ class Core:
 
     def learn(self, pixels: Tensor, labels: Sequence[Label]) -> None:
         """One step of the method; new classes get the next numbers."""
-        known = self.numbers.copy()
+        before, known = self.method, self.numbers.copy()
         numbers = [known.setdefault(label, len(known)) for label in labels]
-        method = self.make_room(len(known))
-        if method.task == 0 and method.settled:
-            method.begin_task(1)
-        batch = Batch(pixels, method.views.augmented(pixels), torch.tensor(numbers, device=self.device))
-        loss = method.observe(batch)
+        try:
+            method = self.make_room(len(known))
+            if method.task == 0 and method.settled:
+                method.begin_task(1)
+            batch = Batch(pixels, method.views.augmented(pixels), torch.tensor(numbers, device=self.device))
+            loss = method.observe(batch)
+        except BaseException:
+            self.method = before  # without room for classes that were not learned
+            raise
         self.numbers, self.steps = known, self.steps + 1
         self._check_finite("the loss was", loss)
 

@@ -59,6 +59,8 @@ class Learner:
         seed: where everything random comes from.
         device: 'auto', 'cpu' or 'cuda'.
 
+    These hold for as long as it learns; to change one there is `set_params`, before the first image.
+
     Images are a numpy array or a torch tensor, N×H×W×C or N×C×H×W (and N×H×W for grey), or a list of arrays or PIL
     images of any sizes; uint8 from 0 to 255, or floats from 0 to 1. Labels are texts or whole numbers.
 
@@ -194,6 +196,8 @@ class Learner:
         tensors, about = fileformat.read(path)
         try:
             require(about["parameters"].keys() == set(cls._parameter_names()), "parameters")
+            if device is None and about["parameters"]["device"] == "cuda" and not torch.cuda.is_available():
+                raise UsageError("it was made for a GPU, and torch sees none here; with device='cpu' it can")
             learner = cls(**about["parameters"] | ({} if device is None else {"device": device}))
             learner._core.restore(tensors, about)
         except UsageError as error:
@@ -209,7 +213,10 @@ class Learner:
             return self._core.copied_content()
 
     def __setstate__(self, content: Content) -> None:
-        type(self).__init__(self, **content[1]["parameters"])
+        parameters = content[1]["parameters"]
+        if parameters["device"] == "cuda" and not torch.cuda.is_available():
+            parameters = parameters | {"device": "cpu"}  # there is nobody to ask for another one
+        type(self).__init__(self, **parameters)
         self._core.restore(*content)
 
     def export(self, path: str | Path) -> None:

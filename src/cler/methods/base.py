@@ -66,6 +66,8 @@ class Method:
     """Whether it sees all tasks at once."""
     replays: ClassVar[bool] = False
     """Whether it has a memory."""
+    shares_memory: ClassVar[bool] = False
+    """Whether each class has the same share of it, so that it needs room for one image of each."""
     smallest_batch: ClassVar[int] = 1
     """Images that a batch of the stream has to have."""
     task_free: ClassVar[bool] = False

@@ -118,6 +118,7 @@ class XDer(Method):
     title = "X-DER"
     summary = "replay of logits that are kept up to date, with margins between past, present and future"
     replays = True
+    shares_memory = True
     Options = XDerOptions
     options_of_regularizer = frozenset({"variant"})
     memory: QuotaMemory

@@ -18,7 +18,7 @@ class Conv2d(nn.Conv2d):
         """(N, C, H, W) to (N, C', H', W')."""
         weight, stride, padding = self.weight if self.working is None else self.working, self.stride, self.padding
         if self.kernel_size == (1, 1) and stride != (1, 1) and self.in_channels < 16 and x.device.type == "cpu":
-            # with so few channels oneDNN's way back would write where it should not, on large maps or in several threads
+            # with so few channels oneDNN's way back would write where it should not, on large maps or with more threads
             x = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last)
             stride = (1, 1)
         if self.kernel_size == (3, 3) and stride != (1, 1) and weight.dtype == torch.bfloat16 and _is_pixel_on_cpu(x):

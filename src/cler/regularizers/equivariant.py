@@ -12,6 +12,7 @@ import itertools
 import math
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import torch
@@ -80,14 +81,14 @@ class Equivariant(Regularizer):
         super().__init__()
         if not isinstance(network, nn.Module):
             raise UsageError(f"network must be a torch.nn.Module, not {type(network).__name__}")
-        if not (isinstance(weight, int | float) and 0 <= weight < math.inf):
+        self.weight = _number(weight)
+        if not 0 <= self.weight < math.inf:
             raise UsageError(f"weight must be a number from zero, not {weight!r}")
         if not isinstance(tap, str):
             raise UsageError(f"tap must be the name of a sub-module, as in tap='layer3', not a {type(tap).__name__}")
         if not isinstance(head, str | nn.Module):
             raise UsageError(f"head must be the name of a sub-module, or a module, not a {type(head).__name__}")
         self.transforms = _family(transforms)
-        self.weight = weight
         self.generator = generator
         self.tap = tap
         network = unwrapped(network)
@@ -234,6 +235,11 @@ def _check_images(images: Any) -> None:
         raise UsageError(f"the regulariser takes a tensor of normalised images, not {kind}: {advice}")
     if not len(images):
         raise UsageError("the regulariser needs at least one image")
+
+
+def _number(value: object) -> float:
+    """NaN for what is none."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
 
 
 def _family(transforms: str | TransformFamily) -> TransformFamily:

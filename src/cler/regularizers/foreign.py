@@ -39,7 +39,7 @@ class Reference:
         return Reference, (self.module,)
 
 
-class _TapReached(Exception):  # noqa: N818 - not an error: it ends the pass where the rest is not needed
+class _TapReached(BaseException):  # not an error, which a network might catch: it ends the pass early
     pass
 
 
