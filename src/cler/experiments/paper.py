@@ -238,7 +238,6 @@ class BesidePaper:
     ours: float
     ours_std: float
     paper: float
-    paper_std: float | None
     p_value: float | None
     """Of Welch's test from the two means and deviations, where the paper prints one."""
 
@@ -263,4 +262,4 @@ def compared(group: Group, scenario: str, printed: Printed) -> BesidePaper:
     p_value = None
     if printed.std is not None:
         p_value = stats.welch_from_summary(ours, ours_std, len(values), printed.mean, printed.std, PAPER_RUNS).p_value
-    return BesidePaper(ours, ours_std, printed.mean, printed.std, p_value)
+    return BesidePaper(ours, ours_std, printed.mean, p_value)
