@@ -37,7 +37,7 @@ from cler.experiments.record import Recorder
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 
-COMMON = "--dataset noise --tasks 2 --width 2 --batch 4 --replay-batch 4 --lr 0.003 --device cpu --workers 1".split()  # noqa: SIM905
+COMMON = "--dataset noise --tasks 2 --width 2 --batch 4 --lr 0.003 --device cpu --workers 1".split()  # noqa: SIM905
 MOST_KILLS = 12
 """After so many a run is left in peace."""
 
@@ -125,7 +125,7 @@ def kill_one_run(method: str, regularizer: str, draw: random.Random) -> tuple[st
     """One run, in peace and with kills: a line, how many kills, how many had a checkpoint, whether both ended alike."""
     optimizer, every = draw.choice(["sgd", "sgd", "adamw"]), draw.choice(["0", "0.02", "0.02", "0.1"])
     command = f"run {method} --regularizer {regularizer} --optimizer {optimizer} --seeds {draw.randrange(1000)}".split()
-    command += COMMON + (["--buffer", "20"] if METHODS[method].replays else [])
+    command += COMMON + (["--buffer", "20", "--replay-batch", "4"] if METHODS[method].replays else [])
     command += ["--set", "inversion_steps=20", "--set", "refinement_epochs=1"] if method == "r-dfcil" else []
     with tempfile.TemporaryDirectory() as name:
         peace, war = Path(name, "peace"), Path(name, "war")
