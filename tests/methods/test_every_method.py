@@ -157,7 +157,8 @@ def test_learns_a_toy_stream(method, regularizer):
     if METHODS[method].replays:
         assert fmean(row[0] for row in class_il) > 60  # chance: 25; a forgotten task gets 0
     else:
-        assert fmean(map(fmean, class_il)) > (60 if METHODS[method].merged else 30)  # chance: 25
+        limit = 60 if METHODS[method].merged else 30 if method == "lwf-mc" else 40
+        assert fmean(map(fmean, class_il)) > limit  # chance: 25; one whole task: 50
 
 
 # -- randomness --------------------------------------------------------------------------------------------------------
