@@ -13,8 +13,8 @@ test: lint browser
 	$(BIN)/pytest -n 2
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks tools examples
+	$(BIN)/ruff format --check src tests benchmarks tools examples
 	$(BIN)/mypy
 
 # The test of the report's page looks at it in chromium, and is skipped where there is none and none can be installed.

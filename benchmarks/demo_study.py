@@ -13,15 +13,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cler.experiments.compare import compare
-from cler.experiments.execute import execute
-from cler.experiments.jobs import Job, remaining
-from cler.experiments.machine import find_device
-from cler.experiments.results import find_results
-from cler.experiments.settings import Settings, make_settings
-from cler.experiments.written import parse_seeds
+from cler.config.settings import Settings, make_settings
+from cler.config.written import parse_seeds
 from cler.report.progress import ProgressBars
 from cler.report.terminal import comparison_table
+from cler.runs.compare import compare
+from cler.runs.execute import execute
+from cler.runs.jobs import Job, remaining
+from cler.runs.machine import find_device
+from cler.runs.results import find_results
 
 
 def candidates(precision: str) -> list[Settings]:

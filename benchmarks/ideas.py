@@ -13,18 +13,18 @@ from types import SimpleNamespace
 
 from torch import Tensor
 
+from cler.config.settings import make_settings
 from cler.data.images import ImageData
-from cler.engine.groups import begin_second_task, release_memory
+from cler.engine.bundles import begin_second_task, release_memory
 from cler.engine.run import matmul_precision
 from cler.engine.steps import Recorded
-from cler.experiments import bench
-from cler.experiments.bench import random_images, time_steps
-from cler.experiments.build import build_run
-from cler.experiments.machine import find_device
-from cler.experiments.settings import make_settings
 from cler.methods import METHODS
 from cler.methods.base import Setup
 from cler.methods.er_ace import ErAce
+from cler.runs import bench
+from cler.runs.bench import random_images, time_steps
+from cler.runs.build import build_run
+from cler.runs.machine import find_device
 
 IDEAS = {
     "compile": "the network compiled by torch.compile",

@@ -1,4 +1,4 @@
-"""CLER in Avalanche: replay on a class-incremental benchmark, with the regulariser as a plugin."""
+"""CLER in Avalanche: replay on a class-incremental benchmark, with the regularizer as a plugin."""
 
 import torch
 from avalanche.benchmarks import nc_benchmark
@@ -12,7 +12,7 @@ from cler.avalanche import EquivariantPlugin
 
 
 def random_images(count: int) -> TensorDataset:
-    """Stands for your data set: images (normalised, not augmented) and labels."""
+    """Stands for your data set: images (normalized, not augmented) and labels."""
     images = TensorDataset(torch.randn(count, 3, 32, 32), torch.arange(count) % 4)
     images.targets = images.tensors[1]
     return images

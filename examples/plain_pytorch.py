@@ -26,7 +26,7 @@ class SmallNet(nn.Module):
 
 
 torch.manual_seed(0)
-images, labels = torch.randn(320, 3, 32, 32), torch.randint(10, (320,))  # yours go here, normalised
+images, labels = torch.randn(320, 3, 32, 32), torch.randint(10, (320,))  # yours go here, normalized
 
 network = SmallNet(n_classes=10)
 regularizer = cler.Equivariant(network, "jigsaw", tap="second", head="third")  # 1: what to watch

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import cler
 
 torch.manual_seed(0)
-images, labels = torch.randn(16, 3, 64, 64), torch.randint(10, (16,))  # yours go here, normalised
+images, labels = torch.randn(16, 3, 64, 64), torch.randint(10, (16,))  # yours go here, normalized
 
 
 def train(name: str, network: torch.nn.Module, regularizer: cler.Equivariant) -> None:

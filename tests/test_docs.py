@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from cler.analysis import STUDIES
-from cler.analysis.study import read_subjects, study_jobs
+from cler.config.settings import make_settings
 from cler.data.images import ImageData
 from cler.engine import train
-from cler.experiments.build import build_run
-from cler.experiments.compare import compare
-from cler.experiments.paper import find_table
-from cler.experiments.reproduce import lines
-from cler.experiments.results import find_results
-from cler.experiments.settings import make_settings
 from cler.methods import METHODS
+from cler.paper.reproduce import lines
+from cler.paper.studies import STUDIES
+from cler.paper.study import read_subjects, study_jobs
+from cler.paper.study_report import study_markdown
+from cler.paper.tables import find_table
 from cler.regularizers import REGULARIZERS
 from cler.report.content import make_report
 from cler.report.markdown import markdown
-from cler.report.studies import study_markdown
+from cler.runs.build import build_run
+from cler.runs.compare import compare
+from cler.runs.results import find_results
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

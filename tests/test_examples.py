@@ -1,4 +1,4 @@
-"""The examples and the page about the drop-in regulariser run as they stand."""
+"""The examples and the page about the drop-in regularizer run as they stand."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""The fuzzer of `benchmarks/fuzz.py`: a few hundred cases, its whole corpus, and whether it would notice."""
+"""The fuzzer of `tools/fuzz.py`: a few hundred cases, its whole corpus, and whether it would notice."""
 
 import importlib.util
 import re
@@ -10,9 +10,9 @@ import pytest
 
 from cler.data import images
 
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "fuzz.py"
+SCRIPT = Path(__file__).parent.parent / "tools" / "fuzz.py"
 GOOD = sorted(SCRIPT.with_name("fuzz_corpus").glob("*/good-*"))
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="benchmarks/ is not in the source distribution")
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="tools/ is not in the source distribution")
 
 MISBEHAVING = """
 import os, time

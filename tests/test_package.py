@@ -10,8 +10,8 @@ import cler
 
 SOURCE = Path(cler.__file__).parent
 LAYERS = (
-    "errors", "files", "pretext", "metrics", "stats", "data", "memory", "nets", "regularizers", "methods", "engine",
-    "experiments", "analysis", "report", "learner", "avalanche", "cli",
+    "errors", "files", "pretext", "metrics", "stats", "config", "data", "streams", "memory", "nets", "regularizers",
+    "methods", "engine", "runs", "report", "paper", "learner", "avalanche", "api", "cli",
 )  # fmt: skip
 """From the bottom up: a module imports only from layers before its own, and from its own."""
 FACADE = {"__init__", "__main__"}
@@ -130,7 +130,7 @@ def test_imports_point_to_rows_above(path):
         ("data/stream.py", "import cler", ["cler"]),
         ("data/stream.py", "from .images import ImageData", []),
         ("data/stream.py", "from cler.errors import UsageError\nimport torch", []),
-        ("experiments/execute.py", "from cler import __version__, data", []),
+        ("runs/execute.py", "from cler import __version__, data", []),
         ("__init__.py", "from cler.methods import METHODS", []),
     ],
 )

@@ -1,4 +1,4 @@
-"""CLER: equivariant regularisation for online continual learning."""
+"""CLER: equivariant regularization for online continual learning."""
 
 from __future__ import annotations
 

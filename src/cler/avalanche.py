@@ -1,4 +1,4 @@
-"""CLER in Avalanche: a plugin that adds the regulariser to any supervised strategy. Needs the package avalanche-lib."""
+"""CLER in Avalanche: a plugin that adds the regularizer to any supervised strategy. Needs the package avalanche-lib."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EquivariantPlugin(SupervisedPlugin):
         regularizer = cler.Equivariant(model, "jigsaw", tap="layer3", head="layer4")
         strategy = Replay(model=model, optimizer=optimizer, plugins=[EquivariantPlugin(regularizer)], ...)
 
-    The head is trained by the strategy's optimiser, in its first group of parameters. The images are those that the
+    The head is trained by the strategy's optimizer, in its first group of parameters. The images are those that the
     strategy trains on, so they are augmented if the benchmark augments; the paper's are not.
     """
 
@@ -26,7 +26,7 @@ class EquivariantPlugin(SupervisedPlugin):
         self.regularizer = regularizer
 
     def before_training_exp(self, strategy: Any, *_: Any, **__: Any) -> None:
-        """Have the head trained, also where the strategy has set up its optimiser anew."""
+        """Have the head trained, also where the strategy has set up its optimizer anew."""
         if is_multi_task_module(strategy.model):
             raise UsageError("CLER's plugin takes models that need no task labels; use one with a single classifier")
         self.regularizer.to(strategy.device)

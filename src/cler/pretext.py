@@ -22,7 +22,7 @@ POOL = 10_000
 
 
 class TransformFamily(Protocol):
-    """What the Equivariant regulariser needs of a family of transforms."""
+    """What the Equivariant regularizer needs of a family of transforms."""
 
     n_transforms: int
 

@@ -23,7 +23,7 @@ from cler.cli import main
 from cler.data import images, mini_imagenet
 from cler.data.mini_imagenet import CACHE, MiniImageNet
 from cler.errors import UsageError
-from cler.experiments import cost
+from cler.runs import cost
 
 IDS = ("n01", "n02", "n03", "n04")
 TINY = replace(mini_imagenet.mini_imagenet, base_url="http://127.0.0.1:9/", wordnet_ids=IDS, train=6, test=2)
@@ -142,7 +142,7 @@ def test_what_an_operating_system_leaves_behind_is_no_image(source: Path, root: 
     assert_tiny(TINY.load(root.parent), source)
 
 
-def test_grey_images_become_colours(root: Path):
+def test_gray_images_become_colors(root: Path):
     file = root / "val/n03/n0300000006.jpg"
     picture().convert("L").save(file)
     data = TINY.load(root.parent)

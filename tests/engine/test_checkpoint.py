@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from cler.config.settings import make_settings
 from cler.data.images import ImageData
 from cler.engine import Listener, checkpoint, train
 from cler.errors import UsageError
-from cler.experiments.build import build_run
-from cler.experiments.settings import make_settings
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
+from cler.runs.build import build_run
 
 PAIRS = [(method, regularizer) for method in METHODS for regularizer in ("none", *REGULARIZERS)]
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from cler.config.settings import make_settings
 from cler.data.images import ImageData
 from cler.engine.state import State, collect, restore
 from cler.errors import UsageError
-from cler.experiments.build import build_run
-from cler.experiments.settings import make_settings
+from cler.runs.build import build_run
 
 
 def noise_data(n_classes=6):
@@ -39,10 +39,10 @@ def test_everything_that_a_method_has_learned_has_a_name():
         "regularizers.0.stage.conv.weight",
         "memory.pixels",
         "memory.extra.logits",
-        "memory.offered",
+        "buffer.offered",
     ):
         assert name in state.tensors
-    assert (state.numbers["task"], state.numbers["memory.filled"]) == (0, 8)
+    assert (state.numbers["task"], state.numbers["buffer.filled"]) == (0, 8)
     assert state.numbers["slow_optimizer.param_groups.0.lr"] == 0.005
 
 
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(changes, says):
 @pytest.mark.parametrize("kept", [set(), deque(), np.zeros(2), bytearray(), [{"inner": set()}], {"inner": deque()}])
 def test_what_cannot_be_carried_is_refused_by_name(kept):
     method = make_run().method
-    method.memory.kept = kept
+    method.buffer.kept = kept
     with pytest.raises(TypeError, match=r"memory\.kept\S* is a \w+, which no checkpoint carries: keep it in tensors"):
         collect(method)
 

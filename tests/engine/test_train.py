@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from cler.config.settings import make_settings
 from cler.data.images import ImageData
 from cler.engine import Listener, groups, steps, train
 from cler.engine import evaluate as evaluation
+from cler.engine.bundles import train_in_groups
 from cler.engine.evaluate import evaluate
-from cler.engine.groups import train_in_groups
-from cler.experiments.build import build_run
-from cler.experiments.settings import make_settings
 from cler.methods import METHODS
+from cler.runs.build import build_run
 
 loop = importlib.import_module("cler.engine.train")  # the name in the package is the function
 
@@ -126,7 +126,7 @@ def test_epochs_multiply_the_steps(epochs):
     train([run])
     assert run.schedule == (epochs * 6,) * 3
     assert run.steps_done == epochs * 18
-    assert int(run.method.memory.offered) == epochs * 18 * 4  # every epoch is offered to the memory again
+    assert int(run.method.buffer.offered) == epochs * 18 * 4  # every epoch is offered to the memory again
 
 
 @pytest.mark.parametrize("chunk", [3, 500])

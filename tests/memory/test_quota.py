@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cler.memory import QuotaMemory
+from cler.memory import QuotaBuffer
 
 
-def make_memory(capacity=12, n_classes=6, seed=0):
-    return QuotaMemory(capacity, (1,), n_classes, generator=torch.Generator().manual_seed(seed))
+def make_buffer(capacity=12, n_classes=6, seed=0):
+    return QuotaBuffer(capacity, (1,), n_classes, generator=torch.Generator().manual_seed(seed))
 
 
 def samples(labels, first=0):
@@ -27,7 +27,7 @@ def labels_in(memory):
 
 
 def test_only_classes_with_room_are_stored_in_their_order():
-    memory = make_memory(capacity=4)
+    memory = make_buffer(capacity=4)
     memory.share_room(range(2, 4))
     assert memory.room.tolist() == [0, 0, 2, 2, 0, 0]
     memory.add(*samples([2, 5, 2, 2, 3]))
@@ -42,7 +42,7 @@ def test_only_classes_with_room_are_stored_in_their_order():
 
 
 def test_shrinking_keeps_the_first_of_each_class_by_class():
-    memory = make_memory()
+    memory = make_buffer()
     memory.room.fill_(12)
     memory.add(*samples([3, 1, 3, 0, 1, 3, 1]))
     memory.logits[:7, 1] = torch.arange(7.0)
@@ -55,7 +55,7 @@ def test_shrinking_keeps_the_first_of_each_class_by_class():
 
 def test_slots_that_were_never_filled_are_no_samples():
     """All zero as they are, they must not pass for samples of class 0."""
-    memory = make_memory(capacity=12)
+    memory = make_buffer(capacity=12)
     memory.share_room(range(1, 3))
     memory.add(*samples([1, 2, 2, 1]))  # the task has no more: the memory stays partly empty
     memory.shrink(3)
@@ -66,7 +66,7 @@ def test_slots_that_were_never_filled_are_no_samples():
 
 
 def test_nothing_kept():
-    memory = make_memory(capacity=3)
+    memory = make_buffer(capacity=3)
     memory.shrink(0)
     memory.share_room(range(3))
     memory.add(*samples([0, 1, 2]))
@@ -80,7 +80,7 @@ def test_what_does_not_divide_goes_to_random_classes():
     counts = torch.zeros(4)
     generator = torch.Generator().manual_seed(0)
     for _ in range(300):
-        memory = QuotaMemory(10, (1,), 6, generator=generator)
+        memory = QuotaBuffer(10, (1,), 6, generator=generator)
         memory.share_room(range(2, 6))
         assert sorted(memory.room.tolist()) == [0, 0, 2, 2, 3, 3]
         counts += memory.room[2:] - 2
@@ -97,7 +97,7 @@ def test_what_does_not_divide_goes_to_random_classes():
 )
 def test_after_every_task_the_memory_is_balanced(capacity, tasks, per_task, per_class, seed):
     generator = torch.Generator().manual_seed(seed)
-    memory = QuotaMemory(capacity, (1,), tasks * per_task, generator=generator)
+    memory = QuotaBuffer(capacity, (1,), tasks * per_task, generator=generator)
     for task in range(tasks):
         classes = torch.arange(task * per_task, (task + 1) * per_task)
         seen = (task + 1) * per_task
@@ -119,7 +119,7 @@ def test_after_every_task_the_memory_is_balanced(capacity, tasks, per_task, per_
 
 
 def test_a_draw_has_no_repetition_and_stays_in_the_filled_part():
-    memory = make_memory(capacity=100)
+    memory = make_buffer(capacity=100)
     memory.room.fill_(100)
     memory.add(*samples([0, 1, 2] * 4))
     counts = torch.zeros(12)
@@ -136,7 +136,7 @@ def test_a_draw_has_no_repetition_and_stays_in_the_filled_part():
 
 
 def test_only_accepted_slots_are_counted_and_written():
-    memory = make_memory()
+    memory = make_buffer()
     slots, accepted = torch.tensor([4, 7, 4, 2]), torch.tensor([True, True, False, False])
     memory.counters[:12] = torch.arange(12)
     assert memory.count(slots, accepted).tolist() == [5, 8, 4, 2]
@@ -147,7 +147,7 @@ def test_only_accepted_slots_are_counted_and_written():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_logits_are_kept_as_they_are(dtype):
-    memory = QuotaMemory(3, (1,), 2, dtype=dtype)
+    memory = QuotaBuffer(3, (1,), 2, dtype=dtype)
     memory.share_room(range(1))
     logits = torch.randn(3, 2, dtype=dtype)
     memory.add(torch.zeros(3, 1, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64), logits)

@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from cler import Equivariant, Jigsaw, ResNet18
-from cler.data.augment import Views
-from cler.data.stream import Batch
+from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
 from cler.methods.cope import EMBEDDING_SIZE, CoPE, CopeOptions, evolved, ppp_loss, similarities, sums_and_counts
+from cler.streams.class_incremental import Batch
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 PPP_CASES = ["two_class", "single_class", "single_class_two_protos", "singletons", "mixed20", "shuffled_protos"]
@@ -268,8 +268,8 @@ def test_with_one_class_the_regulariser_is_still_learned():
 @pytest.mark.parametrize("inner", [1, 3])
 def test_each_inner_step_draws_its_own_replay(inner):
     method = CoPE(setup(GivenOutputs(), inner=inner))
-    draws, steps, sample, descend = [], [], method.memory.sample, method.descend
-    method.memory.sample = lambda count: draws.append(sample(count)) or draws[-1]
+    draws, steps, sample, descend = [], [], method.buffer.sample, method.descend
+    method.buffer.sample = lambda count: draws.append(sample(count)) or draws[-1]
     method.descend = lambda loss, **options: steps.append(options) or descend(loss, **options)
     method.observe(batch_of([0, 1]))
     assert not draws  # nothing to replay yet
@@ -279,7 +279,7 @@ def test_each_inner_step_draws_its_own_replay(inner):
     method.observe(batch_of([1, 2]))
     assert len(draws) == 2 * inner
     assert all(len(replay.slots) == 4 for replay in draws[inner:])
-    assert int(method.memory.offered) == 8
+    assert int(method.buffer.offered) == 8
 
 
 @pytest.mark.parametrize("variant", ["released", "text"])
@@ -327,7 +327,7 @@ def ours(name):
 
 
 def tensors(method):
-    """Every tensor of network and regularisers by the golden files' names, ours after the last dot."""
+    """Every tensor of network and regularizers by the golden files' names, ours after the last dot."""
     state = dict(method.network.state_dict())
     for regularizer in method.regularizers:
         state |= {f"pretext.{name}": value for name, value in regularizer.state_dict().items()}
@@ -370,13 +370,13 @@ def step_method(golden, load_golden, fixture, case, **options):
     method.seen.index_fill_(0, fixture["seen_before"], True)
     method.prototypes.index_copy_(0, fixture["proto_labels_before"], fixture["prototypes_before"])
     method.prototypes.index_copy_(0, fixture[f"{case}.new_proto_labels"], fixture[f"{case}.new_prototypes"])
-    method.memory.pixels[:capacity] = images
-    method.memory.labels[:capacity] = fixture["buffer_labels"]
-    method.memory.offered.fill_(int(fixture["offered_before"]))
-    method.memory.filled = capacity
+    method.buffer.pixels[:capacity] = images
+    method.buffer.labels[:capacity] = fixture["buffer_labels"]
+    method.buffer.offered.fill_(int(fixture["offered_before"]))
+    method.buffer.filled = capacity
     draws = iter(fixture["replay_indices"])
-    method.memory.draw_slots = lambda count: next(draws)
-    method.memory.draw_positions = lambda count: fixture["reservoir_draws"]
+    method.buffer.draw_slots = lambda count: next(draws)
+    method.buffer.draw_positions = lambda count: fixture["reservoir_draws"]
     return method
 
 
@@ -427,12 +427,12 @@ def test_golden_inner_loop(golden, load_golden, assert_close, case):
     assert_close(method.prototypes[order], fixture[f"{case}.prototypes_after"])
     assert sorted(order.tolist()) == method.seen.nonzero().squeeze(1).tolist()
     capacity = len(fixture["buffer_labels"])
-    assert torch.equal(method.memory.labels[:capacity], fixture["buffer_labels_after"])
+    assert torch.equal(method.buffer.labels[:capacity], fixture["buffer_labels_after"])
     everything = torch.cat([fixture["buffer_images"], fixture["stream_images"]])
     names = torch.cat([fixture["buffer_labels"], fixture["stream_labels"]])
-    for image, label in zip(method.memory.pixels[:capacity], method.memory.labels[:capacity], strict=True):
+    for image, label in zip(method.buffer.pixels[:capacity], method.buffer.labels[:capacity], strict=True):
         assert label in names[(everything == image).flatten(1).all(1)]
-    assert int(method.memory.offered) == int(fixture["offered_before"]) + len(fixture["stream_labels"])
+    assert int(method.buffer.offered) == int(fixture["offered_before"]) + len(fixture["stream_labels"])
 
 
 def test_golden_inner_loop_with_gradients_cleared(golden, load_golden, assert_close):

@@ -5,14 +5,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cler.data.augment import Views
-from cler.data.stream import Batch
+from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
 from cler.methods.lwf_mc import LwfMc, LwfMcOptions, distillation
 from cler.methods.rdfcil import RDfcil, RDfcilOptions, relations, weights
 from cler.nets import ResNet18
 from cler.nets.synthesizer import Synthesizer, blur_kernel, one_sidedness, roughness, watched
+from cler.streams.class_incremental import Batch
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
@@ -175,7 +175,7 @@ def test_inversion(golden, assert_close, method):
     assert_close(gradient[0], case["grad_images_first"])
 
 
-def test_every_inversion_begins_with_a_new_optimiser(golden, method):
+def test_every_inversion_begins_with_a_new_optimizer(golden, method):
     """The moments of the last one are about a synthesizer that is gone."""
     images = golden("datafree").under("step.")["images"]
     method.synthesizer.double()

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 
 from cler import Equivariant
-from cler.data.augment import Views
-from cler.data.stream import Batch
+from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
 from cler.methods.dualnet import DualNet, DualNetOptions, LookAhead, distillation
 from cler.nets.dualnet import DualNetwork
 from cler.nets.norm import BatchNorm
+from cler.streams.class_incremental import Batch
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
@@ -60,7 +60,7 @@ def golden_method(golden, load_golden, task, regularizer=None):
     )
     method = DualNet(setup)
     method.begin_task(task)
-    memory = method.memory
+    memory = method.buffer
     memory.extra["logits"] = memory.extra["logits"].double()
     memory.pixels[:capacity] = fixture["buffer_images"]
     memory.labels[:capacity] = fixture["buffer_labels"]
@@ -86,7 +86,7 @@ def golden_head(golden):
 
 
 def tensors(method):
-    """Every tensor of network and regulariser by our own names."""
+    """Every tensor of network and regularizer by our own names."""
     state = dict(method.network.state_dict())
     for regularizer in method.regularizers:
         state |= {f"pretext.{name}": value for name, value in regularizer.state_dict().items()}
@@ -122,7 +122,7 @@ def test_golden_slow_phase(golden, load_golden, assert_close, task):
     case = fixture.under(f"slow.task{task}.")
     method = golden_method(golden, load_golden, task)
     method.views.draw_crops = in_order(*case["crops"])
-    method.memory.draw_slots = in_order(case.get("indices", ()))
+    method.buffer.draw_slots = in_order(case.get("indices", ()))
     losses, before, go_back = listen(method, "slow_loss"), [], method.look_ahead.go_back
 
     def go_back_then():
@@ -146,7 +146,7 @@ def test_golden_fast_step(golden, load_golden, assert_close, case):
     fixture = golden("dualnet")
     terms = fixture.under(f"fast.{case}.")
     method = golden_method(golden, load_golden, 1, golden_head(golden) if case != "plain" else None)
-    method.memory.draw_slots = in_order([terms["replay_indices"]])
+    method.buffer.draw_slots = in_order([terms["replay_indices"]])
     outputs, pretext = [], []
     method.network.register_forward_hook(lambda module, inputs, output: outputs.append(output.detach()))
     for regularizer in method.regularizers:
@@ -198,17 +198,17 @@ def test_golden_whole_batch(golden, load_golden, assert_close):
     case = fixture.under("whole.")
     method = golden_method(golden, load_golden, 1)
     method.views.draw_crops = in_order(*case["slow_crops"])
-    method.memory.draw_slots = in_order(case["slow_indices"], case["fast_replay_indices"])
-    method.memory.draw_positions = torch.arange  # every stream image goes into the memory
+    method.buffer.draw_slots = in_order(case["slow_indices"], case["fast_replay_indices"])
+    method.buffer.draw_positions = torch.arange  # every stream image goes into the memory
     steps = listen(method, "fast_step")
     pixels, labels = fixture["stream_images"], fixture["stream_labels"]
     loss = method.observe(Batch(pixels, torch.full_like(pixels, math.nan, dtype=torch.float64), labels))
     assert_close(torch.stack([loss for loss, _ in steps]), case["fast_losses"])
     assert torch.equal(loss, steps[-1][0])
     assert_state(assert_close, method, fixture.under("whole.after."))
-    assert_close(method.memory.extra["logits"][: len(labels)], case["stored_logits"])
-    assert torch.equal(method.memory.pixels[: len(labels)], pixels)
-    assert torch.equal(method.memory.labels[: len(labels)], labels)
+    assert_close(method.buffer.extra["logits"][: len(labels)], case["stored_logits"])
+    assert torch.equal(method.buffer.pixels[: len(labels)], pixels)
+    assert torch.equal(method.buffer.labels[: len(labels)], labels)
 
 
 # -- its parts ---------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_working_copies_follow_the_look_ahead():
 
 def test_the_memory_is_used_from_the_second_task_on():
     method = small()
-    drawn = listen(method.memory, "sample")
+    drawn = listen(method.buffer, "sample")
     method.begin_task(0)
     method.observe(small_batch(5))
     method.observe(small_batch(5))
@@ -299,7 +299,7 @@ def test_the_slow_phase_takes_all_there_is_when_that_is_less():
     method = small(slow_batch=12)
     method.begin_task(0)
     method.observe(small_batch(5))
-    drawn = listen(method.memory, "sample")
+    drawn = listen(method.buffer, "sample")
     method.begin_task(1)
     assert not method.settled
     method.observe(small_batch(5))
@@ -325,7 +325,7 @@ def test_stored_logits_are_renewed_at_the_start_of_later_tasks_only(bfloat16):
     batch = small_batch(6)
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16, cache_enabled=False):
         method.observe(batch)
-    stored = method.memory.extra["logits"]
+    stored = method.buffer.extra["logits"]
     as_inserted = stored.clone()
     assert as_inserted[:6].any()
     method.begin_task(0)
@@ -333,12 +333,12 @@ def test_stored_logits_are_renewed_at_the_start_of_later_tasks_only(bfloat16):
     before = tensors(method)
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16, cache_enabled=False):  # as the engine does
         method.begin_task(1)
-    assert method.memory.extra["logits"] is stored
+    assert method.buffer.extra["logits"] is stored
     assert method.network.training
     assert all(torch.equal(value, before[name]) for name, value in tensors(method).items())
     method.network.eval()
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16, cache_enabled=False):
-        expected = method.network(method.views.plain(method.memory.pixels[:6]))
+        expected = method.network(method.views.plain(method.buffer.pixels[:6]))
     assert torch.allclose(stored[:6], expected, atol=0.02 if bfloat16 else 1e-6)
     assert not torch.allclose(stored[:6], as_inserted[:6], atol=0.02)
 
@@ -347,8 +347,8 @@ def test_memory_keeps_logits_with_their_images():
     method = small()
     pixels = torch.randint(256, (9, 3, 16, 16), dtype=torch.uint8)
     logits = torch.randn(9, 4)
-    method.memory.add(pixels, torch.arange(9), logits=logits)
-    replay = method.memory.sample(5)
+    method.buffer.add(pixels, torch.arange(9), logits=logits)
+    replay = method.buffer.sample(5)
     assert torch.equal(replay.extra["logits"], logits[replay.labels])
     assert torch.equal(replay.pixels, pixels[replay.labels])
 

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from cler import Equivariant, Jigsaw, ResNet18, Rotation
-from cler.data.augment import Views
-from cler.data.stream import Batch
+from cler.data.views import Views
 from cler.methods import Setup
 from cler.methods.er_ace import ErAce, allowed_classes, masked_cross_entropy
+from cler.streams.class_incremental import Batch
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 CASES = ["first", "first_unordered", "middle_early", "middle", "last_early", "last"]
@@ -50,8 +50,8 @@ def test_golden_losses(golden, assert_close, case):
     method.seen.copy_(marked(fixture["seen_before"], n_classes))
     pixels = torch.zeros(len(labels), 3, 4, 4, dtype=torch.uint8)
     if len(replay_labels):
-        method.memory.add(torch.zeros(len(replay_labels), 3, 4, 4, dtype=torch.uint8), replay_labels)
-        method.memory.draw_slots = torch.arange
+        method.buffer.add(torch.zeros(len(replay_labels), 3, 4, 4, dtype=torch.uint8), replay_labels)
+        method.buffer.draw_slots = torch.arange
     method.begin_task(int(fixture["task"]))
     before = network.table.detach().clone()
     loss = method.observe(Batch(pixels, pixels.double(), labels))
@@ -117,7 +117,7 @@ def test_mask_and_replay_begin_with_the_second_task(task):
     )
     method = ErAce(setup)
     pixels = torch.zeros(4, 3, 4, 4, dtype=torch.uint8)
-    method.memory.add(pixels, torch.tensor([0, 1, 0, 1]))
+    method.buffer.add(pixels, torch.tensor([0, 1, 0, 1]))
     method.seen[:2] = True
     method.begin_task(task)
     method.observe(Batch(pixels, pixels.float(), torch.tensor([2, 2, 2, 2])))
@@ -125,7 +125,7 @@ def test_mask_and_replay_begin_with_the_second_task(task):
     assert moved[:4, 2:].all()
     assert moved[:4, :2].all() == (task == 0)  # old classes are masked for the stream
     assert moved[4:].all() == (task > 0)  # and are learned from replay
-    assert int(method.memory.offered) == 8
+    assert int(method.buffer.offered) == 8
 
 
 def test_a_replay_draw_is_never_larger_than_what_is_stored():
@@ -144,8 +144,8 @@ def test_a_replay_draw_is_never_larger_than_what_is_stored():
     method.begin_task(0)
     method.observe(Batch(pixels, method.views.augmented(pixels), torch.tensor([0, 1, 1])))
     drawn = []
-    sample = method.memory.sample
-    method.memory.sample = lambda count: drawn.append(sample(count)) or drawn[-1]
+    sample = method.buffer.sample
+    method.buffer.sample = lambda count: drawn.append(sample(count)) or drawn[-1]
     method.begin_task(1)
     method.observe(Batch(pixels, method.views.augmented(pixels), torch.tensor([2, 3, 3])))
     assert [sorted(replay.slots.tolist()) for replay in drawn] == [[0, 1, 2]]
@@ -195,17 +195,17 @@ def step_method(golden, load_golden, fixture, case):
     )
     method = ErAce(setup)
     method.seen.copy_(marked(fixture["seen_before"], n_classes))
-    method.memory.pixels[:capacity] = fixture["buffer_images"]
-    method.memory.labels[:capacity] = fixture["buffer_labels"]
-    method.memory.offered.fill_(int(fixture["offered_before"]))
-    method.memory.filled = capacity
-    method.memory.draw_slots = lambda count: fixture["replay_indices"]
-    method.memory.draw_positions = lambda count: fixture["reservoir_draws"]
+    method.buffer.pixels[:capacity] = fixture["buffer_images"]
+    method.buffer.labels[:capacity] = fixture["buffer_labels"]
+    method.buffer.offered.fill_(int(fixture["offered_before"]))
+    method.buffer.filled = capacity
+    method.buffer.draw_slots = lambda count: fixture["replay_indices"]
+    method.buffer.draw_positions = lambda count: fixture["reservoir_draws"]
     return method
 
 
 def tensors(method):
-    """Every tensor of network and regularisers by the golden files' names, ours after the last dot."""
+    """Every tensor of network and regularizers by the golden files' names, ours after the last dot."""
     state = dict(method.network.state_dict())
     for regularizer in method.regularizers:
         state |= {f"pretext.{name}": value for name, value in regularizer.state_dict().items()}
@@ -254,9 +254,9 @@ def test_golden_step(golden, load_golden, assert_close, case):
         assert (float(moved) == 0) == (float(norm) == 0), name
 
     capacity = len(fixture["buffer_labels"])
-    assert torch.equal(method.memory.labels[:capacity], fixture["buffer_labels_after"])
+    assert torch.equal(method.buffer.labels[:capacity], fixture["buffer_labels_after"])
     everything = torch.cat([fixture["buffer_images"], pixels])
-    assert torch.equal(method.memory.pixels[:capacity], everything[fixture["buffer_images_after_index"]])
-    assert int(method.memory.offered) == int(fixture["offered_before"]) + len(labels)
+    assert torch.equal(method.buffer.pixels[:capacity], everything[fixture["buffer_images_after_index"]])
+    assert int(method.buffer.offered) == int(fixture["offered_before"]) + len(labels)
     present = marked(fixture["seen_before"], method.n_classes) | marked(labels, method.n_classes)
     assert torch.equal(method.seen, present)

@@ -1,4 +1,4 @@
-"""What holds for every method with every regulariser: a new one is tested by being registered."""
+"""What holds for every method with every regularizer: a new one is tested by being registered."""
 
 import itertools
 import random
@@ -14,19 +14,19 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
+from cler.config.settings import make_settings, option_kinds
 from cler.data.images import ImageData
 from cler.engine import train
 from cler.engine.evaluate import evaluate
 from cler.engine.state import collect
 from cler.errors import UsageError
-from cler.experiments.build import build_run
-from cler.experiments.settings import make_settings, option_kinds
 from cler.methods import METHODS
 from cler.methods.base import register
 from cler.methods.finetune import Finetune
 from cler.regularizers import REGULARIZERS, Regularizer, find_regularizer
 from cler.regularizers import base as regularizers
 from cler.regularizers.base import Entry
+from cler.runs.build import build_run
 
 REGULARIZER_NAMES = ["none", *REGULARIZERS]
 PAIRS = [(method, regularizer) for method in METHODS for regularizer in REGULARIZER_NAMES]
@@ -40,14 +40,14 @@ every_pair = pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".
 
 
 def toy_data(size=12, train_images=24, test_images=10):
-    """Four classes of different colour, brighter below so that turns and shuffled quadrants show."""
+    """Four classes of different color, brighter below so that turns and shuffled quadrants show."""
     generator = torch.Generator().manual_seed(0)
-    colours = torch.tensor([[200, 60, 60], [60, 200, 60], [60, 60, 200], [200, 200, 60]]).view(4, 1, 3, 1, 1)
+    colors = torch.tensor([[200, 60, 60], [60, 200, 60], [60, 60, 200], [200, 200, 60]]).view(4, 1, 3, 1, 1)
     ramp = torch.linspace(-50, 50, size).view(size, 1)
 
     def images(count):
         noise = 30 * torch.randn(4, count, 3, size, size, generator=generator)
-        return (colours + ramp + noise).clamp(0, 255).to(torch.uint8).flatten(0, 1)
+        return (colors + ramp + noise).clamp(0, 255).to(torch.uint8).flatten(0, 1)
 
     return ImageData(
         name="toy",
@@ -206,7 +206,7 @@ def test_seeds_trained_together_equal_each_alone(method, regularizer):
 
 @pytest.mark.parametrize("schedule", sorted({str(make_run(method, "none").phases) for method in METHODS}))
 def test_different_methods_trained_together_equal_each_alone(schedule):
-    """Every method that can be, with one regulariser or another."""
+    """Every method that can be, with one regularizer or another."""
     alike = [method for method in METHODS if str(make_run(method, "none").phases) == schedule]
     pairs = zip(alike, itertools.cycle(REGULARIZER_NAMES), strict=False)
     assert_together_equals_alone([(*pair, seed) for seed, pair in enumerate(pairs)])
@@ -504,7 +504,7 @@ def test_state_is_updated_in_place(method, regularizer, precision):
     run = in_later_task(make_run(method, regularizer, precision=precision))
     assert_state_stays_in_place(run)
     if METHODS[method].replays:
-        assert any(path.startswith("run.method.memory") for path in tensors_of(run))
+        assert any(path.startswith("run.method.buffer") for path in tensors_of(run))
 
 
 def test_state_that_is_replaced_is_caught(monkeypatch):
@@ -522,7 +522,7 @@ def test_state_that_is_replaced_is_caught(monkeypatch):
         assert_state_stays_in_place(in_later_task(make_run("finetune", "none")))
 
 
-# -- regularisers that follow the network ------------------------------------------------------------------------------
+# -- regularizers that follow the network ------------------------------------------------------------------------------
 
 
 class Follower(Regularizer):
@@ -574,7 +574,7 @@ def test_a_method_cannot_take_the_name_of_another(name):
 @pytest.mark.parametrize("name", REGULARIZER_NAMES)
 def test_a_regulariser_cannot_take_the_name_of_another(name):
     before = dict(REGULARIZERS)
-    with pytest.raises(ValueError, match=f"two regularisers are named '{name}'"):
+    with pytest.raises(ValueError, match=f"two regularizers are named '{name}'"):
         regularizers.register(Entry(name, name, "", build=Follower, weight=1.0, check=lambda height, width: None))
     assert before == REGULARIZERS
 
@@ -582,7 +582,7 @@ def test_a_regulariser_cannot_take_the_name_of_another(name):
 def test_regularisers_are_found_by_name():
     assert find_regularizer("none") is None
     assert find_regularizer("jigsaw") is REGULARIZERS["jigsaw"]
-    with pytest.raises(UsageError, match=r"unknown regulariser 'jigsav'.*jigsaw"):
+    with pytest.raises(UsageError, match=r"unknown regularizer 'jigsav'.*jigsaw"):
         find_regularizer("jigsav")
 
 

@@ -1,4 +1,4 @@
-"""The pass of a method with guests of its regularisers, against passes of their own."""
+"""The pass of a method with guests of its regularizers, against passes of their own."""
 
 import copy
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cler import Equivariant
-from cler.data.augment import Views
+from cler.data.views import Views
 from cler.methods import Setup
 from cler.methods.base import Method
 from cler.nets import ResNet18, forward_apart

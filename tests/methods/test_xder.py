@@ -6,10 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from cler import Equivariant, Jigsaw
-from cler.data.augment import Views
-from cler.data.stream import Batch
+from cler.config.settings import make_settings
+from cler.data.views import Views
 from cler.errors import UsageError
-from cler.experiments.settings import make_settings
 from cler.methods import Setup
 from cler.methods.xder import (
     XDer,
@@ -23,6 +22,7 @@ from cler.methods.xder import (
 from cler.nets.norm import Groups
 from cler.nets.simplex import SimplexResNet18, simplex
 from cler.regularizers import Regularizer
+from cler.streams.class_incremental import Batch
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
@@ -69,7 +69,7 @@ def stand_in_method(case, constants, *, tasks, capacity, **options):
         options=options_of(constants, **options),
     )
     method = XDer(setup)
-    method.memory.pixels = torch.zeros(capacity + 1, size, dtype=torch.float64)
+    method.buffer.pixels = torch.zeros(capacity + 1, size, dtype=torch.float64)
     return method
 
 
@@ -84,7 +84,7 @@ def fill(memory, pixels, labels, logits, counters=0):
 def give_draws(method, fixture):
     """Replace what decides replay and new logits; a repeated slot has no number of its own in the fixture."""
     draws = iter([fixture["draw1"], fixture["draw2"]])
-    method.memory.draw_slots = lambda count: next(draws)
+    method.buffer.draw_slots = lambda count: next(draws)
     slots = torch.cat([fixture["draw1"], fixture["draw2"]])
     first = ~repeats(slots)
     assert torch.equal(slots[first], fixture["merged_indices"])
@@ -99,7 +99,7 @@ def stand_in_at(fixture, case, **options):
     method = stand_in_method(case, fixture, tasks=len(fixture["composition500"]), capacity=capacity, **options)
     method.begin_task(int(case["task"]))
     if "draw1" in case:
-        fill(method.memory, case["buffer_x"], case["buffer_labels"], case["buffer_logits"], case["counters_before"])
+        fill(method.buffer, case["buffer_x"], case["buffer_labels"], case["buffer_logits"], case["counters_before"])
         give_draws(method, case)
     return method
 
@@ -167,7 +167,7 @@ def test_golden_step_of_a_linear_network(golden, assert_close, name):
     fixture = golden("xder")
     case = fixture.under(f"{name}.")
     method = stand_in_at(fixture, case)
-    replays, capacity = "draw1" in case, method.memory.capacity
+    replays, capacity = "draw1" in case, method.buffer.capacity
     assert replays == (int(case["task"]) > 0)
     outputs = []
     method.network.register_forward_hook(lambda module, inputs, output: output.retain_grad() or outputs.append(output))
@@ -182,11 +182,11 @@ def test_golden_step_of_a_linear_network(golden, assert_close, name):
     assert_close(method.network.weight[:, : case["W_after"].shape[1]], case["W_after"])
     assert_close(method.network.bias, case["b_after"])
     if replays:
-        assert torch.equal(method.memory.counters[:capacity], case["counters_after"].long())
+        assert torch.equal(method.buffer.counters[:capacity], case["counters_after"].long())
         expected = case["buffer_logits"].clone()
         expected[case["changed_rows"]] = case["buffer_logits_after_changed_rows"]
-        assert_close(method.memory.logits[:capacity], expected)
-        changed = (method.memory.logits[:capacity] != case["buffer_logits"]).any(1).nonzero().squeeze(1)
+        assert_close(method.buffer.logits[:capacity], expected)
+        changed = (method.buffer.logits[:capacity] != case["buffer_logits"]).any(1).nonzero().squeeze(1)
         assert torch.equal(changed, case["changed_rows"])
         assert torch.equal(case["merged_indices"][case["refreshed"]].sort().values, case["changed_rows"])
 
@@ -250,7 +250,7 @@ def network_step_method(golden, load_golden, fixture, variant):
     )
     method = XDer(setup)
     before = fixture["buffer_labels"], fixture["buffer_logits"], fixture["counters_before"]
-    fill(method.memory, shared["buffer_images"], *before)
+    fill(method.buffer, shared["buffer_images"], *before)
     give_draws(method, fixture)
     return method, shared["stream_images"]
 
@@ -289,13 +289,13 @@ def test_golden_step(golden, load_golden, assert_close, case, variant):
     refreshed = fixture["merged_indices"][expected["refreshed"]]
     logits = fixture["buffer_logits"].clone()
     logits[refreshed] = fixture["buffer_logits_after"]
-    assert_close(method.memory.logits[: len(logits)], logits)
+    assert_close(method.buffer.logits[: len(logits)], logits)
     counters = (
         fixture["counters_before"]
         .long()
         .index_add(0, fixture["merged_indices"], torch.ones_like(fixture["merged_indices"]))
     )
-    assert torch.equal(method.memory.counters[: len(logits)], counters)
+    assert torch.equal(method.buffer.counters[: len(logits)], counters)
 
 
 def toy_method(tasks=3, **changes):
@@ -329,13 +329,13 @@ def test_a_sample_gets_new_logits_the_less_often_the_more_often_it_was_replayed(
     method = toy_method(buffer=400, replay_batch=400)
     method.begin_task(1)
     everyone = torch.zeros(400, 3, 8, 8), torch.zeros(400, dtype=torch.int64), torch.zeros(400, 6)
-    fill(method.memory, *everyone)
+    fill(method.buffer, *everyone)
     writes = torch.zeros(400)
     for turn in range(5):
-        replay = method.memory.recall(torch.arange(400))
-        method.memory.logits.zero_()
+        replay = method.buffer.recall(torch.arange(400))
+        method.buffer.logits.zero_()
         method.update_logits(replay, torch.full((400, 6), -1.0), torch.zeros(400, dtype=torch.bool))
-        changed = method.memory.logits[:400]
+        changed = method.buffer.logits[:400]
         assert not changed[:, :2].any()  # the past stays
         assert torch.equal(changed[:, 2:].any(1), changed[:, 2:].all(1))
         assert changed[:, 2:].all() or turn > 0
@@ -351,17 +351,17 @@ def test_golden_end_of_task(golden, assert_close):
     case, tasks = fixture.under("end."), len(fixture["composition500"])
     capacity, size = len(case["buffer_labels"]), len(fixture["first.labels"])
     method = stand_in_method(case, fixture, tasks=tasks, capacity=capacity)
-    fill(method.memory, case["buffer_x"], case["buffer_labels"], case["buffer_logits"], counters=3)
+    fill(method.buffer, case["buffer_x"], case["buffer_labels"], case["buffer_logits"], counters=3)
     task = int(case["task"])
     method.begin_task(task)
     parts = zip(case["stream_x"].split(size), case["stream_labels"].split(size), strict=True)
     method.end_task(task, (Batch(images, images, labels) for images, labels in parts))
 
-    assert method.memory.filled == len(case["labels_after"])
-    assert torch.equal(method.memory.labels[:capacity], case["labels_after"])
-    assert_close(method.memory.pixels[:capacity, 0], case["x_after_first_coordinate"])
-    assert_close(method.memory.logits[:capacity], case["logits_after"])
-    assert not method.memory.counters.any()
+    assert method.buffer.filled == len(case["labels_after"])
+    assert torch.equal(method.buffer.labels[:capacity], case["labels_after"])
+    assert_close(method.buffer.pixels[:capacity, 0], case["x_after_first_coordinate"])
+    assert_close(method.buffer.logits[:capacity], case["logits_after"])
+    assert not method.buffer.counters.any()
 
 
 def compositions(capacity, tasks, n_classes, per_class):
@@ -381,7 +381,7 @@ def compositions(capacity, tasks, n_classes, per_class):
     )
     setup.network.double()
     method = XDer(setup)
-    method.memory.pixels = method.memory.pixels.double()
+    method.buffer.pixels = method.buffer.pixels.double()
     rows = []
     for task in range(tasks):
         method.begin_task(task)
@@ -389,7 +389,7 @@ def compositions(capacity, tasks, n_classes, per_class):
         labels = labels[torch.randperm(len(labels), generator=generator)]
         pixels = torch.zeros(10, 1, dtype=torch.float64)
         method.end_task(task, (Batch(pixels, pixels, part) for part in labels.split(10)))
-        rows.append(method.memory.labels[: method.memory.filled].bincount(minlength=n_classes))
+        rows.append(method.buffer.labels[: method.buffer.filled].bincount(minlength=n_classes))
     return torch.stack(rows)
 
 
@@ -424,11 +424,11 @@ def test_the_end_of_a_task_changes_nothing_but_the_memory():
         assert all(torch.equal(value, before[name]) for name, value in method.network.state_dict().items())
         assert all(parameter.grad is None for parameter in method.network.parameters())
         assert method.network.training
-        assert not method.memory.logits.requires_grad
+        assert not method.buffer.logits.requires_grad
 
 
 def test_logits_are_those_of_train_mode_in_batches():
-    """Samples are stored with the outputs of their batch, normalised by its statistics."""
+    """Samples are stored with the outputs of their batch, normalized by its statistics."""
     method = toy_method(buffer=6)
     batches = toy_batches(method, 0, count=1)
     expected = method.network(batches[0].images)
@@ -436,8 +436,8 @@ def test_logits_are_those_of_train_mode_in_batches():
         if hasattr(layer, "running_mean"):
             layer.running_mean.fill_(7.0)
     method.end_task(0, batches)
-    assert torch.allclose(method.memory.logits[:6], expected)
-    assert torch.equal(method.memory.pixels[:6], batches[0].pixels)
+    assert torch.allclose(method.buffer.logits[:6], expected)
+    assert torch.equal(method.buffer.pixels[:6], batches[0].pixels)
 
 
 def test_batches_are_looked_at_only_until_the_memory_is_full():
@@ -445,7 +445,7 @@ def test_batches_are_looked_at_only_until_the_memory_is_full():
     looked_at = []
     batches = toy_batches(method, 0, count=80)
     method.end_task(0, (looked_at.append(batch) or batch for batch in batches))
-    assert method.memory.filled == 7
+    assert method.buffer.filled == 7
     assert len(looked_at) == 25  # as many as go through the network at once
 
 
@@ -464,16 +464,16 @@ def test_old_samples_keep_their_past_logits_at_the_end_of_a_task():
     method = toy_method(buffer=12)
     method.end_task(0, toy_batches(method, 0))
     method.begin_task(1)
-    old = method.memory.logits.clone()
-    kept = [int(slot) for label in (0, 1) for slot in (method.memory.labels[:12] == label).nonzero()[:3]]
+    old = method.buffer.logits.clone()
+    kept = [int(slot) for label in (0, 1) for slot in (method.buffer.labels[:12] == label).nonzero()[:3]]
     with torch.no_grad():
         method.network.classifier.weight.mul_(2)
     method.end_task(1, toy_batches(method, 1))
-    assert method.memory.labels[:6].tolist() == [0, 0, 0, 1, 1, 1]
-    assert torch.equal(method.memory.logits[:6, :2], old[kept, :2])
-    assert (method.memory.logits[:6, 2:] != old[kept, 2:]).all()
-    truth = method.memory.logits[:12].gather(1, method.memory.labels[:12, None])
-    past = method.memory.logits[6:12, :2]
+    assert method.buffer.labels[:6].tolist() == [0, 0, 0, 1, 1, 1]
+    assert torch.equal(method.buffer.logits[:6, :2], old[kept, :2])
+    assert (method.buffer.logits[:6, 2:] != old[kept, 2:]).all()
+    truth = method.buffer.logits[:12].gather(1, method.buffer.labels[:12, None])
+    past = method.buffer.logits[6:12, :2]
     assert ((past.max(1, keepdim=True).values <= truth[6:]) | (truth[6:] < 0)).all()
 
 
@@ -492,7 +492,7 @@ def test_replay_begins_with_the_second_task():
             method.observe(batch)
         assert sizes == [6 if task == 0 else 6 + 2 * 4] * 3
         method.end_task(task, toy_batches(method, task))
-        assert method.memory.filled == 9
+        assert method.buffer.filled == 9
 
 
 def test_classification_passes_all_count_in_the_running_statistics():
@@ -540,7 +540,7 @@ def test_what_a_regularizer_is_given(variant, monkeypatch):
         assert groups == (None if task == 0 else Groups((6, 8)))
         assert len(raw) == len(augmented) == (6 if task == 0 else 14)
         if task > 0:
-            stored = method.views.plain(method.memory.pixels[: method.memory.filled])
+            stored = method.views.plain(method.buffer.pixels[: method.buffer.filled])
             assert all((image == stored).flatten(1).all(1).any() for image in raw[6:])
         method.end_task(task, toy_batches(method, task))
 

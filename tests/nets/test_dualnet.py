@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cler.data.augment import Views
+from cler.data.views import Views
 from cler.nets import forward_apart
 from cler.nets.dualnet import DualNetwork
 from cler.nets.norm import Groups

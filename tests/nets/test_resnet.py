@@ -3,7 +3,7 @@ import copy
 import pytest
 import torch
 
-from cler.data.augment import Views
+from cler.data.views import Views
 from cler.nets import ResNet18, forward_apart
 from cler.nets.frozen import copy_of
 from cler.nets.norm import Groups

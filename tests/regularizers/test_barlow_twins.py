@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from cler import ResNet18
-from cler.data.augment import Views, crop_and_flip
-from cler.data.stream import Batch
+from cler.data.views import Views, crop_and_flip
 from cler.methods import Setup
 from cler.methods.er_ace import ErAce
 from cler.nets.norm import Groups
 from cler.regularizers.barlow_twins import BarlowTwins, barlow_twins_loss
+from cler.streams.class_incremental import Batch
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
@@ -32,7 +32,7 @@ def given_crops(*crops):
 
 
 def golden_pair(golden, load_golden, views, weight=1.0):
-    """Network and regulariser with the golden weights."""
+    """Network and regularizer with the golden weights."""
     weights, projector = golden("net_nf4"), golden("barlow").under("net.projector.")
     network = ResNet18(len(weights["classifier.bias"]), width=len(weights["stem.conv"])).double()
     load_golden(network, weights)
@@ -101,12 +101,12 @@ def test_golden_er_ace_step(golden, load_golden, assert_close):
     )
     method = ErAce(setup)
     method.seen.copy_(marked(step["seen_before"], n_classes))
-    method.memory.pixels[:capacity] = step["buffer_images"]
-    method.memory.labels[:capacity] = step["buffer_labels"]
-    method.memory.offered.fill_(int(step["offered_before"]))
-    method.memory.filled = capacity
-    method.memory.draw_slots = lambda count: step["replay_indices"]
-    method.memory.draw_positions = lambda count: step["reservoir_draws"]
+    method.buffer.pixels[:capacity] = step["buffer_images"]
+    method.buffer.labels[:capacity] = step["buffer_labels"]
+    method.buffer.offered.fill_(int(step["offered_before"]))
+    method.buffer.filled = capacity
+    method.buffer.draw_slots = lambda count: step["replay_indices"]
+    method.buffer.draw_positions = lambda count: step["reservoir_draws"]
     method.begin_task(int(step["task"]))
     regularization = []
     original = regularizer.loss
@@ -135,7 +135,7 @@ def test_golden_er_ace_step(golden, load_golden, assert_close):
 
 
 def test_identical_decorrelated_views_leave_the_gap_between_the_two_variances():
-    """Standardised with N − 1, correlated with N: the diagonal is (N − 1)/N, not 1."""
+    """Standardized with N − 1, correlated with N: the diagonal is (N − 1)/N, not 1."""
     count, size = 16, 5
     columns = torch.linalg.qr(torch.cat([torch.ones(count, 1), torch.randn(count, size)], 1).double()).Q[:, 1:]
     projections = 3 * columns + 7  # mean 7 and no correlation, for the columns are orthogonal to each other and to 1
@@ -205,7 +205,7 @@ def test_two_views_are_two_passes_in_order(assert_close):
     projector = copy.deepcopy(regularizer.projector)
     raw, augmented, second = torch.randn(3, 8, 3, 16, 16, dtype=torch.float64)
     views.augmented_again = lambda images: second
-    loss = regularizer.loss(network, raw, augmented, Groups((5, 3)))  # parts of the batch are not normalised apart
+    loss = regularizer.loss(network, raw, augmented, Groups((5, 3)))  # parts of the batch are not normalized apart
     assert_close(loss, 0.5 * barlow_twins_loss(*(projector(one_by_one.features(view)) for view in (augmented, second))))
     pairs = [*zip(network.named_buffers(), one_by_one.buffers(), strict=True)]
     pairs += zip(regularizer.projector.named_buffers(), projector.buffers(), strict=True)

@@ -1,4 +1,4 @@
-"""The regulariser in anyone's code: networks that are not ours, precision, compilation, parallel training, copies."""
+"""The regularizer in anyone's code: networks that are not ours, precision, compilation, parallel training, copies."""
 
 import copy
 import itertools
@@ -342,7 +342,7 @@ def test_compiled_whole_it_gives_the_same_numbers(images):
 
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("where", ["outside", "in place", "tap"])
-def test_a_compiled_network_can_be_regularised(images, where):
+def test_a_compiled_network_can_be_regularized(images, where):
     plain, network = small_network(), small_network()
     for each in (plain, network):
         each.out = nn.Identity()
@@ -597,7 +597,7 @@ def without_gradients():
         (
             small_network,
             {"example": torch.zeros(2, 3, 8, 8, dtype=torch.uint8)},
-            r"normalised images, not torch\.uint8",
+            r"normalized images, not torch\.uint8",
         ),
         (small_network, {"transforms": "flips"}, r"or an object such as cler\.Flips\(\)"),
         (with_a_pair, {}, "tap 'early' gives a tuple, not a tensor"),
@@ -724,11 +724,11 @@ def test_an_example_tells_the_width(images):
     regularizer(images).backward()
 
 
-def test_images_have_to_be_normalised(images):
+def test_images_have_to_be_normalized(images):
     regularizer = on_small(small_network())
-    with pytest.raises(UsageError, match=r"normalised images, not torch\.uint8"):
+    with pytest.raises(UsageError, match=r"normalized images, not torch\.uint8"):
         regularizer((100 * images).to(torch.uint8))
-    with pytest.raises(UsageError, match=r"a tensor of normalised images, not ndarray: torch\.as_tensor"):
+    with pytest.raises(UsageError, match=r"a tensor of normalized images, not ndarray: torch\.as_tensor"):
         regularizer(images.numpy())
     with pytest.raises(UsageError, match="at least one image"):
         regularizer(images[:0])

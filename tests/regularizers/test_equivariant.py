@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from cler import Equivariant, Jigsaw, ResNet18, Rotation
-from cler.data.augment import Views
+from cler.data.views import Views
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 

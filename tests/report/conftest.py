@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from cler.experiments.compare import compare
-from cler.experiments.results import METRICS, Result, make_result
 from cler.report.content import make_report
+from cler.runs.compare import compare
+from cler.runs.results import METRICS, Result, make_result
 
 PLAIN = {
     "method": "er-ace",

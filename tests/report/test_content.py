@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from cler.experiments.compare import compare
-from cler.experiments.results import find_results
 from cler.report.content import make_report
+from cler.runs.compare import compare
+from cler.runs.results import find_results
 
 
 def cells(sheet):
@@ -76,14 +76,14 @@ def test_gains_and_what_they_amount_to(runs):
     assert class_il["p Holm"] == "0.090"
     assert "2 tests" in section.gains.note
     assert strong(section.gains, 0) == set()
-    assert section.summary.startswith("Class-incremental, 1 of 1 regularised rows gain, 0 of them with p < 0.05 after")
+    assert section.summary.startswith("Class-incremental, 1 of 1 regularized rows gain, 0 of them with p < 0.05 after")
 
 
 def test_a_loss_is_no_gain_however_sure(runs):
     (section,) = runs.report((runs.plain, [30.0, 30.1]), (runs.cler, [20.0, 20.1])).sections
     assert cells(section.gains)[0]["gain"] == "−10.00"
     assert strong(section.gains, 0) == {"Holm"}
-    assert section.summary.startswith("Class-incremental, 0 of 1 regularised rows gain, 0 of them")
+    assert section.summary.startswith("Class-incremental, 0 of 1 regularized rows gain, 0 of them")
 
 
 def test_without_a_regulariser_nothing_is_said_of_gains(runs):

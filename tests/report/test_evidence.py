@@ -3,8 +3,8 @@ import math
 import pytest
 import scipy.stats
 
-from cler.experiments.compare import compare
 from cler.report.evidence import evidence
+from cler.runs.compare import compare
 
 BEFORE, AFTER = [30.0, 31.0, 29.5, 32.0], [33.0, 34.5, 31.5, 33.0]
 

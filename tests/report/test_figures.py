@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from cler.errors import UsageError
-from cler.experiments.compare import compare
-from cler.experiments.results import METRICS, Result, make_result
 from cler.report.figures import COLORS, accuracy_after_each_task, mean_curve
+from cler.runs.compare import compare
+from cler.runs.results import METRICS, Result, make_result
 
 ER_ACE = {"method": "er-ace", "regularizer": "none", "dataset": "toy", "tasks": 3, "buffer": 50, "epochs": 1}
 

@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 
 from cler.errors import UsageError
-from cler.experiments.compare import compare
 from cler.report.content import make_report
 from cler.report.page import page
+from cler.runs.compare import compare
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PAPER = {"dataset": "cifar100", "tasks": 10}
@@ -67,11 +67,11 @@ def test_the_page_needs_nothing_from_elsewhere(report):
 
 def test_everything_is_drawn(report):
     elements = Elements(page(report))
-    assert elements.count("svg", "chart") == 2 * 2  # a method and its regularised twins, both settings
+    assert elements.count("svg", "chart") == 2 * 2  # a method and its regularized twins, both settings
     assert elements.count("svg", "heat") == 2 * 7
     assert elements.count("path", "line", "c0") == 2 * 2
     assert elements.count("path", "line", "c2") == 2 * 3
-    assert elements.count("path", "line", "c2", "d1") == 2  # the second weight of the same regulariser
+    assert elements.count("path", "line", "c2", "d1") == 2  # the second weight of the same regularizer
     assert elements.count("path", "line", "joint") == 2
     assert elements.count("i", "span") == 2 * 3
     assert elements.count("i", "printed") == 2 * 1 + 1  # and one in the key of the data set that the paper has
@@ -87,7 +87,7 @@ def test_one_run_has_no_band_and_no_interval(runs):
     assert elements.count("i", "point", "unsure") == 2
 
 
-def test_a_regulariser_has_one_colour_in_every_chart(runs):
+def test_a_regulariser_has_one_color_in_every_chart(runs):
     names = [["jigsaw"], ["rotation", "barlow-twins"], ["zoom", "barlow-twins", "jigsaw"], ["abacus", "zoom"]]
     settings = [
         runs.plain | {"buffer": size, "regularizer": name}
@@ -168,7 +168,7 @@ def address(report, tmp_path_factory):
 
 @pytest.fixture
 def look(browser, address):
-    """Open the page in a window of a width and a colour scheme, without a network."""
+    """Open the page in a window of a width and a color scheme, without a network."""
     contexts = []
 
     def open_page(width=1280, scheme="light"):

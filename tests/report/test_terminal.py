@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cler.experiments.compare import Comparison, compare
-from cler.experiments.paper import find_table
-from cler.experiments.reproduce import lines
-from cler.experiments.results import METRICS, Result, make_result
+from cler.paper.reproduce import lines
+from cler.paper.tables import find_table
 from cler.report.content import make_report
 from cler.report.markdown import markdown
 from cler.report.numbers import format_p, tenths
 from cler.report.terminal import comparison_table, markdown_table, one_sentence, paper_table
+from cler.runs.compare import Comparison, compare
+from cler.runs.results import METRICS, Result, make_result
 
 ER_ACE = {
     "method": "er-ace",

@@ -43,13 +43,13 @@ def analyze(
     Trains the runs that are missing; a run that was stopped goes on from its last checkpoint.
     """
     from cler import data
-    from cler.analysis import find_study
-    from cler.analysis.study import read_subjects, study_jobs
-    from cler.experiments.build import check_fit
-    from cler.experiments.jobs import past_failures, remaining, tidy
-    from cler.experiments.machine import default_precision, find_device
-    from cler.experiments.written import parse_seeds
-    from cler.report.studies import study_figure, study_json, study_markdown, study_sentences, study_table
+    from cler.config.written import parse_seeds
+    from cler.paper.studies import find_study
+    from cler.paper.study import read_subjects, study_jobs
+    from cler.paper.study_report import study_figure, study_json, study_markdown, study_sentences, study_table
+    from cler.runs.build import check_fit
+    from cler.runs.jobs import past_failures, remaining, tidy
+    from cler.runs.machine import default_precision, find_device
 
     if as_json and markdown:
         raise UsageError("--json and --markdown: choose one")

@@ -20,10 +20,10 @@ from cler import __version__
 from cler.errors import UsageError
 
 if TYPE_CHECKING:
-    from cler.experiments.compare import Comparison
+    from cler.runs.compare import Comparison
 
 app = typer.Typer(
-    help="Online continual learning with CLER, equivariant regularisation, and everything it is compared with.",
+    help="Online continual learning with CLER, equivariant regularization, and everything it is compared with.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -71,8 +71,8 @@ def train_with_progress(
     jobs: Any, device: Any, data_dir: Path | None, workers: int | None = None, at_once: int | None = None
 ) -> list[str]:
     """Do the jobs under a progress bar; gives back what went wrong, a line for each run that failed."""
-    from cler.experiments.execute import execute
     from cler.report.progress import ProgressBars
+    from cler.runs.execute import execute
 
     if not jobs:
         return []
@@ -97,8 +97,8 @@ def stopped_at(deadline: float) -> Iterator[None]:
 
 def read_comparison(folders: list[Path]) -> tuple[Comparison, list[str]]:
     """The comparison of the runs in these folders, and a line for each file that was skipped; all lines are said."""
-    from cler.experiments.compare import compare
-    from cler.experiments.results import find_results
+    from cler.runs.compare import compare
+    from cler.runs.results import find_results
 
     results, complaints = find_results(folders)
     comparison = compare(results)

@@ -15,14 +15,14 @@ from cler.cli.app import AsJson, Device, app, say, show
 from cler.errors import UsageError
 
 if TYPE_CHECKING:
-    from cler.experiments.bench import Timing
+    from cler.runs.bench import Timing
 
 
 @app.command()
 def bench(
     method: Annotated[list[str] | None, typer.Option(help="Methods (default: all).", show_default=False)] = None,
     regularizer: Annotated[
-        list[str] | None, typer.Option(help="Regularisers (default: all).", show_default=False)
+        list[str] | None, typer.Option(help="Regularizers (default: all).", show_default=False)
     ] = None,
     runs: Annotated[str | None, typer.Option(help="Runs side by side, as 1,5,10 (default: that; 1 on a CPU).")] = None,
     steps: Annotated[
@@ -47,15 +47,15 @@ def bench(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Time a step of every method × regulariser on random images in the shape of CIFAR-100."""
-    from cler.experiments import bench as benchmark
-    from cler.experiments import machine
-    from cler.experiments.folders import check_writable
-    from cler.experiments.settings import make_settings
-    from cler.experiments.written import parse_seeds
+    """Time a step of every method × regularizer on random images in the shape of CIFAR-100."""
+    from cler.config.settings import make_settings
+    from cler.config.written import parse_seeds
     from cler.files import write_json
     from cler.methods import METHODS
     from cler.regularizers import REGULARIZERS
+    from cler.runs import bench as benchmark
+    from cler.runs import machine
+    from cler.runs.folders import check_writable
 
     target = machine.find_device(device)
     on_gpu = target.type == "cuda"
@@ -119,8 +119,8 @@ def as_values(about: dict[str, Any], timings: Sequence[Timing]) -> dict[str, Any
 def as_table(title: str, timings: Sequence[Timing]) -> Table:
     """The same for people."""
     table = Table(title=title, box=None, pad_edge=False)
-    for heading in ("method", "regulariser", "runs", "ms", "GFLOP", "share of peak", "GB", "evaluation"):
-        table.add_column(heading, justify="left" if heading in ("method", "regulariser") else "right")
+    for heading in ("method", "regularizer", "runs", "ms", "GFLOP", "share of peak", "GB", "evaluation"):
+        table.add_column(heading, justify="left" if heading in ("method", "regularizer") else "right")
     for timing in timings:
         table.add_row(
             timing.method,

@@ -17,7 +17,7 @@ def compare(
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in a report.")] = False,
 ) -> None:
-    """Compare finished runs: mean ± std over seeds, and each regulariser's gain over the method without it."""
+    """Compare finished runs: mean ± std over seeds, and each regularizer's gain over the method without it."""
     if as_json and markdown:
         raise UsageError("--json and --markdown: choose one")
     show_comparison(folders, as_json, markdown)

@@ -38,18 +38,18 @@ def learn(
         str | None, typer.Option(help="A method that needs no tasks; `cler methods` lists them.", show_default="er-ace")
     ] = None,
     regularizer: Annotated[
-        str | None, typer.Option(help="A regulariser; `cler methods` lists them.", show_default="jigsaw")
+        str | None, typer.Option(help="A regularizer; `cler methods` lists them.", show_default="jigsaw")
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(help="Height and width that images are scaled to.", show_default="32")
     ] = None,
-    channels: Annotated[int | None, typer.Option(help="3 for colour, 1 for grey.", show_default="3")] = None,
+    channels: Annotated[int | None, typer.Option(help="3 for color, 1 for gray.", show_default="3")] = None,
     buffer: Annotated[int | None, typer.Option(help="Images that the memory holds.", show_default="500")] = None,
     batch: Annotated[int | None, typer.Option(help="Images of a step.", show_default="10")] = None,
     replay_batch: Annotated[int | None, typer.Option(help="Remembered images of a step.", show_default="10")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="0.01")] = None,
     weight: Annotated[
-        float | None, typer.Option(help="Weight of the regulariser's loss (λ_r).", show_default="the regulariser's")
+        float | None, typer.Option(help="Weight of the regularizer's loss (λ_r).", show_default="the regularizer's")
     ] = None,
     width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.", show_default="64")] = None,
     seed: Annotated[int | None, typer.Option(help="Where everything random comes from.", show_default="0")] = None,
@@ -57,7 +57,7 @@ def learn(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Watch a folder, learn each image that arrives there once, and tell how well a held-out share is recognised.
+    """Watch a folder, learn each image that arrives there once, and tell how well a held-out share is recognized.
 
     It learns in batches; images that do not fill one wait for the next. Ctrl-C saves and stops; the same command goes
     on from there. A file that is written anew, or taken away and put back, counts as new, but not where its whole
@@ -75,10 +75,10 @@ def learn(
     }  # fmt: skip
     state = state or folder / ".cler"
     with _asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
-        from cler.experiments.folders import check_writable, locked
-        from cler.experiments.machine import threads as using_threads
         from cler.learner.folder import TRIES, FolderLearner
         from cler.learner.watch import in_words, watch
+        from cler.runs.folders import check_writable, locked
+        from cler.runs.machine import threads as using_threads
 
         check_writable(state)
         with locked(state, doing="learning", option="--state"), using_threads(threads):

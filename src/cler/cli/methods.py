@@ -14,7 +14,7 @@ from cler.cli.app import AsJson, app, console
 
 @app.command()
 def methods(as_json: AsJson = False) -> None:
-    """List the methods, the settings that only one of them has, and the regularisers they can be combined with."""
+    """List the methods, the settings that only one of them has, and the regularizers they can be combined with."""
     from cler.methods import METHODS
     from cler.regularizers import REGULARIZERS
 
@@ -32,7 +32,7 @@ def methods(as_json: AsJson = False) -> None:
         print(json.dumps({"methods": about, "regularizers": regularizers}, indent=1))
         return
     _show(("method", "what it does"), [(name, method.summary) for name, method in METHODS.items()])
-    _show(("regulariser", "what it does"), list(regularizers.items()))
+    _show(("regularizer", "what it does"), list(regularizers.items()))
     own = [
         (name, f"{setting}={about['default']}", about["help"])
         for name in METHODS
@@ -42,7 +42,7 @@ def methods(as_json: AsJson = False) -> None:
 
 
 def _own_settings(method: str) -> dict[str, dict[str, Any]]:
-    from cler.experiments.settings import option_defaults, option_docs
+    from cler.config.settings import option_defaults, option_docs
 
     docs = option_docs(method)
     return {name: {"default": value, "help": docs[name]} for name, value in option_defaults(method).items()}

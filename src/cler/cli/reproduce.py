@@ -29,9 +29,9 @@ from cler.errors import UsageError, unknown
 if TYPE_CHECKING:
     import torch
 
-    from cler.experiments.compare import Group
-    from cler.experiments.paper import Cell, PaperTable
-    from cler.experiments.reproduce import Line, State, Work
+    from cler.paper.reproduce import Line, State, Work
+    from cler.paper.tables import Cell, PaperTable
+    from cler.runs.compare import Group
 
 MOST_SEEDS = 1000
 
@@ -43,7 +43,7 @@ def reproduce(
     ],
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Only this method, or method+regulariser, as er-ace+none; can be repeated."),
+        typer.Option(help="Only this method, or method+regularizer, as er-ace+none; can be repeated."),
     ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this image set; can be repeated.")] = None,
     buffer: Annotated[list[int] | None, typer.Option(help="Only this size of the memory; can be repeated.")] = None,
@@ -78,10 +78,10 @@ def reproduce(
 
     Stopped at any moment, the same command goes on from there.
     """
-    from cler.experiments import cost
-    from cler.experiments import reproduce as steps
-    from cler.experiments.folders import check_writable
-    from cler.experiments.machine import default_precision, find_device
+    from cler.paper import cost
+    from cler.paper import reproduce as steps
+    from cler.runs.folders import check_writable
+    from cler.runs.machine import default_precision, find_device
 
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
     if seconds is not None and not seconds > 0:
@@ -122,7 +122,7 @@ def _how_many(seeds: str) -> int:
 
 
 def _table(name: str, pretext: str | None) -> PaperTable:
-    from cler.experiments.paper import find_table
+    from cler.paper.tables import find_table
 
     if pretext not in (None, "paper", "both"):
         raise unknown("pretext", pretext, ("paper", "both"))
@@ -134,7 +134,7 @@ def _tell_costs(
     missing: Sequence[Work], groups: Sequence[Group], device: torch.device, at_once: int
 ) -> dict[Cell, float]:
     """Seconds of a run of each cell that lacks some."""
-    from cler.experiments.cost import cheapest_first, seconds_per_run
+    from cler.paper.cost import cheapest_first, seconds_per_run
     from cler.report.numbers import count_runs, duration
 
     if not missing:
@@ -188,8 +188,8 @@ def _train(
 
     On a GPU one group after the other, each as large as its own runs allow; a CPU has all runs in one queue.
     """
-    from cler.experiments.jobs import remaining
     from cler.report.numbers import count_runs
+    from cler.runs.jobs import remaining
 
     jobs = [job for work in missing for job in work.jobs]
     size = at_once if device.type == "cuda" else max(1, len(jobs))
@@ -214,8 +214,8 @@ def _show(
     as_json: bool,
 ) -> None:
     """Print the lines of these cells, which are told from all of the table and its runs."""
-    from cler.experiments.reproduce import lacking, lines, notes
-    from cler.report.beside import claim
+    from cler.paper.beside import claim
+    from cler.paper.reproduce import lacking, lines, notes
     from cler.report.terminal import paper_table
 
     told = [line for line in lines(table, state.groups, precision) if line.cell in cells]
@@ -233,8 +233,8 @@ def _show(
 def _plain(
     table: PaperTable, told: Sequence[Line], missing: Sequence[Work], costs: dict[Cell, float]
 ) -> dict[str, object]:
-    from cler.experiments.reproduce import notes
-    from cler.report.beside import claim
+    from cler.paper.beside import claim
+    from cler.paper.reproduce import notes
 
     to_do = [
         work.cell.to_json() | {"seeds": [job.seed for job in work.jobs], "seconds_per_run": costs.get(work.cell)}

@@ -31,7 +31,7 @@ def run(
         str | None, typer.Argument(help="A method; `cler methods` lists them.", show_default="er-ace")
     ] = None,
     regularizer: Annotated[
-        str | None, typer.Option(help="A regulariser; `cler methods` lists them.", show_default="none")
+        str | None, typer.Option(help="A regularizer; `cler methods` lists them.", show_default="none")
     ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="An image set; `cler data list` lists them.", show_default="cifar10-sample")
@@ -43,7 +43,7 @@ def run(
     seeds: Annotated[str | None, typer.Option(help="Seeds, as 0..9 or 0,3,5.", show_default="0")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default=PAPER)] = None,
     weight: Annotated[
-        float | None, typer.Option(help="Weight of the regulariser's loss (λ_r).", show_default=PAPER)
+        float | None, typer.Option(help="Weight of the regularizer's loss (λ_r).", show_default=PAPER)
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Images in a batch of the stream.", show_default="10")] = None,
     replay_batch: Annotated[int | None, typer.Option(help="Images in a replay batch.", show_default="10")] = None,
@@ -83,7 +83,7 @@ def run(
     ] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a method, with or without a regulariser, on one or more seeds.
+    """Train a method, with or without a regularizer, on one or more seeds.
 
     Options that are not given are the paper's for that method and image set. A run that is already in the output
     folder is not done again; one that was stopped, in whatever way, goes on from its last checkpoint and ends as if it
@@ -91,12 +91,12 @@ def run(
     """
     given = {k: v for k, v in locals().items() if k in _SETTING_NAMES and v is not None}
     from cler import data
-    from cler.experiments.build import check_fit
-    from cler.experiments.jobs import make_jobs, past_failures, remaining, restart, tidy
-    from cler.experiments.machine import default_precision, find_device
-    from cler.experiments.settings import Settings, make_settings
-    from cler.experiments.written import parse_options, parse_seeds, read_config
+    from cler.config.settings import Settings, make_settings
+    from cler.config.written import parse_options, parse_seeds, read_config
     from cler.methods import find_method
+    from cler.runs.build import check_fit
+    from cler.runs.jobs import make_jobs, past_failures, remaining, restart, tidy
+    from cler.runs.machine import default_precision, find_device
 
     chosen = (read_config(config, method) if config else {}) | given
     wanted = parse_seeds(chosen.pop("seeds", "0"))
@@ -143,14 +143,14 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder that results and figure go to.")] = Path("demo"),
 ) -> None:
     """See what forgetting is, what replay does about it, and what CLER adds, in a few minutes on two cores."""
-    from cler.experiments.compare import compare as compare_runs
-    from cler.experiments.demo import demo_jobs
-    from cler.experiments.jobs import remaining
-    from cler.experiments.machine import find_device
-    from cler.experiments.results import find_results
-    from cler.experiments.written import parse_seeds
+    from cler.config.written import parse_seeds
     from cler.report.figures import accuracy_after_each_task
     from cler.report.terminal import comparison_table, one_sentence
+    from cler.runs.compare import compare as compare_runs
+    from cler.runs.demo import demo_jobs
+    from cler.runs.jobs import remaining
+    from cler.runs.machine import find_device
+    from cler.runs.results import find_results
 
     target = find_device(device)
     jobs = demo_jobs(parse_seeds(seeds), out, target)

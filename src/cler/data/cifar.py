@@ -75,7 +75,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Cifar:
-    """A data set of 32×32 colour images in one of several layouts."""
+    """A data set of 32×32 color images in one of several layouts."""
 
     name: str
     title: str

@@ -20,7 +20,7 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, eq=False)
 class ImageData:
-    """The training and test images of one data set, whole, with what is needed to normalise them."""
+    """The training and test images of one data set, whole, with what is needed to normalize them."""
 
     name: str
     """The name it is asked for by."""

@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class MiniImageNet:
-    """A data set of colour images in `train/CLASS/*.jpg` and `val/CLASS/*.jpg`."""
+    """A data set of color images in `train/CLASS/*.jpg` and `val/CLASS/*.jpg`."""
 
     name: str
     title: str
@@ -77,7 +77,7 @@ class MiniImageNet:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The WordNet ids, shuffled once and for all: neighbours are look-alikes, which must not share a task."""
+        """The WordNet ids, shuffled once and for all: neighbors are look-alikes, which must not share a task."""
         numbers = np.random.RandomState(0).permutation(len(self.wordnet_ids))
         return tuple(self.wordnet_ids[position] for position in np.argsort(numbers))
 

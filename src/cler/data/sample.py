@@ -2,7 +2,7 @@
 
 The first 500 training and 100 test images of each class, bit for bit, in one file per class (`sample/README.md`).
 Loading takes about a second on one core. The codec below is that of lossless JPEG in spirit: red and blue become
-differences from green, each value is predicted from its left, upper and upper-left neighbours, and xz packs the errors.
+differences from green, each value is predicted from its left, upper and upper-left neighbors, and xz packs the errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pack(images: np.ndarray) -> bytes:
     values[:, (RED, BLUE)] -= values[:, GREEN, None]
     padded = np.pad(values, ((0, 0), (0, 0), (1, 0), (1, 0)))
     errors = values - predict(padded[..., 1:, :-1], padded[..., :-1, 1:], padded[..., :-1, :-1])
-    # One colour after the other: their errors are distributed differently.
+    # One color after the other: their errors are distributed differently.
     planes = np.ascontiguousarray(errors.astype(np.uint8).swapaxes(0, 1))
     return lzma.compress(planes.tobytes(), filters=XZ_FILTERS)
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import torch
 
-from cler.data.augment import Views
-from cler.data.stream import Stream
+from cler.data.views import Views
 from cler.methods.base import Method
 from cler.metrics import class_and_task_correct
 from cler.nets.modes import evaluating
+from cler.streams.class_incremental import Stream
 
 CHUNK = 1000
 """Test images in one pass; the result does not depend on it."""

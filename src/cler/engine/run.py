@@ -11,11 +11,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from cler.data.augment import Views
-from cler.data.stream import Batch, Stream
+from cler.data.views import Views
 from cler.engine.evaluate import evaluate
 from cler.engine.state import State, collect, restore
 from cler.methods.base import Method
+from cler.streams.class_incremental import Batch, Stream
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 T = TypeVar("T")
@@ -179,7 +179,7 @@ class Run:
         return next(phase for phase, end in zip(self.phases[task], ends, strict=True) if taken <= end)
 
     def _autocast(self) -> torch.autocast:
-        # without its cache, which would not notice a step of the optimiser inside
+        # without its cache, which would not notice a step of the optimizer inside
         bfloat16 = self.precision == "bf16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16, cache_enabled=False)
 

@@ -23,7 +23,7 @@ class State:
     """All that a method has become, by dotted names that depend on its settings only."""
 
     tensors: dict[str, Tensor]
-    """The method's own, not copies; those of its optimisers too."""
+    """The method's own, not copies; those of its optimizers too."""
     numbers: dict[str, Number]
     """What the host counts."""
 
@@ -67,7 +67,7 @@ def restore(method: Method, state: State, *, grow: bool = False) -> None:
 
 
 class _Walk:
-    """Finds every tensor, number and optimiser that can be reached from a method's attributes, each once."""
+    """Finds every tensor, number and optimizer that can be reached from a method's attributes, each once."""
 
     def __init__(self, method: Method) -> None:
         self.tensors: dict[str, Tensor] = {}
@@ -174,7 +174,7 @@ def _fill(tensor: Tensor, stored: Tensor) -> None:
 
 
 def _moments(optimizer: Optimizer, prefix: str, stored: dict[str, Tensor], grow: bool) -> dict[int, dict[str, Tensor]]:
-    """What an optimiser remembers of each parameter; laid out in memory as the parameter, where it is of its shape."""
+    """What an optimizer remembers of each parameter; laid out in memory as the parameter, where it is of its shape."""
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     found: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for name, tensor in stored.items():

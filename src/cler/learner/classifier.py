@@ -24,7 +24,7 @@ class Classifier(nn.Module):
         self.register_buffer("columns", torch.tensor(columns, device=method.setup.device))
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Normalise, score, and share out the probability among the classes."""
+        """Normalize, score, and share out the probability among the classes."""
         (method,) = self._method
         logits = method.logits(method.views.plain(pixels)).index_select(1, self.columns)
         return (logits / method.temperature).softmax(1)

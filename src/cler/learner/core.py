@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cler.data.augment import Views
-from cler.data.stream import Batch
+from cler.data.views import Views
 from cler.engine.state import State, collect, restore
 from cler.errors import UsageError
-from cler.experiments.build import build_method
-from cler.experiments.machine import find_device
 from cler.learner.classifier import Classifier
 from cler.learner.inputs import Label, in_order, to_labels
 from cler.learner.parameters import check_parameters, to_plain
 from cler.learner.saved import Saved
 from cler.methods import Method, find_method
 from cler.nets.modes import evaluating
+from cler.runs.build import build_method
+from cler.runs.machine import find_device
+from cler.streams.class_incremental import Batch
 
 Content: TypeAlias = tuple[dict[str, Tensor], dict[str, Any]]
 CHUNK = 500
@@ -180,7 +180,7 @@ class Core:
             self.method = self.build(len(saved.labels))
             saved.check_numbers(self.method)
             restore(self.method, saved.state)
-            saved.check_memory(self.method, self.batch)
+            saved.check_buffer(self.method, self.batch)
         if saved.device == self.device.type:
             self.generator.set_state(saved.generator)
         else:  # another kind of generator: a new beginning, but not the same draws again

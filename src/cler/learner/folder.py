@@ -17,10 +17,10 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from cler.errors import UsageError, one_line
-from cler.experiments.folders import check_writable
 from cler.learner import fileformat
 from cler.learner.inputs import Label, eight_bits, to_pixels
 from cler.learner.learner import Learner
+from cler.runs.folders import check_writable
 
 PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -77,7 +77,7 @@ def _arrivals_of(label: Path) -> Iterator[Arrival]:
 
 
 def open_picture(path: Path) -> Image.Image:
-    """The first picture in a file, the right way up, in colour."""
+    """The first picture in a file, the right way up, in color."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is odd about a file that can be read all the same
         with Image.open(path, formats=FORMATS) as opened:

@@ -41,7 +41,7 @@ def _batch_of_one(image: Any, channels: int, size: int) -> Tensor:
 
 
 def eight_bits(picture: Image.Image) -> Image.Image:
-    """The picture itself, or a grey one of 16 bits as one of 8, which Pillow would cut off at 255."""
+    """The picture itself, or a gray one of 16 bits as one of 8, which Pillow would cut off at 255."""
     if picture.mode in {"I", "F"}:
         raise UsageError(f"a PIL image of mode {picture.mode} does not say what is white: give it as mode L or I;16")
     if not picture.mode.startswith("I;16"):
@@ -86,7 +86,7 @@ def _to_bytes(images: Tensor) -> Tensor:
     if images.numel() and not (images.min() >= 0 and images.max() <= 1):  # so that NaN does not pass either
         raise UsageError(
             f"float images must lie from 0 to 1, these go from {images.min().item()} to {images.max().item()}; "
-            "give them before they are normalised, or as uint8 from 0 to 255"
+            "give them before they are normalized, or as uint8 from 0 to 255"
         )
     return (255 * images.float()).round().to(torch.uint8)
 

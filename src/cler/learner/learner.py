@@ -24,7 +24,7 @@ from cler.learner.turns import Turns, uninterrupted
 
 
 class Learner:
-    """A classifier that keeps learning from labelled images as they come.
+    """A classifier that keeps learning from labeled images as they come.
 
         >>> import cler
         >>> import numpy as np
@@ -45,23 +45,23 @@ class Learner:
         method: a continual learner that needs no tasks: 'er-ace', 'er', 'cope', 'finetune'.
         regularizer: 'jigsaw' or 'rotation' (CLER), 'barlow-twins', or 'none'.
         image_size: height and width that images are scaled to, whatever their own.
-        channels: 3 for colour, 1 for grey.
+        channels: 3 for color, 1 for gray.
         classes: the labels that can occur, or 'grow' to take every new one as it comes.
         buffer: images that the memory holds.
         batch: images of a step.
         replay_batch: remembered images of a step.
         lr: learning rate.
-        weight: what the regulariser's loss is multiplied by; None for its own default.
+        weight: what the regularizer's loss is multiplied by; None for its own default.
         optimizer: 'sgd' or 'adamw'.
         width: filters of the first layer of ResNet-18; 64 in the paper, 16 is fast without a GPU.
         options: settings that only this method has, as a dictionary.
-        mean, std: what pixels, from 0 to 1, are normalised by: a number, or one for each channel.
+        mean, std: what pixels, from 0 to 1, are normalized by: a number, or one for each channel.
         seed: where everything random comes from.
         device: 'auto', 'cpu' or 'cuda'.
 
     These hold for as long as it learns; to change one there is `set_params`, before the first image.
 
-    Images are a numpy array or a torch tensor, N×H×W×C or N×C×H×W (and N×H×W for grey), or a list of arrays or PIL
+    Images are a numpy array or a torch tensor, N×H×W×C or N×C×H×W (and N×H×W for gray), or a list of arrays or PIL
     images of any sizes; uint8 from 0 to 255, or floats from 0 to 1. Labels are texts or whole numbers.
 
     The stream is learned in batches of `batch` images, in the order in which they come. What is left over waits, and is

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+from cler.config.settings import LARGEST_SEED, Settings, option_kinds
 from cler.errors import UsageError, unknown
-from cler.experiments.machine import find_device
-from cler.experiments.settings import LARGEST_SEED, Settings, option_kinds
 from cler.learner.inputs import Label, to_labels
 from cler.methods import METHODS
 from cler.regularizers import find_regularizer
+from cler.runs.machine import find_device
 
 KINDS = {
     **dict.fromkeys(("method", "regularizer", "optimizer", "device"), "str"),
@@ -30,7 +30,7 @@ SMALLEST_IMAGE, LARGEST_IMAGE = 3, 1024
 """In pixels; on smaller ones no network of ours learns."""
 MOST_CHANNELS = 64
 HALVED = 8
-"""Images up to this size end as a single pixel, which batch norm cannot normalise alone."""
+"""Images up to this size end as a single pixel, which batch norm cannot normalize alone."""
 
 
 def to_plain(value: Any) -> Any:
@@ -112,7 +112,7 @@ def check_among(labels: Sequence[Label], classes: Any) -> Sequence[Label]:
 
 def _weight(regularizer: str, weight: float | None) -> float:
     if regularizer == "none" and weight:
-        raise UsageError(f"weight {weight} has no effect without a regulariser")
+        raise UsageError(f"weight {weight} has no effect without a regularizer")
     entry = find_regularizer(regularizer)
     return weight if weight is not None else entry.weight if entry else 0.0
 

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cler.config.settings import Settings
 from cler.engine.state import State, collect
 from cler.errors import UsageError
-from cler.experiments.settings import Settings
 from cler.learner.inputs import Label, to_labels
 from cler.methods import Method
 
 MOMENTS = {"sgd": set(), "adamw": {"step", "exp_avg", "exp_avg_sq"}}
-"""What each optimiser remembers of a parameter."""
+"""What each optimizer remembers of a parameter."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Saved:
         require(sum(each.nbytes for each in self.state.tensors.values()) >= needed, "size")
 
     def check_numbers(self, method: Method) -> None:
-        """The numbers that a method counts, tables that are made from its settings, what its optimiser remembers."""
+        """The numbers that a method counts, tables that are made from its settings, what its optimizer remembers."""
         fresh, numbers = collect(method), self.state.numbers
         require(fresh.numbers.keys() == numbers.keys(), "numbers")
         for name, number in fresh.numbers.items():
@@ -83,10 +83,10 @@ class Saved:
                 remembered[name.split(".")[2]].add(name.split(".")[3])
         require(all(keys == MOMENTS[method.setup.optimizer] for keys in remembered.values()), "moments")
 
-    def check_memory(self, method: Method, batch: int) -> None:
+    def check_buffer(self, method: Method, batch: int) -> None:
         """The memory that a method has been given."""
         if method.replays:
-            memory, offered = method.memory, self.steps * batch
+            memory, offered = method.buffer, self.steps * batch
             require(int(memory.offered) == offered and memory.filled == min(offered, memory.capacity), "memory")
             require(_within(memory.labels, -1, len(self.labels)), "memory")
             require(_within(memory.labels[: memory.filled], 0, len(self.labels)), "memory")

@@ -1,7 +1,7 @@
 """Fixed-size replay memories on the device."""
 
 from cler.memory.balanced import BalancedReservoir
-from cler.memory.quota import QuotaMemory, Recollection
+from cler.memory.quota import QuotaBuffer, Recollection
 from cler.memory.reservoir import Replay, Reservoir, reservoir_slots
 
-__all__ = ["BalancedReservoir", "QuotaMemory", "Recollection", "Replay", "Reservoir", "reservoir_slots"]
+__all__ = ["BalancedReservoir", "QuotaBuffer", "Recollection", "Replay", "Reservoir", "reservoir_slots"]

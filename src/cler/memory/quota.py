@@ -18,7 +18,7 @@ class Recollection(NamedTuple):
     logits: Tensor
 
 
-class QuotaMemory:
+class QuotaBuffer:
     """Images, labels and logits of a fixed number of samples, the same number of every class up to rounding.
 
     Samples come and go between tasks, by `shrink`, `share_room` and `add`, where the host may look. During a task the
@@ -96,7 +96,7 @@ class QuotaMemory:
         share, left = divmod(self.capacity - self.filled, len(classes))
         self.room.zero_()
         self.room[classes.start : classes.stop] = share
-        self.room[classes.start + self.draw_favoured(left, len(classes))] += 1
+        self.room[classes.start + self.draw_favored(left, len(classes))] += 1
 
     def add(self, pixels: Tensor, labels: Tensor, logits: Tensor) -> None:
         """Store, in their order, those samples whose class still has room."""
@@ -110,6 +110,6 @@ class QuotaMemory:
         self.room -= torch.bincount(labels[taken], minlength=len(self.room))
         self.filled = slots.stop
 
-    def draw_favoured(self, count: int, n_classes: int) -> Tensor:
+    def draw_favored(self, count: int, n_classes: int) -> Tensor:
         """Which classes get one more, without repetition."""
         return torch.randperm(n_classes, generator=self.generator, device=self.labels.device)[:count]

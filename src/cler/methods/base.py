@@ -1,4 +1,4 @@
-"""What every continual learner is: a network, an optimiser, perhaps a memory and regularisers, and a step."""
+"""What every continual learner is: a network, an optimizer, perhaps a memory and regularizers, and a step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from cler.data.augment import Views
-from cler.data.stream import Batch
+from cler.data.views import Views
 from cler.errors import unknown
 from cler.memory import Reservoir
 from cler.nets import ResNet18
@@ -18,6 +17,7 @@ from cler.nets.conv import WorkingCopies
 from cler.nets.modes import full_precision
 from cler.nets.norm import Groups
 from cler.regularizers.base import Regularizer
+from cler.streams.class_incremental import Batch
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,20 @@ class Method:
     """Whether it sees all tasks at once."""
     replays: ClassVar[bool] = False
     """Whether it has a memory."""
-    shares_memory: ClassVar[bool] = False
+    shares_buffer: ClassVar[bool] = False
     """Whether each class has the same share of it, so that it needs room for one image of each."""
     smallest_batch: ClassVar[int] = 1
     """Images that a batch of the stream has to have."""
     task_free: ClassVar[bool] = False
     """Whether it can learn a stream that does not say where tasks begin and end."""
-    counted: ClassVar[frozenset[str]] = frozenset({"task", "memory.filled", "memory.offered", "memory.labels"})
+    counted: ClassVar[frozenset[str]] = frozenset({"task", "buffer.filled", "buffer.offered", "buffer.labels"})
     """Its attributes of whole numbers that change as it learns; a learner's file with others in the rest is refused."""
     temperature: float = 1.0
     """What its logits are divided by to become logarithms of probabilities."""
     Options: ClassVar[type] = NoOptions
     """A frozen dataclass of the settings that only this method has, each with a default and a docstring."""
     options_of_regularizer: ClassVar[frozenset[str]] = frozenset()
-    """Those of them that matter only with a regulariser."""
+    """Those of them that matter only with a regularizer."""
     reference: ClassVar[bool] = False
     """Whether tables show it as a bound that continual learners are measured by."""
     running_bytes: ClassVar[int] = 600_000_000
@@ -98,7 +98,7 @@ class Method:
         self.optimizer = make_optimizer(setup.optimizer, parameters, setup.lr)
         self.working_copies = WorkingCopies(modules) if setup.bfloat16 else None
         if self.replays:
-            self.memory = self.make_memory()
+            self.buffer = self.make_buffer()
 
     @property
     def n_classes(self) -> int:
@@ -117,7 +117,7 @@ class Method:
 
     @property
     def trained(self) -> list[Any]:
-        """All parameters of the optimiser."""
+        """All parameters of the optimizer."""
         return [each for group in self.optimizer.param_groups for each in group["params"]]
 
     @property
@@ -128,14 +128,14 @@ class Method:
     @property
     def settled(self) -> bool:
         """Whether every further `observe` of this task runs the same kernels, so that one can be recorded."""
-        return not self.replays or self.memory.filled >= self.setup.replay_batch
+        return not self.replays or self.buffer.filled >= self.setup.replay_batch
 
     @classmethod
     def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
         """The network that the method trains."""
         return ResNet18(n_classes, width=width, channels=channels)
 
-    def make_memory(self) -> Any:
+    def make_buffer(self) -> Any:
         """The memory of a method that replays."""
         setup = self.setup
         return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device)
@@ -167,14 +167,14 @@ class Method:
         """
 
     def logits(self, images: Tensor) -> Tensor:
-        """Scores (N, n_classes) of normalised images, for evaluation."""
+        """Scores (N, n_classes) of normalized images, for evaluation."""
         return self.network(images)
 
     def with_replay(self, batch: Batch) -> Batch:
         """The stream batch with a new replay draw behind it, as soon as there is one."""
-        if not self.memory.filled:
+        if not self.buffer.filled:
             return batch
-        replay = self.memory.sample(self.setup.replay_batch)
+        replay = self.buffer.sample(self.setup.replay_batch)
         return Batch(
             torch.cat([batch.pixels, replay.pixels]),
             torch.cat([batch.images, self.views.augmented(replay.pixels)]),
@@ -188,10 +188,10 @@ class Method:
         groups: Groups | None = None,
         forward: Callable[..., Tensor] | None = None,
     ) -> tuple[tuple[Tensor, ...], Tensor | float]:
-        """What the network makes of some batches, each normalised apart, and the sum of the regularisers' losses.
+        """What the network makes of some batches, each normalized apart, and the sum of the regularizers' losses.
 
         Those are on the images of `pixels`, not augmented, which are all of the batches' or the first of them; `groups`
-        are parts of them that are normalised apart.
+        are parts of them that are normalized apart.
         `forward` may be another way through the network, such as to its features.
         """
         forward = forward or self.network
@@ -212,7 +212,7 @@ class Method:
     def descend(
         self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None, *, accumulate: bool = False
     ) -> None:
-        """One step on this loss, of the method's optimiser or of another one for some of its parameters.
+        """One step on this loss, of the method's optimizer or of another one for some of its parameters.
 
         With `accumulate` the gradients of the step before, as that step used them, are added to those of this loss.
         """
@@ -265,4 +265,4 @@ def make_optimizer(name: str, parameters: Sequence[nn.Parameter], lr: float) -> 
     if name == "adamw":
         on_gpu = parameters[0].is_cuda
         return torch.optim.AdamW(parameters, lr=lr, foreach=True, capturable=on_gpu)
-    raise unknown("optimiser", name, OPTIMIZERS)
+    raise unknown("optimizer", name, OPTIMIZERS)

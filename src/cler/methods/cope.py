@@ -8,7 +8,7 @@ The pseudo-prototypical proxy (PPP) loss on a batch of N embeddings, with s(a, b
     R(x, x_k) = mean of s(a, x_k) / (s(a, x_k) + Z(x_k))     over a: x's own prototype, and x itself
     Z         = Σ s(p, ·) over the prototypes p of all classes seen but that of x
 
-and the prototypes' evolution, p ← normalise(α·p + (1 − α)·mean of its class's embeddings). `temperature` is τ,
+and the prototypes' evolution, p ← normalize(α·p + (1 − α)·mean of its class's embeddings). `temperature` is τ,
 `momentum` is α, A is called attraction here and 1 − R repulsion.
 """
 
@@ -22,12 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cler.data.stream import Batch
 from cler.memory import BalancedReservoir
 from cler.methods.base import Method, Setup, register
 from cler.methods.checks import check_counts, check_positive, check_shares, check_variant
 from cler.nets import ResNet18
 from cler.nets.modes import full_precision
+from cler.streams.class_incremental import Batch
 
 EMBEDDING_SIZE = 256
 VARIANTS = ("released", "text")
@@ -93,7 +93,7 @@ def sums_and_counts(parts: Sequence[tuple[Tensor, Tensor]], n_classes: int, *, r
 
 
 def evolved(prototypes: Tensor, sums: Tensor, counts: Tensor, momentum: float) -> Tensor:
-    """normalise(α·p + (1 − α)·sum/count) for every class that occurred, p for the others."""
+    """normalize(α·p + (1 − α)·sum/count) for every class that occurred, p for the others."""
     counts = counts.unsqueeze(1)
     moved = momentum * prototypes + (1 - momentum) * sums / counts.clamp(min=1)
     return torch.where(counts > 0, F.normalize(moved), prototypes)
@@ -156,7 +156,7 @@ class CoPE(Method):
         """A network that gives embeddings, whose size does not depend on the classes."""
         return ResNet18(EMBEDDING_SIZE, width=width, channels=channels)
 
-    def make_memory(self) -> BalancedReservoir:
+    def make_buffer(self) -> BalancedReservoir:
         """A memory with as many images of each class as can be."""
         setup = self.setup
         return BalancedReservoir(
@@ -189,7 +189,7 @@ class CoPE(Method):
         parts.append((stream, batch.labels))
         sums, counts = sums_and_counts(parts, self.n_classes, released=self.released)
         self.prototypes.copy_(evolved(self.prototypes, sums, counts, self.options.momentum))
-        self.memory.add(batch.pixels, batch.labels)
+        self.buffer.add(batch.pixels, batch.labels)
         return torch.stack(losses).mean()
 
     def embed(self, images: Tensor) -> Tensor:

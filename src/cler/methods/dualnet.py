@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cler.data.stream import Batch
 from cler.memory import Reservoir
 from cler.methods.base import Method, Setup, make_optimizer, register
 from cler.methods.checks import check_counts, check_not_negative, check_positive, check_shares
@@ -17,6 +16,7 @@ from cler.nets.dualnet import DualNetwork
 from cler.nets.modes import evaluating
 from cler.nets.norm import Groups
 from cler.regularizers.barlow_twins import barlow_twins_loss
+from cler.streams.class_incremental import Batch
 
 CHUNK = 500
 """Stored images whose logits are renewed in one pass; the result does not depend on it."""
@@ -61,7 +61,7 @@ class DualNet(Method):
 
     Slow: a few steps on the Barlow Twins loss of the slow net's features, of which a share β is kept (look-ahead).
     Fast: a few steps of all parameters on L = CE(stream) + CE(replay) + λ_tr · D(replay), without augmentation; stream
-    and replay are normalised apart. In the first task there is no replay, and the slow phase learns from the stream.
+    and replay are normalized apart. In the first task there is no replay, and the slow phase learns from the stream.
     """
 
     name = "dualnet"
@@ -84,7 +84,7 @@ class DualNet(Method):
         """Slow and fast net."""
         return DualNetwork(n_classes, width=width, channels=channels)
 
-    def make_memory(self) -> Reservoir:
+    def make_buffer(self) -> Reservoir:
         """A reservoir that keeps logits with the images."""
         setup, extra = self.setup, {"logits": (self.n_classes,)}
         return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
@@ -97,7 +97,7 @@ class DualNet(Method):
     @property
     def settled(self) -> bool:
         """Whether the memory holds a whole batch for the slow phase, or is full, and one to replay."""
-        return super().settled and self.memory.filled >= min(self.options.slow_batch, self.memory.capacity)
+        return super().settled and self.buffer.filled >= min(self.options.slow_batch, self.buffer.capacity)
 
     def begin_task(self, task: int) -> None:
         """From the second task on, renew what the memory knows of the network's logits."""
@@ -109,22 +109,22 @@ class DualNet(Method):
     def renew_stored_logits(self) -> None:
         """Store the logits that the network as it is now gives, in evaluation, for every remembered image."""
         with evaluating(self.network):
-            renewed = [self.network(self.views.plain(chunk)) for chunk in self.memory.pixels.split(CHUNK)]
-        self.memory.extra["logits"].copy_(torch.cat(renewed))
+            renewed = [self.network(self.views.plain(chunk)) for chunk in self.buffer.pixels.split(CHUNK)]
+        self.buffer.extra["logits"].copy_(torch.cat(renewed))
 
     def observe(self, batch: Batch) -> Tensor:
         """The slow phase, the fast phase, then offer the batch to the memory with its logits in the last fast step."""
         self.slow_phase(batch.pixels)
         for _ in range(self.options.fast_steps):
             loss, stream_logits = self.fast_step(batch.pixels, batch.labels)
-        self.memory.add(batch.pixels, batch.labels, logits=stream_logits.detach())
+        self.buffer.add(batch.pixels, batch.labels, logits=stream_logits.detach())
         return loss
 
     def slow_phase(self, stream_pixels: Tensor) -> None:
         """A few steps of the slow net, on remembered images from the second task on; then look ahead."""
         self.look_ahead.remember()
         for _ in range(self.options.slow_steps):
-            pixels = stream_pixels if self.task == 0 else self.memory.sample(self.options.slow_batch).pixels
+            pixels = stream_pixels if self.task == 0 else self.buffer.sample(self.options.slow_batch).pixels
             self.descend(self.slow_loss(pixels), self.slow_optimizer)
         self.look_ahead.go_back()
         if self.working_copies:
@@ -144,7 +144,7 @@ class DualNet(Method):
             (stream_logits,), penalty = self.outputs(images, pixels=pixels)
             loss = F.cross_entropy(stream_logits, labels)
         else:
-            replay = self.memory.sample(self.setup.replay_batch)
+            replay = self.buffer.sample(self.setup.replay_batch)
             (stream_logits, replay_logits), penalty = self.outputs(
                 images, self.views.plain(replay.pixels), pixels=torch.cat([pixels, replay.pixels])
             )

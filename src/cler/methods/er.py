@@ -7,8 +7,8 @@ from collections.abc import Hashable
 import torch.nn.functional as F
 from torch import Tensor
 
-from cler.data.stream import Batch
 from cler.methods.base import Method, register
+from cler.streams.class_incremental import Batch
 
 
 @register
@@ -32,5 +32,5 @@ class ExperienceReplay(Method):
         (logits,), penalty = self.outputs(images, pixels=pixels)
         loss = F.cross_entropy(logits, labels) + penalty
         self.descend(loss)
-        self.memory.add(batch.pixels, batch.labels)
+        self.buffer.add(batch.pixels, batch.labels)
         return loss

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cler.data.stream import Batch
 from cler.methods.base import Method, Setup, register
+from cler.streams.class_incremental import Batch
 
 
 def allowed_classes(labels: Tensor, seen: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def masked_cross_entropy(logits: Tensor, labels: Tensor, allowed: Tensor) -> Ten
 class ErAce(Method):
     """L = CE(stream, over the allowed classes) + CE(replay, over all classes).
 
-    In the first task there is neither mask nor replay. Stream and replay are normalised apart.
+    In the first task there is neither mask nor replay. Stream and replay are normalized apart.
     """
 
     name = "er-ace"
@@ -59,7 +59,7 @@ class ErAce(Method):
             (logits,), penalty = self.outputs(images, pixels=pixels)
             loss = F.cross_entropy(logits, labels)
         else:
-            replay = self.memory.sample(self.setup.replay_batch)
+            replay = self.buffer.sample(self.setup.replay_batch)
             (stream_logits, replay_logits), penalty = self.outputs(
                 images, self.views.augmented(replay.pixels), pixels=torch.cat([pixels, replay.pixels])
             )
@@ -67,5 +67,5 @@ class ErAce(Method):
             loss = loss + F.cross_entropy(replay_logits, replay.labels)
         loss = loss + penalty
         self.descend(loss)
-        self.memory.add(pixels, labels)
+        self.buffer.add(pixels, labels)
         return loss

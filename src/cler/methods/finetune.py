@@ -7,8 +7,8 @@ from collections.abc import Hashable
 import torch.nn.functional as F
 from torch import Tensor
 
-from cler.data.stream import Batch
 from cler.methods.base import Method, register
+from cler.streams.class_incremental import Batch
 
 
 @register

@@ -4,7 +4,7 @@
 
 over several epochs, each class with a sigmoid of its own: the labels are the targets of new classes, the old network's
 outputs those of past ones. That is the method as iCaRL's authors compare with it, and the paper's numbers come out with
-it. What the paper's authors released under this name is another one, here the variants 'released' and 'normalised':
+it. What the paper's authors released under this name is another one, here the variants 'released' and 'normalized':
 
     L = CE(stream) + α · KD + w · Σθ²
 
@@ -20,14 +20,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cler.data.stream import Batch
 from cler.errors import UsageError
 from cler.methods.base import Method, Setup, make_optimizer, register
 from cler.methods.checks import check_not_negative, check_variant
 from cler.nets.frozen import Frozen
 from cler.nets.resnet import ResNet18, linear_in_full
+from cler.streams.class_incremental import Batch
 
-VARIANTS = ("sigmoid", "released", "normalised")
+VARIANTS = ("sigmoid", "released", "normalized")
 TEMPERATURE = 2.0
 
 
@@ -41,7 +41,7 @@ class LwfMcOptions:
     """Weight of the sum of all squared parameters."""
     variant: str = "sigmoid"
     """'sigmoid', as in iCaRL's comparison; 'released', as in the authors' code: softmax, a warm-up, and an old network
-    that is asked about images that are not normalised; 'normalised', the same with images that are."""
+    that is asked about images that are not normalized; 'normalized', the same with images that are."""
 
     def __post_init__(self) -> None:
         check_not_negative(self, "alpha", "decay")
@@ -105,7 +105,7 @@ class LwfMc(Method):
         loss = F.cross_entropy(logits[:, : self.seen_classes], batch.labels)
         if self.task == 0:
             return loss
-        images = self.views.plain(batch.pixels) if self.options.variant == "normalised" else batch.pixels / 255
+        images = self.views.plain(batch.pixels) if self.options.variant == "normalized" else batch.pixels / 255
         return loss + self.options.alpha * distillation(logits[:, : self.past_classes], self.old_logits(images))
 
     def sigmoid_loss(self, logits: Tensor, batch: Batch) -> Tensor:

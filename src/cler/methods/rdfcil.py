@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cler.data.stream import Batch
 from cler.methods.base import Method, Setup, backward, make_optimizer, register
 from cler.methods.checks import check_counts, check_positive, check_variant
 from cler.nets import ResNet18, forward_apart
@@ -27,6 +26,7 @@ from cler.nets.modes import evaluating, full_precision
 from cler.nets.norm import frozen_statistics
 from cler.nets.resnet import linear_in_full
 from cler.nets.synthesizer import Synthesizer, begin_anew, one_sidedness, roughness, watched
+from cler.streams.class_incremental import Batch
 
 VARIANTS = ("released", "text")
 CONFIDENCE, SMOOTHNESS, STATISTICS = 1000.0, 1e-3, 50.0
@@ -81,7 +81,7 @@ class RDfcil(Method):
     summary = "no memory: made-up images of old classes, and relations between features that are kept"
     smallest_batch = 2
     Options = RDfcilOptions
-    running_bytes = 2_200_000_000  # a synthesizer, and its optimiser's moments
+    running_bytes = 2_200_000_000  # a synthesizer, and its optimizer's moments
     options: RDfcilOptions
     network: ResNet18
 
@@ -116,7 +116,7 @@ class RDfcil(Method):
         return self.options.variant == "released"
 
     def make_inverter(self) -> torch.optim.Optimizer:
-        """The optimiser of the synthesizer."""
+        """The optimizer of the synthesizer."""
         on_gpu = self.setup.device.type == "cuda"
         parameters, lr = self.synthesizer.parameters(), self.options.inversion_lr
         return torch.optim.Adam(parameters, lr=lr, fused=True, capturable=on_gpu)
@@ -137,7 +137,7 @@ class RDfcil(Method):
             self.draw_weights()
 
     def begin_phase(self, phase: str) -> None:
-        """Inversion begins with a new optimiser; once it is over, its moments need no more room."""
+        """Inversion begins with a new optimizer; once it is over, its moments need no more room."""
         super().begin_phase(phase)
         self.inverter = self.make_inverter()
         self.counts.zero_()
@@ -161,7 +161,7 @@ class RDfcil(Method):
         return loss
 
     def inversion_loss(self, images: Tensor) -> Tensor:
-        """What the synthesizer minimises."""
+        """What the synthesizer minimizes."""
         with watched(self.old.network) as strange:
             logits = self.old.network(images)[:, : self.past_classes]
         sure = F.cross_entropy(logits / CONFIDENCE, logits.argmax(1))
@@ -181,7 +181,7 @@ class RDfcil(Method):
         return loss
 
     def loss(self, batch: Batch, made_up: Tensor) -> Tensor:
-        """λ_ce · CE + λ_hkd · HKD + λ_rkd · RKD, and the regularisers'."""
+        """λ_ce · CE + λ_hkd · HKD + λ_rkd · RKD, and the regularizers'."""
         network, old = self.network, self.old.network
         (features, made_up_features), penalty = self.outputs(
             batch.images, made_up, pixels=batch.pixels, forward=network.features
@@ -205,7 +205,7 @@ class RDfcil(Method):
         return distance / self.past_classes if self.as_released else distance
 
     def refine(self, batch: Batch) -> Tensor:
-        """A step on the stream and on made-up images, labelled by the old network."""
+        """A step on the stream and on made-up images, labeled by the old network."""
         with torch.no_grad():
             made_up = self.make_up(len(batch.labels), training=self.as_released)
         loss = (self.refinement_loss if self.as_released else self.head_loss)(batch, made_up)

@@ -18,14 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cler.data.stream import Batch
 from cler.errors import UsageError
-from cler.memory.quota import QuotaMemory, Recollection
+from cler.memory.quota import QuotaBuffer, Recollection
 from cler.methods.base import Method, Setup, register
 from cler.methods.checks import check_not_negative, check_variant
 from cler.nets import forward_apart
 from cler.nets.norm import Groups, frozen_statistics
 from cler.nets.simplex import SimplexResNet18
+from cler.streams.class_incremental import Batch
 
 VARIANTS = ("text", "released")
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class XDerOptions:
     """How far the constraints keep the classes apart."""
     variant: str = "text"
     """What CLER gets of the stream: 'text', the raw images, as the paper says; 'released', the augmented images
-    normalised a second time, as in the authors' code."""
+    normalized a second time, as in the authors' code."""
 
     def __post_init__(self) -> None:
         check_not_negative(self, "alpha", "beta", "gamma", "eta", "margin")
@@ -118,10 +118,10 @@ class XDer(Method):
     title = "X-DER"
     summary = "replay of logits that are kept up to date, with margins between past, present and future"
     replays = True
-    shares_memory = True
+    shares_buffer = True
     Options = XDerOptions
     options_of_regularizer = frozenset({"variant"})
-    memory: QuotaMemory
+    memory: QuotaBuffer
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -133,10 +133,10 @@ class XDer(Method):
         """ResNet-18 with a simplex for a classifier."""
         return SimplexResNet18(n_classes, width=width, channels=channels)
 
-    def make_memory(self) -> QuotaMemory:
+    def make_buffer(self) -> QuotaBuffer:
         """A memory with as many images of each class, and their logits."""
         setup, dtype = self.setup, next(self.network.parameters()).dtype
-        return QuotaMemory(
+        return QuotaBuffer(
             setup.buffer,
             setup.image_shape,
             self.n_classes,
@@ -177,7 +177,7 @@ class XDer(Method):
 
     def loss_with_replay(self, batch: Batch) -> Tensor:
         """L_stream + L_mse + L_ce + L_past + L_future; brings the stored logits up to date on the way."""
-        replay = self.memory.sample(self.setup.replay_batch, draws=2)
+        replay = self.buffer.sample(self.setup.replay_batch, draws=2)
         (stream, draw_1, draw_2), penalty = self.outputs(
             batch.images,
             *self.views.augmented(replay.pixels).chunk(2),
@@ -211,16 +211,16 @@ class XDer(Method):
         return future_violations(logits, labels, self.present, self.options.margin)
 
     def pretext_pixels(self, batch: Batch) -> Tensor:
-        """The stream as pixels, from 0 to 255, that `outputs` then normalises."""
+        """The stream as pixels, from 0 to 255, that `outputs` then normalizes."""
         return batch.pixels if self.options.variant == "text" else 255 * batch.images
 
     def update_logits(self, replay: Recollection, outputs: Tensor, repeated: Tensor) -> None:
         """Give replayed samples new logits for present and future: at the n-th time in a task with a chance of 1/n."""
-        times = self.memory.count(replay.slots, ~repeated)
+        times = self.buffer.count(replay.slots, ~repeated)
         chosen = ~repeated & (self.draw_uniforms(len(times)) * times < 1)
         head, gamma = self.present_and_future, self.options.gamma
         logits = overwrite_head(replay.logits, outputs, replay.labels, head, gamma)
-        self.memory.write_logits(replay.slots, logits, chosen)
+        self.buffer.write_logits(replay.slots, logits, chosen)
 
     def draw_uniforms(self, count: int) -> Tensor:
         """Numbers that decide which samples get new logits."""
@@ -230,15 +230,15 @@ class XDer(Method):
     def end_task(self, task: int, batches: Iterable[Batch]) -> None:
         """Make room in the memory, fill it with the task's images, bring the logits of older ones up to date."""
         seen = self.present.stop
-        self.memory.shrink(self.memory.capacity // seen)
-        self.memory.share_room(range(self.present.start, seen))
+        self.buffer.shrink(self.buffer.capacity // seen)
+        self.buffer.share_room(range(self.present.start, seen))
         with frozen_statistics(self.network):
-            self.fill_memory(batches)
+            self.fill_buffer(batches)
             if self.task > 0:
                 self.update_old_logits()
-        self.memory.counters.zero_()
+        self.buffer.counters.zero_()
 
-    def fill_memory(self, batches: Iterable[Batch]) -> None:
+    def fill_buffer(self, batches: Iterable[Batch]) -> None:
         """Store images of this task with their logits, those of past classes held below that of the true class."""
         past = slice(0, self.present.start)
         for some in in_lots(batches):
@@ -246,25 +246,25 @@ class XDer(Method):
             for batch, logits in zip(some, outputs, strict=True):
                 if self.task > 0:
                     logits = overwrite_head(logits, logits, batch.labels, past, self.options.gamma)
-                self.memory.add(batch.pixels, batch.labels, logits)
-            if not self.memory.has_room:
+                self.buffer.add(batch.pixels, batch.labels, logits)
+            if not self.buffer.has_room:
                 break
 
     def update_old_logits(self) -> None:
         """Give every sample of earlier tasks new logits for present and future.
 
         All samples go through the network, those of this task too, in random batches of the size of a draw: with whom
-        one goes decides how it is normalised. If the size does not divide their number, all batches are a bit smaller,
+        one goes decides how it is normalized. If the size does not divide their number, all batches are a bit smaller,
         so that no sample is left over to go alone.
         """
         head, gamma = self.present_and_future, self.options.gamma
-        order = self.draw_order(self.memory.filled)
+        order = self.draw_order(self.buffer.filled)
         for some in in_lots(order.tensor_split(math.ceil(len(order) / self.setup.replay_batch))):
-            slots, pixels, labels, stored = self.memory.recall(torch.cat(some))
+            slots, pixels, labels, stored = self.buffer.recall(torch.cat(some))
             images = self.views.augmented(pixels).split([len(part) for part in some])
             outputs = torch.cat(forward_apart(self.network, *images))
             logits = overwrite_head(stored, outputs, labels, head, gamma)
-            self.memory.write_logits(slots, logits, labels < self.present.start)
+            self.buffer.write_logits(slots, logits, labels < self.present.start)
 
     def draw_order(self, count: int) -> Tensor:
         """A random order of so many samples."""

@@ -35,7 +35,7 @@ class WorkingCopies:
     """bfloat16 copies of the weights of all our convolutions in some modules.
 
     Autocast would convert each weight in every pass and each gradient back, a kernel at a time; these are converted all
-    at once, after each step of the optimiser.
+    at once, after each step of the optimizer.
     """
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:

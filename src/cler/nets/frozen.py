@@ -27,7 +27,7 @@ def copy_of(network: N) -> N:
 
 
 class Frozen(Generic[N]):
-    """A copy of a network that is never trained, and normalises by running statistics."""
+    """A copy of a network that is never trained, and normalizes by running statistics."""
 
     network: N
 

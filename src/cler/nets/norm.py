@@ -1,4 +1,4 @@
-"""Batch norm fused with what surrounds it in a residual network, and able to normalise groups of a batch apart."""
+"""Batch norm fused with what surrounds it in a residual network, and able to normalize groups of a batch apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 class Groups(NamedTuple):
-    """What a batch is made up of: parts that are normalised apart, as if each had its own pass."""
+    """What a batch is made up of: parts that are normalized apart, as if each had its own pass."""
 
     sizes: tuple[int, ...]
     guests: int = 0
@@ -25,7 +25,7 @@ class Groups(NamedTuple):
 class BatchNorm(nn.Module):
     """Batch norm of maps that also adds a residual and applies ReLU, with the parameters of `nn.BatchNorm2d`.
 
-    With `groups` each group is normalised by its own statistics and the running ones are updated group after group,
+    With `groups` each group is normalized by its own statistics and the running ones are updated group after group,
     just as if they had come in passes of their own.
     """
 
@@ -44,7 +44,7 @@ class BatchNorm(nn.Module):
     def forward(
         self, x: Tensor, *, residual: Tensor | None = None, relu: bool = False, groups: Groups | None = None
     ) -> Tensor:
-        """Normalise, add, rectify: (N, C, H, W) to the same."""
+        """Normalize, add, rectify: (N, C, H, W) to the same."""
         running = (self.running_mean, self.running_var) if self.track_running_stats or not self.training else None
         kernels = kernels_for(x)
         if kernels and self.training:
@@ -59,14 +59,14 @@ class BatchNorm(nn.Module):
         if groups and self.training:
             moved = [running] * (len(groups.sizes) - groups.guests) + [None] * groups.guests
             parts = zip(x.split(list(groups.sizes)), moved, strict=True)
-            out = torch.cat([self._normalised(part, statistics) for part, statistics in parts])
+            out = torch.cat([self._normalized(part, statistics) for part, statistics in parts])
         else:
-            out = self._normalised(x, running)
+            out = self._normalized(x, running)
         if residual is not None:
             out = out + residual
         return F.relu(out) if relu else out
 
-    def _normalised(self, x: Tensor, running: tuple[Tensor, Tensor] | None) -> Tensor:
+    def _normalized(self, x: Tensor, running: tuple[Tensor, Tensor] | None) -> Tensor:
         mean, variance = running or (None, None)
         return F.batch_norm(x, mean, variance, self.weight, self.bias, self.training, self.momentum, self.eps)
 
@@ -88,7 +88,7 @@ def gpu_kernels() -> ModuleType | None:
 
 @contextmanager
 def frozen_statistics(network: nn.Module) -> Iterator[None]:
-    """Inside, norm layers still normalise by the batch's statistics but leave the running ones alone."""
+    """Inside, norm layers still normalize by the batch's statistics but leave the running ones alone."""
     tracking: list[Any] = [module for module in network.modules() if getattr(module, "track_running_stats", False)]
     instance_norm = nn.modules.instancenorm._InstanceNorm
     layers = [layer for layer in tracking if not isinstance(layer, instance_norm)]

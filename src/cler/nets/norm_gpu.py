@@ -1,7 +1,7 @@
 """Batch norm + residual + ReLU as two Triton kernels each way, for channels-last maps on a GPU.
 
 At batches of ten a GPU spends its time on launches, not on arithmetic: PyTorch takes about ten kernels for what is done
-here in four, and one more set for each group that is to be normalised apart.
+here in four, and one more set for each group that is to be normalized apart.
 
 A map is seen as rows (pixels of all images) × channels. A *plan* cuts the rows into chunks, none of which crosses the
 border of a group. The first kernel reduces each chunk, the second one merges the chunks of its group and applies them.
@@ -111,7 +111,7 @@ def _merge(chunks, groups, partial, group, columns, CHANNELS: tl.constexpr, PART
 
 
 @triton.jit
-def _normalise(
+def _normalize(
     x, residual, out, chunks, groups, partial, weight, bias, running_mean, running_var, saved, momentum, eps,
     CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr, TRACKED: tl.constexpr,
     RESIDUAL: tl.constexpr, RELU: tl.constexpr,
@@ -166,7 +166,7 @@ def _apply(
     x, residual, out, weight, bias, mean, variance, rows, eps,
     CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Normalise a tile by statistics that are given."""
+    """Normalize a tile by statistics that are given."""
     start = tl.program_id(0).to(tl.int64) * ROWS  # a large batch of large maps has more values than 32 bits count
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < CHANNELS
@@ -180,7 +180,7 @@ def _reduce_gradient(
     gradient, x, out, chunks, saved, partial,
     CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Sums over each chunk of the gradient, and of the gradient times the normalised input."""
+    """Sums over each chunk of the gradient, and of the gradient times the normalized input."""
     chunk = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < CHANNELS
@@ -198,9 +198,9 @@ def _reduce_gradient(
         slope = tl.load(gradient + at, mask, 0.0).to(tl.float32)
         if RELU:
             slope = tl.where(tl.load(out + at, mask, 0.0) <= 0, 0.0, slope)
-        normalised = (tl.load(x + at, mask, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+        normalized = (tl.load(x + at, mask, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
         plain += tl.sum(slope, 0)
-        along += tl.sum(slope * normalised, 0)
+        along += tl.sum(slope * normalized, 0)
     tl.store(partial + chunk * 2 * CHANNELS + columns, plain, inside)
     tl.store(partial + chunk * 2 * CHANNELS + CHANNELS + columns, along, inside)
 
@@ -253,8 +253,8 @@ def _propagate(
             slope = tl.where(tl.load(out + at, mask, 0.0) <= 0, 0.0, slope)
         if RESIDUAL:
             tl.store(to_residual + at, slope.to(to_residual.dtype.element_ty), mask)
-        normalised = (tl.load(x + at, mask, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
-        slope -= plain[None, :] / count + normalised * (along[None, :] / count)
+        normalized = (tl.load(x + at, mask, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+        slope -= plain[None, :] / count + normalized * (along[None, :] / count)
         tl.store(to_x + at, (slope * gain[None, :]).to(to_x.dtype.element_ty), mask)
 
 
@@ -273,7 +273,7 @@ class _BatchNorm(torch.autograd.Function):
         partial = torch.empty(plan.n_chunks, 2, channels, device=x.device)
         saved = torch.empty(plan.n_groups, 2, channels, device=x.device)
         _reduce[grid](x, plan.chunks, partial, **shape)
-        _normalise[grid](
+        _normalize[grid](
             x, x if residual is None else residual, out, plan.chunks, plan.groups, partial, weight, bias,
             weight if running_mean is None else running_mean, weight if running_var is None else running_var,
             saved, momentum, eps, **shape, PARTS=plan.parts, TRACKED=0 if running_mean is None else tracked,
@@ -331,7 +331,7 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """Normalise each group by its own statistics, add the residual, rectify; `running` statistics are updated."""
+    """Normalize each group by its own statistics, add the residual, rectify; `running` statistics are updated."""
     sizes, guests = groups or ((len(x),), 0)
     mean, variance = running or (None, None)
     tracked = len(sizes) - guests
@@ -348,7 +348,7 @@ def apply_statistics(
     relu: bool,
     eps: float,
 ) -> Tensor:
-    """Normalise by `running` statistics, add the residual, rectify, in one kernel; no gradient comes back."""
+    """Normalize by `running` statistics, add the residual, rectify, in one kernel; no gradient comes back."""
     batch, channels, height, width = x.shape
     x, residual = _as_rows(x, residual)
     out, shape, rows = torch.empty_like(x), _tile(channels, 2 * MOST_COLUMNS), batch * height * width

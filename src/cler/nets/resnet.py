@@ -77,12 +77,12 @@ class Stage(nn.Sequential):
 class Guests:
     """Images that go with a batch, in the same convolutions, as far as the network's tap.
 
-    They are normalised apart, and the running statistics never see them.
+    They are normalized apart, and the running statistics never see them.
     """
 
     images: Tensor
     sizes: tuple[int, ...]
-    """Of the parts that are normalised apart."""
+    """Of the parts that are normalized apart."""
     maps: Tensor | None = None
     """What the network has made of them where they left."""
 
@@ -114,7 +114,7 @@ class ResNet18(nn.Module):
     `width` is the number of filters of the stem: 64 for CIFAR, 20 for the slim network used on mini-ImageNet. Any
     square input size works.
 
-    A batch may be made of several groups that are normalised apart, and guests may go with it as far as layer3: the
+    A batch may be made of several groups that are normalized apart, and guests may go with it as far as layer3: the
     convolutions then run once over all of them.
     """
 
@@ -156,7 +156,7 @@ def linear_in_full(layer: nn.Linear, features: Tensor) -> Tensor:
 
 
 def forward_apart(network: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
-    """The network's outputs for several batches, each normalised by its own statistics, in one pass."""
+    """The network's outputs for several batches, each normalized by its own statistics, in one pass."""
     sizes = tuple(len(batch) for batch in batches)
     return network(torch.cat(batches), Groups(sizes)).split(sizes)
 

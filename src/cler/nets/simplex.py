@@ -25,8 +25,8 @@ def simplex(n_classes: int) -> Tensor:
     axes = torch.eye(dimensions, dtype=torch.float64)
     opposite = torch.full((dimensions, 1), (1 - math.sqrt(n_classes)) / dimensions, dtype=torch.float64)
     corners = torch.cat([axes, opposite], dim=1)
-    centred = corners - corners.mean(1, keepdim=True)
-    return centred / centred.norm(dim=0)
+    centered = corners - corners.mean(1, keepdim=True)
+    return centered / centered.norm(dim=0)
 
 
 class SimplexResNet18(ResNet18):

@@ -30,7 +30,7 @@ class Synthesizer(nn.Module):
         self.conv3, self.bn3 = nn.Conv2d(64, channels, 3, padding=1), nn.BatchNorm2d(channels, affine=False)
 
     def forward(self, noise: Tensor) -> Tensor:
-        """Images whose pixels are normalised over the batch, or by running statistics in evaluation."""
+        """Images whose pixels are normalized over the batch, or by running statistics in evaluation."""
         x = self.bn(self.linear(noise).view(-1, 128, self.start, self.start))
         x = F.leaky_relu(self.bn1(self.conv1(F.interpolate(x, scale_factor=2.0))), SLOPE)
         x = F.leaky_relu(self.bn2(self.conv2(F.interpolate(x, scale_factor=2.0))), SLOPE)

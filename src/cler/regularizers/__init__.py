@@ -1,4 +1,4 @@
-"""Regularisers: losses that any method adds to its own. A new one is a new file here, named in `_FILES`."""
+"""Regularizers: losses that any method adds to its own. A new one is a new file here, named in `_FILES`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     L_r = λ_r · ( Σ_d (C_dd − 1)² + 0.002 · Σ_{d≠e} C_de² ),    C = z_aᵀ z_b / N
 
-z_a, z_b are the projected features of two views, each dimension standardised over the batch; `weight` is λ_r.
+z_a, z_b are the projected features of two views, each dimension standardized over the batch; `weight` is λ_r.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cler.data.augment import Views
+from cler.data.views import Views
 from cler.nets.modes import full_precision
 from cler.nets.norm import Groups
 from cler.nets.projector import Projector
@@ -22,7 +22,7 @@ DEAD = 1e-6
 """A dimension that deviates by less does not vary."""
 
 
-def standardised(projections: Tensor) -> Tensor:
+def standardized(projections: Tensor) -> Tensor:
     """Each dimension with mean 0 and sample deviation 1 over the batch, (N, D); one that does not vary becomes 0."""
     deviation = projections.std(0)
     return (projections - projections.mean(0)) / deviation.masked_fill(deviation < DEAD, 1.0)
@@ -31,7 +31,7 @@ def standardised(projections: Tensor) -> Tensor:
 def barlow_twins_loss(first: Tensor, second: Tensor) -> Tensor:
     """The unweighted loss between the projections (N, D) of two views, in at least single precision."""
     with full_precision(first):
-        correlations = standardised(first).T @ standardised(second) / len(first)
+        correlations = standardized(first).T @ standardized(second) / len(first)
     diagonal = correlations.diagonal()
     off_diagonal = correlations.square().sum() - diagonal.square().sum()
     return (diagonal - 1).square().sum() + OFF_DIAGONAL * off_diagonal
@@ -46,7 +46,7 @@ class BarlowTwins(Regularizer):
         weight: λ_r.
 
     The first view is the batch as the method augmented it, the second another crop and flip of the same images. Each
-    view has a pass of its own, normalised by its own statistics, and the running statistics see both.
+    view has a pass of its own, normalized by its own statistics, and the running statistics see both.
     """
 
     def __init__(self, network: nn.Module, views: Views, *, weight: float = 1.0) -> None:
@@ -67,7 +67,7 @@ class BarlowTwins(Regularizer):
 def _on_our_network(
     network: nn.Module, *, weight: float, views: Views, generator: torch.Generator | None = None
 ) -> BarlowTwins:
-    """The regulariser as the command line builds it; the views draw from the run's generator themselves."""
+    """The regularizer as the command line builds it; the views draw from the run's generator themselves."""
     return BarlowTwins(network, views, weight=weight)
 
 

@@ -1,4 +1,4 @@
-"""What every regulariser is, and the table of those that the command line knows."""
+"""What every regularizer is, and the table of those that the command line knows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from cler.data.augment import Views
+from cler.data.views import Views
 from cler.errors import unknown
 from cler.nets.norm import Groups
 from cler.nets.resnet import Guests
@@ -18,7 +18,7 @@ from cler.nets.resnet import Guests
 class Regularizer(nn.Module):
     """A loss on the network's inner workings, added to a method's own loss.
 
-    It may own parameters, which the method's optimiser trains with the network's, and state, which it updates in
+    It may own parameters, which the method's optimizer trains with the network's, and state, which it updates in
     `after_step`. It keeps to the rule of `observe`: no Python decision depends on the value of a tensor.
     """
 
@@ -26,9 +26,9 @@ class Regularizer(nn.Module):
     """Whether its loss is on the raw images alone."""
 
     def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Groups | None = None) -> Tensor:
-        """The weighted loss, a scalar, on the same images normalised only (`raw`) and as trained on (`augmented`).
+        """The weighted loss, a scalar, on the same images normalized only (`raw`) and as trained on (`augmented`).
 
-        `groups` are parts of the batch that have to be normalised apart where they pass the network.
+        `groups` are parts of the batch that have to be normalized apart where they pass the network.
         """
         raise TypeError(f"{type(self).__name__} has to define loss")
 
@@ -41,12 +41,12 @@ class Regularizer(nn.Module):
         raise TypeError(f"{type(self).__name__} has to define loss_of")
 
     def after_step(self, network: nn.Module) -> None:
-        """Called after each step of the optimiser."""
+        """Called after each step of the optimizer."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A regulariser as the command line knows it."""
+    """A regularizer as the command line knows it."""
 
     name: str
     """On the command line."""
@@ -67,22 +67,22 @@ REGULARIZERS: dict[str, Entry] = {}
 
 
 def register(entry: Entry) -> None:
-    """Make a regulariser known to the command line and the tests."""
+    """Make a regularizer known to the command line and the tests."""
     if entry.name in ("none", *REGULARIZERS):
-        raise ValueError(f"two regularisers are named '{entry.name}'")
+        raise ValueError(f"two regularizers are named '{entry.name}'")
     REGULARIZERS[entry.name] = entry
 
 
 def find_regularizer(name: str) -> Entry | None:
-    """The regulariser of that name; None for 'none'."""
+    """The regularizer of that name; None for 'none'."""
     if name not in ("none", *REGULARIZERS):
-        raise unknown("regulariser", name, ["none", *REGULARIZERS])
+        raise unknown("regularizer", name, ["none", *REGULARIZERS])
     return REGULARIZERS.get(name)
 
 
 def build_regularizer(
     name: str, network: nn.Module, *, weight: float, views: Views, generator: torch.Generator | None = None
 ) -> list[Regularizer]:
-    """The regularisers called `name`, as a list that a method takes: empty for 'none'."""
+    """The regularizers called `name`, as a list that a method takes: empty for 'none'."""
     entry = find_regularizer(name)
     return [entry.build(network, weight=weight, views=views, generator=generator)] if entry else []

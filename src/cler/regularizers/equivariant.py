@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cler.data.augment import Views
+from cler.data.views import Views
 from cler.errors import UsageError, unknown
 from cler.nets.norm import Groups, frozen_statistics
 from cler.nets.resnet import Guests, linear_in_full
@@ -42,11 +42,11 @@ FAMILIES: dict[str, type[PixelPermutations]] = {"rotation": Rotation, "jigsaw": 
 
 
 class Equivariant(Regularizer):
-    """Equivariant regularisation of any network, in three lines:
+    """Equivariant regularization of any network, in three lines:
 
         regularizer = cler.Equivariant(network, "jigsaw", tap="layer3", head="layer4")
         optimizer = torch.optim.SGD([*network.parameters(), *regularizer.parameters()], lr=0.01)
-        loss = loss + regularizer(images)        # images: normalised, not augmented
+        loss = loss + regularizer(images)        # images: normalized, not augmented
 
     Args:
         network: any module that takes a batch of images, wrapped by torch.compile or for distributed training or not.
@@ -59,9 +59,9 @@ class Equivariant(Regularizer):
         generator: where the transforms are drawn from; torch's default if there is none.
         example: images to pass at once, so that what does not fit is found here, and the head's width for certain.
 
-    The pretext images go through the network up to the tap, in a pass of their own or as guests of another, normalised
+    The pretext images go through the network up to the tap, in a pass of their own or as guests of another, normalized
     by their own batch statistics while the network is trained; its running statistics never see them. The network is
-    referred to, not owned: it is no part of the regulariser's parameters, state and copies.
+    referred to, not owned: it is no part of the regularizer's parameters, state and copies.
     """
 
     raw_only = True
@@ -110,7 +110,7 @@ class Equivariant(Regularizer):
             self.classify(output)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The weighted loss on images that are normalised and not augmented."""
+        """The weighted loss on images that are normalized and not augmented."""
         _check_images(images)
         return self.loss(self._network.module, images, images)
 
@@ -227,14 +227,14 @@ class Transformed(Guests):
 
 
 def _check_images(images: Any) -> None:
-    """Refuse what cannot be normalised images."""
+    """Refuse what cannot be normalized images."""
     if not isinstance(images, Tensor) or not images.is_floating_point():
-        kind, advice = type(images).__name__, "torch.as_tensor(images).float(), and normalise them"
+        kind, advice = type(images).__name__, "torch.as_tensor(images).float(), and normalize them"
         if isinstance(images, Tensor):
             kind, advice = str(images.dtype), "images / 255, say"
-        raise UsageError(f"the regulariser takes a tensor of normalised images, not {kind}: {advice}")
+        raise UsageError(f"the regularizer takes a tensor of normalized images, not {kind}: {advice}")
     if not len(images):
-        raise UsageError("the regulariser needs at least one image")
+        raise UsageError("the regularizer needs at least one image")
 
 
 def _number(value: object) -> float:
@@ -255,7 +255,7 @@ def _family(transforms: str | TransformFamily) -> TransformFamily:
 
 
 def _on_our_network(network: nn.Module, *, transforms: str, views: Views, **options: Any) -> Equivariant:
-    """The regulariser where our own networks say that it belongs; it makes its own views."""
+    """The regularizer where our own networks say that it belongs; it makes its own views."""
     return Equivariant(network, transforms, tap=str(network.tap), head=str(network.head), **options)
 
 
@@ -265,7 +265,7 @@ for _name, _kind in FAMILIES.items():
         Entry(
             name=_name,
             title=f"CLER ({_name})",
-            summary=f"CLER: recognise which {_name} an image went through ({_ours.n_transforms} kinds)",
+            summary=f"CLER: recognize which {_name} an image went through ({_ours.n_transforms} kinds)",
             build=partial(_on_our_network, transforms=_name),
             weight=1.0,
             check=_ours.check,

@@ -1,4 +1,4 @@
-"""Charts as inline SVG, coloured by the style sheet of the page: curves after each task, and accuracy matrices."""
+"""Charts as inline SVG, colored by the style sheet of the page: curves after each task, and accuracy matrices."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from html import escape
 from itertools import zip_longest
 from statistics import fmean
 
-from cler.experiments.compare import Group
-from cler.experiments.paper import PRETEXTS
+from cler.paper.tables import PRETEXTS
 from cler.report.figures import mean_curve
+from cler.runs.compare import Group
 
 WIDTH, HEIGHT = 300, 210
 LEFT, RIGHT, TOP, BOTTOM = 30, 6, 10, 38
 COLORS = 6
 COLORED_FIRST = ("none", *PRETEXTS, "barlow-twins")
-"""Regularisers in the order of their colours; others come after these."""
+"""Regularizers in the order of their colors; others come after these."""
 DASHES = 3
 CELL, LARGEST_CELL = 20, 26
 MOST_TASKS_WITH_NUMBERS = 10
 STRONG = 0.72
-"""Share of the scale above which the numbers change colour to stay readable, on a light and on a dark page."""
+"""Share of the scale above which the numbers change color to stay readable, on a light and on a dark page."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Curve:
 
 
 def colors(groups: Iterable[Group]) -> dict[str, int]:
-    """The colour of each regulariser, wherever it is drawn."""
+    """The color of each regularizer, wherever it is drawn."""
     others = sorted({group.settings["regularizer"] for group in groups} - set(COLORED_FIRST))
     return {name: index % COLORS for index, name in enumerate((*COLORED_FIRST, *others))}
 
@@ -44,7 +44,7 @@ def colors(groups: Iterable[Group]) -> dict[str, int]:
 def curves(
     groups: Sequence[Group], labels: Sequence[str], references: Sequence[Group], colored: Mapping[str, int]
 ) -> list[Curve]:
-    """Each in the colour of its regulariser, with dashes where that is taken; grey for the references."""
+    """Each in the color of its regularizer, with dashes where that is taken; gray for the references."""
     lines = [Curve(group.label, f"reference {group.settings['method']}", group) for group in references]
     taken: Counter[int] = Counter()
     for label, group in zip(labels, groups, strict=True):

@@ -6,20 +6,20 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cler.experiments.compare import NOT_COMPARED, Comparison, Group, distinguishing_settings
-from cler.experiments.results import SCENARIOS, Result
-from cler.report.beside import PAPER, Beside, beside_paper
+from cler.paper.beside import PAPER, Beside, beside_paper
 from cler.report.evidence import Evidence, evidence
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, duration, interval, minus, signed
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, estimate, forgetting
+from cler.runs.compare import NOT_COMPARED, Comparison, Group, distinguishing_settings
+from cler.runs.results import SCENARIOS, Result
 
 MEASURES = (
     "Accuracy: final average accuracy in %, mean ± standard deviation over the runs. Forgetting: adjusted forgetting, "
     "the share in % that earlier tasks lost of their best accuracy. Gain: accuracy over the same method without the "
-    "regulariser, in points; bold where p < 0.05 in Student's test, the paper's, for that gain alone."
+    "regularizer, in points; bold where p < 0.05 in Student's test, the paper's, for that gain alone."
 )
 TESTS = (
-    "Gain in points over the same method without the regulariser, with 95 % intervals: Welch's, and of the percentile "
+    "Gain in points over the same method without the regularizer, with 95 % intervals: Welch's, and of the percentile "
     "bootstrap, which is too narrow for a handful of runs. p-values, two-sided: Student's with pooled variance (the "
     "paper's), Welch's, Student's on pairs of runs with the same seed (how many), and Student's after Holm's "
     "correction for the {count} tests of this table, bold where it is below 0.05."
@@ -170,7 +170,7 @@ def _gains_in_words(found: Sequence[Evidence]) -> Iterator[str]:
             better = sum(one.points > 0 for one in gains)
             sure = sum(one.points > 0 and one.holm < SIGNIFICANT for one in gains)
             yield (
-                f"{NAMES[name].capitalize()}, {better} of {len(gains)} regularised rows gain, "
+                f"{NAMES[name].capitalize()}, {better} of {len(gains)} regularized rows gain, "
                 f"{sure} of them with p < 0.05 after Holm's correction."
             )
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from cler import stats
 from cler.errors import UsageError
-from cler.experiments.compare import Group, distinguishing_settings
 from cler.files import replacing, writing
 from cler.metrics import average_accuracy_after_each_task as averages
 from cler.report.sheets import NAMES
+from cler.runs.compare import Group, distinguishing_settings
 
-# Okabe and Ito's colours, told apart by colour-blind readers; markers tell them apart in grey.
+# Okabe and Ito's colors, told apart by color-blind readers; markers tell them apart in gray.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = "osD^vPX"
 GREY = "#8a8a8a"
@@ -81,7 +81,7 @@ def mean_curve(group: Group, name: str) -> list[tuple[float, float]]:
 
 
 def _styles(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Grey for the plain references, a colour and a marker each for the others; labels that tell all apart."""
+    """Gray for the plain references, a color and a marker each for the others; labels that tell all apart."""
     palette = zip(cycle(COLORS), cycle(MARKERS), strict=False)
     styles = []
     for group in groups:

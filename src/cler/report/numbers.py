@@ -6,7 +6,7 @@ import math
 from collections.abc import Sized
 from decimal import ROUND_HALF_UP, Decimal
 
-from cler.experiments.compare import Estimate
+from cler.runs.compare import Estimate
 
 SIGNIFICANT = 0.05
 

@@ -9,20 +9,20 @@ from importlib.resources import files
 from itertools import groupby
 
 from cler.errors import UsageError
-from cler.experiments.compare import Group
-from cler.experiments.reproduce import Line
-from cler.experiments.results import SCENARIOS
+from cler.paper.reproduce import Line
 from cler.report import charts
 from cler.report.charts import Curve
 from cler.report.content import Report, Section, memory, note, time_taken
 from cler.report.evidence import Evidence
 from cler.report.numbers import SIGNIFICANT, minus, signed
 from cler.report.sheets import NAMES, Row, Sheet
+from cler.runs.compare import Group
+from cler.runs.results import SCENARIOS
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves of a method with and without regularisers, both settings beside each other."""
+    """Curves of a method with and without regularizers, both settings beside each other."""
 
     title: str
     charts: tuple[str, ...]
@@ -123,9 +123,9 @@ def _panels(section: Section, colored: Mapping[str, int]) -> list[Panel]:
 
 
 def _families(groups: Sequence[Group]) -> list[list[Group]]:
-    """Groups to draw together: a method and its regularised twins.
+    """Groups to draw together: a method and its regularized twins.
 
-    References, and regularised groups without the method alone, are none by themselves, unless there is nothing else.
+    References, and regularized groups without the method alone, are none by themselves, unless there is nothing else.
     """
     families: dict[Group, list[Group]] = {}
     for group in groups:

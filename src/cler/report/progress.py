@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from cler.engine import Progress
-from cler.experiments.record import Watcher
+from cler.runs.record import Watcher
 
 LINE_SECONDS = 60.0
 """How often a line says where runs stand, where there is no terminal for bars."""

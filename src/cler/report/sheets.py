@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cler.experiments.compare import Estimate, Group
-from cler.experiments.results import Result
 from cler.report.numbers import plus_minus, tenths
+from cler.runs.compare import Estimate, Group
+from cler.runs.results import Result
 
 NAMES = {"class_il": "class-incremental", "task_il": "task-incremental"}
 

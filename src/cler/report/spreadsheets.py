@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from cler import stats
-from cler.experiments.compare import Estimate, Group
-from cler.experiments.reproduce import Line
-from cler.experiments.results import METRICS, SCENARIOS, Result
+from cler.paper.reproduce import Line
 from cler.report.content import Report, readable
 from cler.report.evidence import Evidence
 from cler.report.sheets import nothing_to_forget
+from cler.runs.compare import Estimate, Group
+from cler.runs.results import METRICS, SCENARIOS, Result
 
 
 def results_csv(report: Report) -> str:

@@ -11,20 +11,20 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from cler.experiments.compare import Estimate, Gain, Group, distinguishing_settings
-from cler.experiments.paper import BesidePaper, PaperTable
-from cler.experiments.reproduce import GAIN_TOLERANCE, Line
-from cler.experiments.results import SCENARIOS
-from cler.report.beside import P_VALUES, PROBABILITIES, probabilities
+from cler.paper.beside import P_VALUES, PROBABILITIES, probabilities
+from cler.paper.reproduce import GAIN_TOLERANCE, Line
+from cler.paper.tables import BesidePaper, PaperTable
 from cler.report.content import make_sections, note
 from cler.report.markdown import markdown_sections
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed, tenths
 from cler.report.sheets import forgetting
+from cler.runs.compare import Estimate, Gain, Group, distinguishing_settings
+from cler.runs.results import SCENARIOS
 
 SCORES = ("class-IL FAA", "F*", "gain", "task-IL FAA", "F*", "gain")
 FOOTNOTE = (
     "FAA: final average accuracy in %, mean ± std over runs. F*: adjusted forgetting in %. "
-    "gain: FAA over the same method without regulariser, in points, with the p-value of a two-sided t-test."
+    "gain: FAA over the same method without regularizer, in points, with the p-value of a two-sided t-test."
 )
 PAPER_FOOTNOTE = (
     "Mean ± std of the final average accuracy in %, adjusted forgetting (F*) in brackets. p: of a difference, Welch's "
@@ -65,7 +65,7 @@ def markdown_table(groups: Sequence[Group]) -> str:
 
 
 def one_sentence(groups: Sequence[Group]) -> str:
-    """What the groups of one benchmark show, class-incremental, in plain words: forgetting, replay, regularisers.
+    """What the groups of one benchmark show, class-incremental, in plain words: forgetting, replay, regularizers.
 
     Groups on another data set, or with another number of tasks, than the first are left out.
     """

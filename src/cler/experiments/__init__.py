@@ -1,1 +1,0 @@
-"""Run settings, results on disk, and comparisons between them."""

@@ -1,0 +1,167 @@
+"""Figure 3: with CLER, do more parameters matter, do filters repeat each other less, and do lost ones come back sooner?
+
+(a) and (b) look at the network after the last task. (c) takes it after six tenths of the tasks, sets some filters of
+every convolution to zero, and learns that last task again, counting the batches until its accuracy is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cler.data.views import Views
+from cler.engine import Run
+from cler.nets.frozen import copy_of
+from cler.paper.filters import importance, important_share, redundancy
+from cler.paper.recovery import accuracy, drop_filters, recover
+from cler.paper.study import Findings, Measure, Panel, Study, mean_of
+
+BATCH = 10
+"""Images that an importance is measured on; it depends on this."""
+BATCHES = 200
+"""Over which it is averaged: 2000 images drawn from all tasks, to save time; the paper takes all of them."""
+SHARES = (0.1, 0.3, 0.5)
+"""Of the filters, that are lost."""
+DRAWN = SHARES[:2]
+"""Those of them that the figure has panels of."""
+DROPS = 5
+"""How often other ones are."""
+STEPS = 50
+"""Batches that are learned after it, at most."""
+
+
+def probe(run: Run, task: int) -> dict[str, Any] | None:
+    """Recovery after six tenths of the tasks, importance and redundancy after the last."""
+    last = run.stream.tasks - 1
+    found: dict[str, Any] = {}
+    if task == max(0, round(0.6 * run.stream.tasks) - 1):
+        found |= {"recovery": _recovery(run, task)}
+    if task == last:
+        network = copy_of(run.method.network).eval()
+        scores = importance(network, _images_of_all_tasks(run))
+        found |= {
+            "important parameters": important_share(scores),
+            "important filters": important_share(scores, filters=True),
+            "redundancy": redundancy(network),
+        }
+    return found or None
+
+
+def _images_of_all_tasks(run: Run) -> list[tuple[Tensor, Tensor]]:
+    """Batches of training images, not augmented, the same for every run."""
+    stream = run.stream
+    generator = torch.Generator(run.device).manual_seed(0)
+    order = torch.randperm(len(stream.train_labels), generator=generator, device=run.device)
+    batches = order[: len(order) // BATCH * BATCH].view(-1, BATCH)[:BATCHES]
+    return [(run.views.plain(stream.data.train_images[each]), stream.train_labels[each]) for each in batches]
+
+
+def _recovery(run: Run, task: int) -> dict[str, Any]:
+    """Accuracy on the task just learned: before filters are lost, and after the loss and each batch from there."""
+    pixels, labels = run.stream.test(task)
+    tested, size = (run.views.plain(pixels), labels), run.stream.classes_per_task
+    before = accuracy(copy_of(run.method.network), tested, size).tolist()
+    curves: dict[str, dict[str, list[list[float]]]] = {}
+    for share in SHARES:
+        curve = curves[str(share)] = {"class_il": [], "task_il": []}
+        for drop in range(DROPS):
+            generator = torch.Generator(run.device).manual_seed(drop)
+            network = copy_of(run.method.network).train()
+            drop_filters(network, share, generator)
+            batches = _batches(run, task, generator)
+            recovered = recover(network, batches, tested, classes_per_task=size, lr=run.method.setup.lr)
+            for scenario, values in recovered.items():
+                curve[scenario].append([round(value, 2) for value in values])
+    return {"before": dict(zip(("class_il", "task_il"), before, strict=True)), "after": curves}
+
+
+def _batches(run: Run, task: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of a task as they are learned, with random numbers of their own."""
+    data = run.stream.data
+    views = Views(data.mean, data.std, generator=generator, device=run.device)
+    for indices in run.stream.order(task, generator)[:STEPS]:
+        yield views.augmented(data.train_images[indices]), run.stream.train_labels[indices]
+
+
+def _important(run: Findings, *, what: str) -> list[float]:
+    """Of each 3×3 convolution, in order of depth."""
+    return [share for name, share in _at_the_end(run)[f"important {what}"].items() if "shortcut" not in name]
+
+
+def _distances(run: Findings, *, kind: str) -> list[float]:
+    """Of each 3×3 convolution, in order of depth."""
+    layers = _at_the_end(run)["redundancy"].items()
+    return [distances[kind] for name, distances in layers if "shortcut" not in name]
+
+
+def _at_the_end(run: Findings) -> dict[str, Any]:
+    return run.found[max(run.found)]
+
+
+def _course(run: Findings, *, share: float, scenario: str) -> list[float]:
+    """Accuracy after the loss and each batch, over that before the loss, in points; mean of the drops."""
+    drops, before = _drops(run, share, scenario)
+    return [fmean(values) - before for values in zip(*drops, strict=True)]
+
+
+def _points_lost(run: Findings, *, share: float, scenario: str) -> float:
+    return -_course(run, share=share, scenario=scenario)[0]
+
+
+def _batches_needed(run: Findings, *, share: float, scenario: str) -> float:
+    """Until the accuracy is back where it was; mean of the drops, one that never comes back counts one too many."""
+    drops, before = _drops(run, share, scenario)
+    return fmean(next((step for step, value in enumerate(drop) if value >= before), len(drop)) for drop in drops)
+
+
+def _drops(run: Findings, share: float, scenario: str) -> tuple[list[list[float]], float]:
+    recovery = next(found["recovery"] for found in run.found.values() if "recovery" in found)
+    return recovery["after"][str(share)][scenario], round(recovery["before"][scenario], 2)  # as those after are
+
+
+def _measures_of_recovery() -> Iterator[Measure]:
+    """The paper does not say which accuracy it measures: both are set beside what it says."""
+    for scenario, name in (("class_il", ""), ("task_il", ", task-incremental")):
+        for share in SHARES:
+            lost, back = (partial(each, share=share, scenario=scenario) for each in (_points_lost, _batches_needed))
+            what = f"{share:.0%} of filters lost"
+            yield Measure(f"{what}: points lost{name}", lost, 2, {"jigsaw": "higher"})
+            yield Measure(f"{what}: batches until back{name}", back, 1, {"jigsaw": "lower"})
+
+
+def _panels_of_recovery() -> Iterator[Panel]:
+    for scenario, name in (("class_il", "class-IL"), ("task_il", "task-IL")):
+        for share in DRAWN:
+            course = partial(_course, share=share, scenario=scenario)
+            yield Panel(f"{share:.0%} of filters lost", "batches learned", f"{name} accuracy − before", course, first=0)
+
+
+parameters, filters = (partial(_important, what=what) for what in ("parameters", "filters"))
+l1, l2, relative = (partial(_distances, kind=kind) for kind in ("l1", "l2", "relative"))
+
+STUDY = Study(
+    name="figure3",
+    title="Figure 3: which filters matter, how alike they are, and how they come back",
+    method="er-ace",
+    regularizers=("none", "jigsaw"),
+    probe=probe,
+    panels=(
+        Panel("Important parameters", "3×3 convolution", "above the layer's mean, %", parameters),
+        Panel("Distance of central filters", "3×3 convolution", "L1, over the mean norm", relative),
+        *_panels_of_recovery(),
+    ),
+    measures=(
+        Measure("important parameters, %", mean_of(parameters), 2, {"jigsaw": "higher"}),
+        Measure("important filters, %", mean_of(filters), 2),
+        Measure("distance of central filters, L1", mean_of(l1), 3, {"jigsaw": "lower"}),
+        Measure("distance of central filters, L2", mean_of(l2)),
+        Measure("distance of central filters, L1 over norm", mean_of(relative)),
+        *_measures_of_recovery(),
+    ),
+    note=f"What is not back after {STEPS} batches, or all that a task has, counts one batch more.",
+)

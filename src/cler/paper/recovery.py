@@ -1,0 +1,54 @@
+"""How a network comes back after some of its filters are lost (figure 3c)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cler.metrics import class_and_task_correct
+from cler.nets.modes import evaluating
+from cler.paper.filters import convolutions
+
+
+@torch.no_grad()
+def drop_filters(network: nn.Module, share: float, generator: torch.Generator) -> None:
+    """Set a random share of the filters of every convolution to zero.
+
+    They may grow again, but for those whose map then is zero or negative everywhere behind batch norm: ReLU lets no
+    gradient through to them.
+    """
+    for layer in convolutions(network).values():
+        order = torch.randperm(len(layer.weight), generator=generator, device=layer.weight.device)
+        layer.weight[order[: round(share * len(order))]] = 0
+
+
+def recover(
+    network: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    tested: tuple[Tensor, Tensor],
+    *,
+    classes_per_task: int,
+    lr: float,
+) -> dict[str, list[float]]:
+    """Learn some batches by plain cross-entropy; accuracy on `tested` before the first and after each, in percent."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=lr)
+    accuracies = [accuracy(network, tested, classes_per_task)]
+    for images, labels in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(network(images), labels).backward()
+        optimizer.step()
+        accuracies.append(accuracy(network, tested, classes_per_task))
+    class_il, task_il = torch.stack(accuracies).T.tolist()
+    return {"class_il": class_il, "task_il": task_il}
+
+
+@torch.no_grad()
+def accuracy(network: nn.Module, tested: tuple[Tensor, Tensor], classes_per_task: int) -> Tensor:
+    """Class- and task-incremental, in percent, on the device; the network is in training mode after it."""
+    images, labels = tested
+    with evaluating(network):
+        right = class_and_task_correct(network(images), labels, classes_per_task)
+    return torch.stack([100 * each.double().mean() for each in right])

@@ -1,0 +1,329 @@
+"""A table of the paper from our runs: what is missing, what it will cost, and every number beside the paper's."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cler import stats
+from cler.config.settings import Settings
+from cler.errors import UsageError, unknown
+from cler.files import without_non_finite
+from cler.methods import METHODS
+from cler.paper.tables import BesidePaper, Cell, PaperTable, Printed, compared
+from cler.runs.compare import Gain, Group, compare, gain
+from cler.runs.jobs import Job, make_jobs, past_failures, remaining
+from cler.runs.results import find_results
+
+GAIN_TOLERANCE = 1.5
+"""Points between our gain and the paper's within which they are the same claim."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number of a table: ours, the paper's, and what CLER gains in both."""
+
+    cell: Cell
+    scenario: str
+    """class_il or task_il."""
+    group: Group | None
+    """Our runs; None where there are none."""
+    paper: Printed | None
+    """None for the pretext task that the paper does not print."""
+    beside: BesidePaper | None
+    """Ours and the paper's, where there are both."""
+    gain: Gain | None
+    """Of our runs over those of the method alone."""
+    paper_gain: Gain | None
+    """The same in the paper; its p-value is NaN where none is printed."""
+    better_of_two: bool | None = None
+    """With runs of both pretext tasks: whether these are the better ones, which the paper's number is set beside."""
+    holm: float = math.nan
+    """The p-value of the gain after Holm's correction for all tests of the table."""
+
+    @property
+    def runs(self) -> int:
+        """How many runs of ours there are."""
+        return len(self.group.runs) if self.group else 0
+
+    @property
+    def mean(self) -> float | None:
+        """Our final average accuracy, evaluated as the paper did."""
+        if self.beside:
+            return self.beside.ours
+        return self.group.faa[self.scenario].mean if self.group else None
+
+    @property
+    def std(self) -> float | None:
+        """The deviation of our final average accuracy; NaN for one run."""
+        if self.beside:
+            return self.beside.ours_std
+        return self.group.faa[self.scenario].std if self.group else None
+
+    @property
+    def forgetting(self) -> float | None:
+        """Our adjusted forgetting; None where everything is learned at once."""
+        return (
+            None
+            if self.group is None or METHODS[self.cell.method].merged
+            else self.group.adjusted_forgetting[self.scenario].mean
+        )
+
+    @property
+    def difference(self) -> float | None:
+        """Ours over the paper's, in points."""
+        return self.beside.difference if self.beside else None
+
+    @property
+    def p_value(self) -> float | None:
+        """Of Welch's test of ours against the paper's."""
+        return self.beside.p_value if self.beside else None
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether ours and the paper's are within a point or not told apart; None where one is missing."""
+        return self.beside.agrees if self.beside else None
+
+    @property
+    def gain_difference(self) -> float | None:
+        """Our gain over the paper's, in points."""
+        return self.gain.points - self.paper_gain.points if self.gain and self.paper_gain else None
+
+    @property
+    def gain_agrees(self) -> bool | None:
+        """Whether ours is about the paper's and, as it claims of CLER alone, positive; None where one is missing."""
+        if self.gain is None or self.gain_difference is None:
+            return None
+        as_claimed = self.gain.points > 0 or not self.cell.equivariant
+        return as_claimed and abs(self.gain_difference) <= GAIN_TOLERANCE
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for programs; what is not known is null."""
+        ours = {"mean": self.mean, "std": self.std, "forgetting": self.forgetting, "runs": self.runs}
+        return without_non_finite(
+            {
+                **self.cell.to_json(),
+                "scenario": self.scenario,
+                "in_this_version": self.cell.available,
+                "precision": self.group.settings.get("precision") if self.group else None,
+                "ours": ours if self.group else None,
+                "paper": dataclasses.asdict(self.paper) if self.paper else None,
+                "difference": self.difference,
+                "p_value": self.p_value,
+                "agrees": self.agrees,
+                "gain": vars(self.gain) | {"p_holm": self.holm} if self.gain else None,
+                "paper_gain": vars(self.paper_gain) if self.paper_gain else None,
+                "gain_difference": self.gain_difference,
+                "gain_agrees": self.gain_agrees,
+                "better_of_two": self.better_of_two,
+            }
+        )
+
+
+def lines(table: PaperTable, groups: Sequence[Group], precision: str = Settings.precision) -> list[Line]:
+    """Every cell of a table, ours beside the paper's.
+
+    Of groups that differ only in precision those in the usual one come first: that in which most of the table's runs
+    were made or, where that does not decide, `precision`.
+    """
+    usual = usual_precision(table, groups, precision)
+    ours = {cell: find_group(cell, groups, usual) for cell in table.cells}
+    told = [
+        _line(cell, scenario, table, ours)
+        for cell in table.cells
+        for scenario in table.scenarios
+        if cell.printed(scenario) or not (cell.class_il or cell.task_il)
+    ]
+    corrected = stats.holm([line.gain.p_value if line.gain else math.nan for line in told])
+    return [dataclasses.replace(line, holm=p_value) for line, p_value in zip(told, corrected, strict=True)]
+
+
+def usual_precision(table: PaperTable, groups: Sequence[Group], default: str) -> str:
+    """The precision of most runs that a table asks for; in a draw, and without any, the default."""
+    runs: Counter[str] = Counter()
+    for group in groups:
+        if any(cell.made(group) for cell in table.cells):
+            runs[group.settings["precision"]] += len(group.runs)
+    return max([*runs], key=lambda name: (runs[name], name == default), default=default)
+
+
+def find_group(cell: Cell, groups: Sequence[Group], precision: str | None = None) -> Group | None:
+    """The runs that a cell asks for: in this precision if there are any, else in that which has most of them."""
+    made = [group for group in groups if cell.made(group)]
+    return max(made, key=lambda one: (one.settings.get("precision") == precision, len(one.runs)), default=None)
+
+
+def _line(cell: Cell, scenario: str, table: PaperTable, ours: dict[Cell, Group | None]) -> Line:
+    paper, better = _paper_of(cell, scenario, table, ours)
+    group, alone = ours[cell], table.baseline(cell)
+    return Line(
+        cell=cell,
+        scenario=scenario,
+        group=group,
+        paper=paper,
+        beside=compared(group, scenario, paper) if group and paper else None,
+        gain=_gain(ours[alone], group, scenario) if alone else None,
+        paper_gain=_paper_gain(alone.printed(scenario), paper) if alone else None,
+        better_of_two=better,
+    )
+
+
+def _paper_of(
+    cell: Cell, scenario: str, table: PaperTable, ours: dict[Cell, Group | None]
+) -> tuple[Printed | None, bool | None]:
+    """What the paper prints for a cell: where we have both pretext tasks, its number belongs to our better one."""
+    rivals = [one for one in table.cells if one.place == cell.place and one.equivariant]
+    scores = {one: group.faa["class_il"].mean for one in rivals if (group := ours[one])}
+    if not cell.equivariant or len(scores) < 2:
+        return cell.printed(scenario), None
+    better = max(rivals, key=scores.__getitem__) == cell
+    return next(filter(None, (one.printed(scenario) for one in rivals))) if better else None, better
+
+
+def _gain(alone: Group | None, group: Group | None, scenario: str) -> Gain | None:
+    if not (alone and group) or alone.settings.get("precision") != group.settings.get("precision"):
+        return None
+    return gain(alone.accuracies(scenario), group.accuracies(scenario))
+
+
+def _paper_gain(alone: Printed | None, paper: Printed | None) -> Gain | None:
+    if not (alone and paper):
+        return None
+    return Gain(paper.mean - alone.mean, float("nan") if paper.p is None else paper.p)
+
+
+def verdict(told: Sequence[Line], scenario: str) -> str | None:
+    """The paper's claim, that CLER gains, in one sentence about our gains in a scenario; None without any."""
+    gains = [
+        (line.gain.points, line.gain_difference)
+        for line in told
+        if line.scenario == scenario and line.cell.equivariant and line.better_of_two is not False
+        if line.gain is not None and line.gain_difference is not None
+    ]
+    if not gains:
+        return None
+    positive = sum(points > 0 for points, _ in gains)
+    close = sum(abs(difference) <= GAIN_TOLERANCE for _, difference in gains)
+    return (
+        f"CLER's gain is positive in {positive} of {len(gains)} cell{'s' * (len(gains) > 1)} "
+        f"and within {GAIN_TOLERANCE} points of the paper's in {close}."
+    )
+
+
+def lacking(cells: Sequence[Cell]) -> list[str]:
+    """The methods and image sets that this version would need for all of the cells."""
+    missing = {cell.dataset if cell.method in METHODS else cell.method for cell in cells if not cell.available}
+    return sorted(missing)
+
+
+def notes(table: PaperTable, told: Sequence[Line]) -> list[str]:
+    """What a reader of the table has to know, a sentence each."""
+    sentences = []
+    if any(line.better_of_two is not None for line in told):
+        sentences.append(
+            "The paper prints the better of the two pretext tasks, picked by the accuracy that it reports. "
+            "Its number stands beside our better one, picked by class-incremental accuracy."
+        )
+    if any(line.paper and line.paper.slip for line in told):
+        sentences.append(
+            "The authors tested Joint's first task on all tasks' images, which lowers its task-incremental accuracy; "
+            "ours is evaluated in the same way here."
+        )
+    several = len({line.cell.method for line in told}) > 1
+    return sentences + [one.sentence for one in table.contradictions if several]
+
+
+def select(
+    table: PaperTable,
+    *,
+    only: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    buffers: Sequence[int] = (),
+    epochs: Sequence[int] = (),
+) -> tuple[Cell, ...]:
+    """The cells of a table for these methods (or pairs), image sets, buffers and epochs; none given is all of them."""
+    names = {name: None for cell in table.cells for name in (cell.method, f"{cell.method}+{cell.regularizer}")}
+    _check_known(f"method in {table.name}", only, names)
+    _check_known(f"data set in {table.name}", datasets, [cell.dataset for cell in table.cells])
+    _check_known(f"buffer in {table.name}", buffers, [cell.buffer for cell in table.cells])
+    _check_known(f"number of epochs in {table.name}", epochs, [cell.epochs for cell in table.cells])
+    cells = tuple(
+        cell
+        for cell in table.cells
+        if (not only or cell.method in only or f"{cell.method}+{cell.regularizer}" in only)
+        and (not datasets or cell.dataset in datasets)
+        and (not buffers or cell.buffer in buffers)
+        and (not epochs or cell.epochs in epochs)
+    )
+    if not cells:
+        raise UsageError(
+            f"{table.name} has no cell for that --only, --dataset, --buffer and --epochs together: leave one out"
+        )
+    if not any(cell.available for cell in cells):
+        raise UsageError(f"this version does not have what that needs: {', '.join(lacking(cells))}")
+    return cells
+
+
+def _check_known(kind: str, wanted: Iterable[object], known: Iterable[object]) -> None:
+    allowed = list(dict.fromkeys(map(str, known)))
+    for name in map(str, wanted):
+        if name not in allowed:
+            raise unknown(kind, name, allowed)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The runs of a cell that are not done yet."""
+
+    cell: Cell
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """What a folder holds of a table, what is missing, and a line for each file or run that is of no use."""
+
+    groups: tuple[Group, ...]
+    missing: list[Work]
+    complaints: list[str]
+
+
+def look(table: PaperTable, out: Path, *, seeds: int, precision: str, cells: Sequence[Cell] | None = None) -> State:
+    """How far the folder is with so many seeds of each cell, or of these cells of the table.
+
+    Runs that it lacks are made as most others there were.
+    """
+    results, skipped = find_results([out]) if out.exists() else ([], [])
+    # Runs that were stopped or have failed are told of, where they matter, as work.
+    comparison = compare(run for run in results if run.complete and run.failure is None)
+    usual = usual_precision(table, comparison.groups, precision)
+    wanted = table.cells if cells is None else cells
+    missing, complaints = _missing(wanted, comparison.groups, seeds=seeds, precision=usual, out=out)
+    skipped = [line for line in skipped if not any(longer.startswith(line) for longer in complaints)]
+    complaints = list(dict.fromkeys([*skipped, *comparison.complaints, *complaints]))
+    return State(comparison.groups, missing, complaints)
+
+
+def _missing(
+    cells: Sequence[Cell], groups: Sequence[Group], *, seeds: int, precision: str, out: Path
+) -> tuple[list[Work], list[str]]:
+    works, complaints = [], []
+    for cell in (cell for cell in cells if cell.available):
+        group = find_group(cell, groups, precision)
+        settings = cell.settings(group.settings["precision"] if group else precision)
+        new = [seed for seed in range(seeds) if group is None or seed not in group.seeds]
+        todo = []
+        for job in make_jobs(settings, new, out):
+            try:
+                todo += remaining([job])
+                complaints += past_failures([job]) if job not in todo else []
+            except UsageError as error:
+                complaints.append(f"skipped: {error}")
+        if todo:
+            works.append(Work(cell, tuple(todo)))
+    return works, complaints

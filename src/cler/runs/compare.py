@@ -1,0 +1,241 @@
+"""Runs to groups that differ only by seed, with means, deviations and the gain over the unregularized twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cler import stats
+from cler.config.settings import label_of
+from cler.errors import one_line
+from cler.files import without_non_finite
+from cler.methods import METHODS, Method
+from cler.regularizers import REGULARIZERS
+from cler.runs.results import SCENARIOS, Result
+
+# Where a run happened is not what it computed; precision is.
+NOT_COMPARED = frozenset({"seed", "device", "threads"})
+REGULARIZER_KEYS = frozenset({"regularizer", "weight"})
+# The paper tunes learning rate and method options per method × regularizer; these must agree all the same.
+TWIN_KEYS = (
+    "method", "dataset", "tasks", "buffer", "epochs", "variant", "batch", "replay_batch", "optimizer", "width",
+    "class_order", "precision",
+)  # fmt: skip
+# With other ones it is another benchmark, whose accuracies are not to be compared.
+BENCHMARK_KEYS = ("tasks", "epochs", "batch", "class_order")
+# Methods have their own; with other ones a method is hardly the same.
+NETWORK_KEYS = ("width", "replay_batch", "optimizer")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean and sample deviation over the runs of a group; the deviation of one run is NaN."""
+
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Accuracy over that of the method alone, in points, and the p-value of Student's test (NaN: too few runs)."""
+
+    points: float
+    p_value: float
+
+
+def gain(alone: Sequence[float], values: Sequence[float]) -> Gain:
+    """What runs have over those of the method alone, given a value of each."""
+    return Gain(stats.mean_std(values)[0] - stats.mean_std(alone)[0], stats.t_test(alone, values).p_value)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs with the same settings, by seed. The dictionaries have the keys class_il and task_il."""
+
+    settings: dict[str, Any]
+    runs: tuple[Result, ...]
+    faa: dict[str, Estimate]
+    adjusted_forgetting: dict[str, Estimate]
+    twin: Group | None = None
+    gain: dict[str, Gain] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the runs."""
+        return [run.seed for run in self.runs]
+
+    def accuracies(self, scenario: str) -> list[float]:
+        """The final average accuracies of the runs."""
+        return [run.metrics["faa"][scenario] for run in self.runs]
+
+    @property
+    def regularized(self) -> bool:
+        """Whether a regularizer was added to the method."""
+        return self.settings["regularizer"] != "none"
+
+    @property
+    def reference(self) -> bool:
+        """Whether it is a bound that continual learners are measured by."""
+        return METHODS.get(self.settings["method"], Method).reference and not self.regularized
+
+    @property
+    def regularizer_label(self) -> str:
+        """The regularizer as a reader knows it: 'CLER (jigsaw)'."""
+        name = self.settings["regularizer"]
+        return REGULARIZERS[name].title if name in REGULARIZERS else name
+
+    @property
+    def label(self) -> str:
+        """The method as a reader knows it: 'ER-ACE + CLER (jigsaw)'."""
+        return label_of(self.settings["method"], self.settings["regularizer"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for programs; what is not known is null."""
+        scores = {
+            name: {
+                "faa": vars(self.faa[name]),
+                "adjusted_forgetting": vars(self.adjusted_forgetting[name]),
+                "gain": vars(self.gain[name]) if self.gain else None,
+            }
+            for name in SCENARIOS
+        }
+        return without_non_finite(
+            {
+                "label": self.label,
+                "settings": self.settings,
+                "runs": len(self.runs),
+                "seeds": self.seeds,
+                **scores,
+                "twin": self.twin.settings if self.twin else None,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All groups, in the order of the paper's tables, and what was left out or looks wrong, a line each."""
+
+    groups: tuple[Group, ...]
+    complaints: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for programs; what is not known is null."""
+        return {"groups": [group.to_json() for group in self.groups], "complaints": list(self.complaints)}
+
+
+def compare(results: Iterable[Result]) -> Comparison:
+    """Group the complete runs and measure each regularized group against its unregularized twin."""
+    by_settings: dict[Any, list[Result]] = {}
+    complaints = []
+    for result in results:
+        if result.complete and result.failure is None:
+            by_settings.setdefault(_frozen(_compared(result.settings)), []).append(result)
+        else:
+            reason = f"failed: {result.failure}" if result.failure else "not complete"
+            complaints.append(one_line(f"left out: {result.path} ({reason})"))
+    groups = []
+    for runs in by_settings.values():
+        distinct, repeated = _one_per_seed(runs)
+        groups.append(_group(distinct))
+        complaints += repeated
+    groups.sort(key=_paper_order)
+    return Comparison(tuple(_with_gain(group, groups) for group in groups), tuple(complaints))
+
+
+def distinguishing_settings(group: Group, groups: Sequence[Group], *, shown: Sequence[str] = ()) -> str:
+    """The settings, other than those `shown`, that tell a group from those which look the same; usually none.
+
+    Before them those of the benchmark, if others on the same data set have another one, and of the network and its
+    training, if others with the same method there do; groups that differ in these no longer look the same.
+    """
+
+    def look(one: Group) -> list[Any]:
+        return [one.label, *(one.settings.get(key) for key in shown)]
+
+    def differing(keys: Iterable[str], among: list[dict[str, Any]]) -> list[str]:
+        return [key for key in keys if any(one.get(key) != among[0].get(key) for one in among)]
+
+    own = group.settings
+    beside = [one.settings for one in groups if one.settings["dataset"] == own["dataset"]]
+    method = [one for one in beside if one["method"] == own["method"]]
+    told = differing(BENCHMARK_KEYS, beside) + differing(NETWORK_KEYS, method)
+    alike = [
+        one.settings
+        for one in groups
+        if look(one) == look(group) and (one.settings["dataset"] != own["dataset"] or _agree(one, group, told))
+    ]
+    told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
+    return ", ".join(filter(None, (_told(key, own.get(key, "–")) for key in told)))
+
+
+def _told(setting: str, value: Any) -> str:
+    """A setting and its value; one epoch goes without saying."""
+    if setting == "epochs":
+        return f"{value} epochs" if value > 1 else ""
+    return f"{setting} {value}"
+
+
+def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
+    kept: dict[int, Result] = {}
+    complaints = []
+    for run in runs:
+        first = kept.setdefault(run.seed, run)
+        if first.accuracy != run.accuracy:
+            complaints.append(f"seed {run.seed} twice with different accuracies: kept {first.path}, not {run.path}")
+    return [kept[seed] for seed in sorted(kept)], complaints
+
+
+def _group(runs: list[Result]) -> Group:
+    def estimates(metric: str) -> dict[str, Estimate]:
+        return {name: Estimate(*stats.mean_std([run.metrics[metric][name] for run in runs])) for name in SCENARIOS}
+
+    return Group(_compared(runs[0].settings), tuple(runs), estimates("faa"), estimates("adjusted_forgetting"))
+
+
+def _with_gain(group: Group, groups: Sequence[Group]) -> Group:
+    twin = _twin(group, groups) if group.regularized else None
+    if twin is None:
+        return group
+    gains = {name: gain(twin.accuracies(name), group.accuracies(name)) for name in SCENARIOS}
+    return replace(group, twin=twin, gain=gains)
+
+
+def _twin(group: Group, groups: Sequence[Group]) -> Group | None:
+    """The unregularized group with otherwise equal settings; failing that, the only one with equal `TWIN_KEYS`."""
+    plain = [one for one in groups if not one.regularized]
+    method = METHODS.get(group.settings["method"], Method)
+    for ignored in (frozenset(), method.options_of_regularizer):
+        candidates = [one for one in plain if _agree(group, one, set(TWIN_KEYS) - ignored)]
+        # Settings that only the regularized run has belong to its regularizer; `compile` is named only where it is on.
+        exact = [
+            one
+            for one in candidates
+            if _agree(group, one, (one.settings.keys() | {"compile"}) - REGULARIZER_KEYS - ignored)
+        ]
+        candidates = exact or candidates
+        if len(candidates) == 1:
+            return candidates[0]
+    return None
+
+
+def _agree(first: Group, second: Group, keys: Iterable[str]) -> bool:
+    return all(first.settings.get(key) == second.settings.get(key) for key in keys)
+
+
+def _compared(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in NOT_COMPARED}
+
+
+def _frozen(value: Any) -> Any:
+    """A hashable stand-in, equal when the JSON values are equal."""
+    if isinstance(value, dict):
+        return tuple((key, _frozen(value[key])) for key in sorted(value))
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _paper_order(group: Group) -> tuple[Any, ...]:
+    settings, known = group.settings, list(METHODS)
+    rank = known.index(settings["method"]) if settings["method"] in known else len(known)
+    place = settings["dataset"], settings["epochs"], rank, settings["method"], settings["buffer"]
+    return (*place, group.regularized, group.label, str(_frozen(settings)))

@@ -1,0 +1,514 @@
+"""The installed `cler` command, as a user types it.
+
+Importing torch takes over a second, so most commands are not new processes from scratch but forks of one that has
+imported everything: each runs the installed script, with an exit code, a standard output and an error output of its
+own. What is about processes (Ctrl-C, workers) is started afresh.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from cler import __version__
+
+CLER = Path(sys.executable).with_name("cler")
+
+# Registers a small data set in every Python process that is started with this on its path.
+TOY_DATA = """
+import torch
+from cler.data import images
+
+class Toy:
+    name, description = "toy", "four colors"
+
+    def load(self, folder):
+        labels = torch.arange(4).repeat(20)
+        noise = torch.randint(60, (80, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+        pixels = (noise + 60 * labels.view(-1, 1, 1, 1)).clamp(0, 255).to(torch.uint8)
+        return images.ImageData("toy", pixels, labels, pixels[:20], labels[:20], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
+
+    def check(self, folder):
+        return images.Status("present", "made, not read", folder)
+
+images.register(Toy())
+"""
+
+FORKS = """
+import json, os, runpy, sys
+import cler.cli, cler.runs.execute, cler.report.progress, cler.report.terminal  # what every command needs
+
+for line in sys.stdin:
+    request = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.chdir(request["folder"])
+        os.environ |= request["environment"]
+        for number, name in enumerate(("/dev/null", request["out"], request["err"])):
+            opened = os.open(name, os.O_RDWR | os.O_CREAT)
+            os.dup2(opened, number)
+            os.close(opened)
+        sys.argv = request["command"]
+        code = 1
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """The environment of every command: no colors, wide lines, no data sets but those inside the package and ours."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "sitecustomize.py").write_text(TOY_DATA)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CLER_", "PYTEST_", "COV_"))}
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    own = {"PYTHONPATH": path, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    return inherited | own | {"CLER_DATA": str(folder / "data")}
+
+
+@pytest.fixture(scope="module")
+def forks(environment):
+    command = [sys.executable, "-c", FORKS]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def cler(forks, tmp_path):
+    """Run the command in an empty folder."""
+
+    def call(*arguments, **environment):
+        out, err = tmp_path / ".out", tmp_path / ".err"
+        for file in (out, err):
+            file.unlink(missing_ok=True)
+        request = {
+            "command": [str(CLER), *map(str, arguments)],
+            "folder": str(tmp_path),
+            "environment": environment,
+            "out": str(out),
+            "err": str(err),
+        }
+        print(json.dumps(request), file=forks.stdin, flush=True)
+        code = int(forks.stdout.readline())
+        return Answer(code, out.read_text(), err.read_text())
+
+    return call
+
+
+QUICK = ("--dataset", "toy", "--tasks", 2, "--width", 2, "--batch", 5, "--workers", 1)
+
+
+def results(folder):
+    return {path.parent.name: json.loads(path.read_text()) for path in folder.rglob("result.json")}
+
+
+def assert_refused(answer, says, out=None):
+    """A user's mistake: one line, exit code 2, nothing written."""
+    assert "Traceback" not in answer.err + answer.out
+    assert answer.code == 2, answer
+    assert len(answer.err.splitlines()) == 1, answer.err
+    assert answer.err.startswith("cler: ")
+    assert re.search(says, answer.err), answer.err
+    assert answer.out == ""
+    if out is not None:
+        assert not out.exists()
+
+
+# -- in new processes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [[CLER], [sys.executable, "-m", "cler"]], ids=["cler", "python -m cler"])
+def test_version(environment, command):
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"cler {__version__}\n", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_output_that_cannot_be_written_is_told_in_one_line(environment):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [CLER, "methods"], stdout=full, stderr=subprocess.PIPE, text=True, env=environment, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (1, "cler: cannot write the output: No space left on device\n")
+
+
+def test_a_reader_that_has_gone_is_no_trouble(environment):
+    environment = environment | {"PYTHONUNBUFFERED": ""}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([CLER, "--version"], env=environment, **pipes) as process:
+        process.stdout.close()
+        assert (process.wait(timeout=60), process.stderr.read()) == (1, "")
+
+
+def test_signs_that_a_terminal_does_not_have_stop_nothing(environment):
+    environment = environment | {"PYTHONIOENCODING": "ascii"}
+    for arguments in (["methods"], ["methods", "--json"]):
+        done = subprocess.run([CLER, *arguments], capture_output=True, text=True, env=environment, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert "τ" in json.loads(done.stdout)["methods"]["cope"]["settings"]["temperature"]["help"]
+
+
+def test_the_sample_inside_the_package_is_learned_from_without_any_download(environment, tmp_path):
+    command = [
+        CLER,
+        "run",
+        "finetune",
+        "--tasks",
+        "2",
+        "--width",
+        "2",
+        "--batch",
+        "100",
+        "--lr",
+        "0.1",
+        "--out",
+        "runs",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "Finetune" in done.stdout
+    (result,) = results(tmp_path / "runs").values()
+    assert result["complete"]
+    assert result["settings"]["dataset"] == "cifar10-sample"
+
+
+def wait_for(condition, process, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def is_gone(group, seconds=5):
+    """Whether a group of processes comes to its end."""
+    for _ in range(100 * seconds):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(environment, tmp_path, cler, workers):
+    arguments = ["run", "er-ace", "--regularizer", "jigsaw", "--buffer", 20, *QUICK[:-1], workers, "--out", "runs"]
+    command = [str(CLER), *map(str, arguments), "--seeds", "0..99"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, start_new_session=True, **pipes) as process:
+        try:
+            wait_for(lambda: any(one["complete"] for one in results(tmp_path / "runs").values()), process)
+            os.killpg(process.pid, signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        finally:
+            if process.poll() is None:
+                process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in out + err
+    assert err.splitlines()[-1].startswith("cler: stopped")
+    finished = {name for name, one in results(tmp_path / "runs").items() if one["complete"]}
+    assert 1 <= len(finished) < 100
+    assert is_gone(process.pid), "a worker was left behind"
+
+    seeds = sorted(int(name.removeprefix("seed-")) for name in finished)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("result.json")}
+    wanted = f"{seeds[0]},{seeds[-1]},100"
+    again = cler(*arguments[:-4], "--workers", 1, "--out", "runs", "--seeds", wanted)
+    assert again.code == 0
+    kept = len({seeds[0], seeds[-1]})
+    assert f"{kept} of {kept + 1} runs are already in runs" in again.err
+    assert results(tmp_path / "runs")["seed-100"]["complete"]
+    assert all(path.stat().st_mtime_ns == moment for path, moment in before.items())
+
+
+# -- what works --------------------------------------------------------------------------------------------------------
+
+
+def test_methods(cler):
+    answer = cler("methods")
+    assert answer.code == 0
+    for name in ("finetune", "joint", "er", "er-ace", "none", "rotation", "jigsaw"):
+        assert re.search(rf"^\s*{name}\s+\w", answer.out, re.MULTILINE), name
+    listed = json.loads(cler("methods", "--json").out)
+    assert {"finetune", "er-ace"} <= listed["methods"].keys()
+    assert listed["methods"]["cope"]["settings"]["inner"]["default"] == 5
+    assert re.search(r"cope\s+inner=5\s+Steps on each stream batch", answer.out)
+    assert {"none", "rotation", "jigsaw"} <= listed["regularizers"].keys()
+
+
+def test_data_list_and_check(cler):
+    answer = cler("data", "list")
+    assert answer.code == 0
+    assert re.search(r"cifar10-sample\s+present", answer.out)
+    assert re.search(r"cifar100\s+missing", answer.out)
+    listed = json.loads(cler("data", "list", "--json").out)
+    assert (listed["cifar10-sample"]["state"], listed["cifar100"]["state"]) == ("present", "missing")
+    assert cler("data", "check", "cifar10-sample").code == 0
+    missing = cler("data", "check", "cifar100")
+    assert missing.code == 1
+    assert "cler data get cifar100" in missing.out
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("compare",), ("data",), ("data", "get"), ("methods",)])
+def test_help_has_a_sentence_for_every_option(cler, command):
+    answer = cler(*command, "--help")
+    assert answer.code == 0
+    assert answer.err == ""
+    options = re.findall(r"^[│|]?\s*\*?\s*(--[a-z-]+)(.*)$", answer.out, re.MULTILINE)
+    assert options
+    for name, rest in options:
+        assert re.search(r"[A-Za-z][a-z]+ ?[a-z]*", rest.replace("INTEGER", "").replace("TEXT", "")), name
+
+
+def test_a_run_its_repetition_and_a_comparison(cler, tmp_path):
+    runs = tmp_path / "runs"
+    first = cler("run", "finetune", *QUICK, "--seeds", "0,1", "--out", "runs")
+    assert first.code == 0, first.err
+    assert "Finetune" in first.out
+    assert re.search(r"\[2/2\] finetune, seed 1: .*accuracy", first.err)
+    stored = results(runs)
+    assert stored.keys() == {"seed-0", "seed-1"}
+    settings = stored["seed-0"]["settings"]
+    assert (settings["method"], settings["regularizer"], settings["dataset"]) == ("finetune", "none", "toy")
+    assert (settings["tasks"], settings["buffer"], settings["epochs"]) == (2, 0, 1)
+    assert stored["seed-1"]["seed"] == 1
+
+    moments = {path: path.stat().st_mtime_ns for path in runs.rglob("*.json")}
+    second = cler("run", "finetune", *QUICK, "--seeds", "0..1", "--out", "runs")
+    assert second.code == 0
+    assert "2 of 2 runs are already in runs" in second.err
+    assert second.out == first.out
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*.json")} == moments
+
+    third = cler("run", "finetune", "--regularizer", "rotation", *QUICK, "--seeds", "0..1", "--out", "runs", "--json")
+    assert third.code == 0
+    (group,) = json.loads(third.out)["groups"]
+    assert group["label"] == "Finetune + CLER (rotation)"
+
+    assert cler("compare", "runs", COLUMNS="30").out == cler("compare", "runs", COLUMNS="80").out
+    table = cler("compare", "runs")
+    assert table.code == 0
+    assert "Finetune" in table.out
+    assert "CLER (rotation)" in table.out
+    compared = json.loads(cler("compare", "runs", "--json").out)
+    plain, regularized = compared["groups"]
+    assert (plain["runs"], regularized["runs"], compared["complaints"]) == (2, 2, [])
+    faas = [stored[name]["faa"]["class_il"] for name in ("seed-0", "seed-1")]
+    assert plain["class_il"]["faa"]["mean"] == pytest.approx(sum(faas) / 2, abs=1e-3)
+    points = regularized["class_il"]["faa"]["mean"] - plain["class_il"]["faa"]["mean"]
+    assert regularized["class_il"]["gain"]["points"] == pytest.approx(points)
+
+
+def test_a_settings_file_and_the_command_line_over_it(cler, tmp_path):
+    lines = ['method = "er"', 'dataset = "toy"', "tasks = 2", "width = 2", "batch = 5", "buffer = 30", "epochs = 2"]
+    (tmp_path / "my.toml").write_text("\n".join([*lines, "lr = 0.5", 'seeds = "3"']))
+    answer = cler("run", "--config", "my.toml", "--lr", 0.25, "--epochs", 1, "--out", "runs")
+    assert answer.code == 0, answer.err
+    (result,) = results(tmp_path / "runs").values()
+    settings = result["settings"]
+    assert (settings["method"], settings["buffer"], settings["lr"], settings["epochs"]) == ("er", 30, 0.25, 1)
+    assert result["seed"] == 3
+    assert cler("run", "er-ace", "--config", "my.toml", "--out", "runs", "--seeds", 0).code == 0
+    assert {one["settings"]["method"] for one in results(tmp_path / "runs").values()} == {"er", "er-ace"}
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+HUGE = "9" * 30
+MISTAKES = [
+    (["er-acee"], r"unknown method 'er-acee' \(known: .*\); did you mean 'er-ace'\?"),
+    (["something"], r"unknown method 'something' \(known: finetune"),
+    (["--regularizer", "jigsow"], r"unknown regularizer 'jigsow'.*did you mean 'jigsaw'\?"),
+    (["--dataset", "cifar1000"], r"unknown data set 'cifar1000'.*did you mean 'cifar100'\?"),
+    (["--bufer", 20], r"--bufer.*--buffer"),
+    (["--optimizer", "adam"], r"unknown optimizer 'adam'.*did you mean 'adamw'\?"),
+    (["--precision", "fp23"], r"unknown precision 'fp23'.*did you mean 'fp32'\?"),
+    (["--device", "gpu"], r"unknown device 'gpu' \(known: auto, cpu, cuda\)"),
+    (["--buffer", 5], r"--buffer 5 is smaller than --replay-batch 10"),
+    (["--buffer", -3], r"--buffer -3"),
+    (["--dataset", "toy", "--tasks", 3], r"3 tasks do not divide the 4 classes.*1, 2, 4"),
+    (["--tasks", 0], "--tasks must be larger than zero, not 0"),
+    (["--tasks", -2], "--tasks must be larger than zero, not -2"),
+    (["--batch", 0], "--batch must be larger than zero"),
+    (["--dataset", "toy", "--tasks", 2, "--batch", 1000], r"batch of 1000 .*--batch"),
+    (["--replay-batch", -1], "--replay-batch must be larger than zero"),
+    (["--epochs", 0], "--epochs must be larger than zero"),
+    (["--width", 0], "--width must be larger than zero"),
+    (["--threads", 0], "--threads must be larger than zero"),
+    (["--workers", 0], "Invalid value for '--workers': Input should be greater than or equal to 1"),
+    (["--at-once", -1], "Invalid value for '--at-once': Input should be greater than or equal to 1"),
+    (["--lr", "nan"], "--lr .*not nan"),
+    (["--lr", "inf"], "--lr .*not inf"),
+    (["--lr", -0.1], "--lr must be larger than zero"),
+    (["--lr", "fast"], "--lr.*number"),
+    (["--tasks", 2.5], "--tasks.*integer"),
+    (["--regularizer", "jigsaw", "--weight", -1], "--weight must be a number from 0"),
+    (["--regularizer", "jigsaw", "--weight", "nan"], "--weight"),
+    (["--seeds", "1.."], r"--seeds '1\.\.' is not understood"),
+    (["--seeds", "5..1"], "--seeds '5..1' runs backwards"),
+    (["--seeds", "-1"], "--seeds"),
+    (["--seeds", HUGE], "--seeds"),
+    (["--seeds", f"0..{HUGE}"], "--seeds"),
+    (["--dataset", "toy", "--tasks", 2, "--class-order", HUGE], "--class-order"),
+    (["--dataset", "cifar100"], r"CIFAR-100 is not in .*cler data get cifar100"),
+    (["er-ace", "finetune"], "unexpected extra argument.*finetune"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), MISTAKES, ids=[" ".join(map(str, a))[:40] for a, _ in MISTAKES])
+def test_a_mistake_is_answered_in_one_line(cler, tmp_path, arguments, says):
+    assert_refused(cler("run", *arguments, "--out", "runs"), says, tmp_path / "runs")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(cler, tmp_path):
+    assert_refused(
+        cler("run", "--device", "cuda", "--out", "runs"), "--device cuda: torch sees no GPU", tmp_path / "runs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lr = 0.1\nwidth == 3\n", r"my\.toml is not valid TOML: .*line 2"),
+        ("lrr = 0.1\n", r"unknown option in my\.toml 'lrr'.*did you mean 'lr'\?"),
+        ('lr = "fast"\n', r"my\.toml: 'lr' is 'fast', but has to be a number"),
+        ("tasks = 2.5\n", r"my\.toml: 'tasks' is 2\.5, but has to be a whole number"),
+        ("tasks = 0\n", "--tasks must be larger than zero, not 0"),
+        ('method = "er-acee"\n', "unknown method 'er-acee'"),
+        ('seeds = "x"\n', "--seeds 'x'"),
+        (None, r"cannot read my\.toml: No such file"),
+    ],
+)
+def test_a_mistake_in_a_settings_file(cler, tmp_path, text, says):
+    if text is not None:
+        (tmp_path / "my.toml").write_text(text)
+    assert_refused(cler("run", "--config", "my.toml", "--out", "runs"), says, tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["rnu"], "rnu"),
+        (["--versoin"], "--versoin"),
+        (["compare", "nowhere"], "no such file or folder: nowhere"),
+        (["compare", ".", "nowhere"], "no such file or folder: nowhere"),
+        (["compare"], "(?i)missing argument"),
+        (["run", "--lr"], "--lr.*requires an argument"),
+        (["compare", "."], "no complete run in"),
+        (["data", "get", "cifar1000"], "unknown data set 'cifar1000'.*did you mean 'cifar100'"),
+        (["data", "check", "cifar1000"], "unknown data set 'cifar1000'"),
+    ],
+)
+def test_mistakes_with_other_commands(cler, arguments, says):
+    assert_refused(cler(*arguments), says)
+
+
+def fake_cifar100(folder, size):
+    (folder / "cifar-100-binary").mkdir(parents=True)
+    for name, length in (("train.bin", size), ("test.bin", 30_740_000)):
+        with (folder / "cifar-100-binary" / name).open("wb") as file:
+            file.truncate(length)  # a hole: takes no space on the disk
+
+
+@pytest.mark.parametrize(
+    ("size", "says"),
+    [
+        (
+            100_000_000,
+            r"train\.bin has 100000000 bytes in place of 153700000: delete it and run `cler data get cifar100`",
+        ),
+        (153_700_000, r"train\.bin was altered \(its checksum is wrong\): delete it"),
+    ],
+    ids=["truncated", "altered"],
+)
+def test_a_damaged_data_file_is_named(cler, tmp_path, size, says):
+    fake_cifar100(tmp_path / "data", size)
+    answer = cler("run", "--dataset", "cifar100", "--data-dir", "data", "--out", "runs")
+    assert_refused(answer, says, tmp_path / "runs")
+    checked = cler("data", "check", "cifar100", CLER_DATA="data")
+    assert checked.code == 1
+    assert re.search(says, checked.out)
+
+
+def test_runs_with_other_settings_go_beside_each_other(cler, tmp_path):
+    assert cler("run", "finetune", *QUICK, "--out", "runs").code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    assert cler("run", "finetune", *QUICK, "--lr", 0.5, "--out", "runs").code == 0
+    assert {path: path.read_bytes() for path in before} == before
+    answer = cler("compare", "runs")
+    assert answer.code == 0
+    assert "lr 0.5" in answer.out
+
+
+@pytest.mark.parametrize("out", ["file", "file/runs", "/proc/nothing"])
+def test_a_folder_that_cannot_be_written_to(cler, tmp_path, out):
+    (tmp_path / "file").write_text("mine")
+    assert_refused(cler("run", "finetune", *QUICK, "--out", out), f"cannot write to {out}")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_measurements_that_could_not_be_kept_are_not_made(cler):
+    bench = ("bench", "--method", "er", "--regularizer", "none", "--width", 2, "--steps", 1)
+    assert_refused(cler(*bench, "--out", "/proc/nothing/a.json"), "cannot write to /proc/nothing")
+
+
+@pytest.mark.parametrize("option", ["--buffer", "--replay-batch"])
+def test_a_memory_for_a_method_that_has_none(cler, option):
+    assert_refused(cler("run", "finetune", *QUICK, option, 200), f"{option} 200 has no effect: finetune has no memory")
+
+
+def test_a_memory_without_room_for_every_class(cler, tmp_path):
+    refused = cler("run", "xder", *QUICK, "--buffer", 3, "--replay-batch", 3, "--out", tmp_path / "none")
+    assert_refused(refused, "--buffer 3 has no room for an image of each of 4 classes", tmp_path / "none")
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_is_a_failure_that_is_kept(cler, tmp_path):
+    answer = cler("run", "finetune", *QUICK, "--lr", "1e30", "--out", "runs")
+    assert answer.code == 1, answer
+    assert "Traceback" not in answer.err
+    assert re.search(
+        r"finetune lr 1e\+30, seed 0 stopped: the loss was not finite at task 1, step \d+; try a lower --lr", answer.err
+    )
+    (result,) = results(tmp_path / "runs").values()
+    assert result["complete"] is False
+    assert "not finite at task 1, step" in result["failure"]
+
+
+def test_a_failed_run_does_not_hide_the_others(cler, tmp_path):
+    assert cler("run", "finetune", *QUICK, "--out", "runs").code == 0
+    assert cler("run", "er", *QUICK, "--buffer", 20, "--lr", "1e30", "--out", "runs").code == 1
+    table = cler("compare", "runs")
+    assert table.code == 0
+    assert "Finetune" in table.out
+    assert re.search(r"left out: .*er_toy.*failed: the loss was not finite", table.err)

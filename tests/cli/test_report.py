@@ -1,0 +1,159 @@
+"""`cler report` as a user types it, in this process."""
+
+import errno
+import json
+import os
+import shutil
+import sys
+
+import pytest
+
+from cler.cli import main
+from cler.runs.results import make_result
+
+FILES = ["index.html", "report.md", "report.tex", "results.csv", "runs.csv"]
+PLAIN = {"method": "er-ace", "regularizer": "none", "dataset": "toy", "tasks": 2, "buffer": 50, "epochs": 1}
+
+
+@pytest.fixture
+def cler(monkeypatch, capsys, tmp_path):
+    """Run `cler report` in an empty folder; gives exit code, output and error output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["cler", "report", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return call
+
+
+def save(folder, settings=PLAIN, seed=0, final=30.0, **changes):
+    accuracy = {"class_il": [[60.0], [final, final]], "task_il": [[80.0], [final + 20, final + 20]]}
+    path = folder / settings["regularizer"] / f"seed-{seed}" / "result.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(make_result(settings, seed, accuracy, 1.0, 1.0, {}) | changes))
+    return path
+
+
+@pytest.fixture
+def results(tmp_path):
+    for seed in range(3):
+        save(tmp_path / "runs", PLAIN, seed, 30.0 + seed)
+        save(tmp_path / "runs", PLAIN | {"regularizer": "jigsaw", "weight": 1.0}, seed, 40.0 + seed)
+    return tmp_path / "runs"
+
+
+def assert_refused(answer, says):
+    code, out, err = answer
+    assert code == 2
+    assert out == ""
+    assert err.startswith("cler: ")
+    assert len(err.splitlines()) == 1
+    assert says in err
+
+
+def test_every_format_is_written_and_named(cler, results, tmp_path):
+    code, out, err = cler(results, "-o", "docs/report")
+    assert (code, err) == (0, "")
+    assert out.split() == [f"docs/report/{name}" for name in FILES]
+    assert sorted(path.name for path in (tmp_path / "docs" / "report").iterdir()) == FILES
+    for name in FILES:
+        assert "jigsaw" in (tmp_path / "docs" / "report" / name).read_text("utf-8")
+
+
+def test_a_report_is_made_anew_and_the_same(cler, results, tmp_path):
+    cler(results)
+    before = {name: (tmp_path / "report" / name).read_bytes() for name in FILES}
+    (tmp_path / "report" / "report.md").write_text("old")
+    assert cler(results)[0] == 0
+    assert {name: (tmp_path / "report" / name).read_bytes() for name in FILES} == before
+
+
+def test_a_preface_comes_first(cler, results, tmp_path):
+    (tmp_path / "why.txt").write_text("It differs because.\n")
+    assert cler(results, "--preface", "why.txt")[0] == 0
+    for name in FILES[:3]:
+        assert "It differs because." in (tmp_path / "report" / name).read_text("utf-8")
+
+
+def test_foreign_broken_and_newer_files_are_skipped_with_a_line_each(cler, results, tmp_path):
+    for name, text in {"foreign": '{"answer": 42}', "broken": '{"format": 1, ', "binary": "\0\1"}.items():
+        (results / name).mkdir()
+        (results / name / "result.json").write_text(text)
+    newer = save(results / "newer", format=99)
+    (results / "notes.txt").write_text("not a result")
+    code, _, err = cler(results)
+    assert code == 0
+    assert len(err.splitlines()) == 4
+    assert all(line.startswith("skipped: ") for line in err.splitlines())
+    assert f"{newer}: format 99 is newer than 1" in err
+    page = (tmp_path / "report" / "index.html").read_text("utf-8")
+    assert "Left out" in page
+    assert "format 99 is newer than 1" in page
+
+
+def test_names_that_are_not_utf_8_are_written_out(cler, tmp_path):
+    odd = tmp_path / os.fsdecode(b"y\xff")
+    save(odd)
+    code, out, _ = cler(odd, "-o", odd / "report")
+    assert code == 0
+    assert out.split() == [rf"{tmp_path}/y\xff/report/{name}" for name in FILES]
+    assert r"y\xff/none/seed-0/result.json" in (odd / "report" / "runs.csv").read_text("utf-8")
+
+
+def test_a_run_that_is_not_complete_is_left_out(cler, results, tmp_path):
+    save(results / "more", seed=7, complete=False)
+    code, _, err = cler(results)
+    assert code == 0
+    assert err.startswith("left out: ")
+    assert "Results of 6 runs" in (tmp_path / "report" / "report.md").read_text("utf-8")
+
+
+def test_no_such_folder(cler, tmp_path):
+    assert_refused(cler("nowhere"), "no such file or folder: nowhere")
+    assert not (tmp_path / "report").exists()
+
+
+def test_no_run_at_all(cler, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert_refused(cler("empty"), "there is no complete run in empty")
+    assert not (tmp_path / "report").exists()
+
+
+def test_nothing_given(cler):
+    code, _, err = cler()
+    assert code == 2
+    assert len(err.splitlines()) == 1
+
+
+def test_a_file_where_the_folder_should_be(cler, results, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    assert_refused(cler(results, "-o", "taken"), "taken is a file: give another folder")
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(None, "cannot read why.txt: No such file"), (b"\xff\xfe\x00", "why.txt is not a text in UTF-8")],
+)
+def test_a_preface_that_cannot_be_read(cler, results, tmp_path, content, says):
+    if content:
+        (tmp_path / "why.txt").write_bytes(content)
+    assert_refused(cler(results, "--preface", "why.txt"), says)
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_full_disk_leaves_the_old_report_whole(cler, results, tmp_path, monkeypatch):
+    cler(results)
+    before = {name: (tmp_path / "report" / name).read_bytes() for name in FILES}
+
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    shutil.rmtree(results / "jigsaw")  # so that a new report would be another one
+    assert_refused(cler(results), "cannot write to report/index.html: No space left on device")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "report").iterdir()} == before

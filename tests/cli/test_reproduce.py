@@ -1,0 +1,393 @@
+"""`cler reproduce`, on a table of two cells over a small image set."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from cler.cli import main
+from cler.cli import reproduce as command
+from cler.data import images
+from cler.methods.er_ace import ErAce
+from cler.paper import cost, machine, paper, reproduce
+from cler.runs import settings as settings_module
+from cler.runs.record import Recorder
+from cler.runs.results import read_result
+
+ROOT = Path(__file__).parents[1]
+
+# In a file of its own, for processes that are started afresh.
+TOY = '''
+import tomllib
+import torch
+from cler.data import images
+from cler.runs import paper, settings
+
+class Toy:
+    name, description = "toy", "four colors"
+    fetched = 0
+
+    def load(self, folder):
+        labels = torch.arange(4).repeat(20)
+        noise = torch.randint(60, (80, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+        pixels = (noise + 60 * labels.view(-1, 1, 1, 1)).clamp(0, 255).to(torch.uint8)
+        return images.ImageData("toy", pixels, labels, pixels[:20], labels[:20], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
+
+    def check(self, folder):
+        return images.Status("present", "made, not read", folder)
+
+    def get(self, folder, progress):
+        Toy.fetched += 1
+        return self.check(folder)
+
+PAPER = settings.paper_file() | tomllib.loads("""
+[toy]
+tasks = 2
+width = 2
+batch = 5
+replay_batch = 5
+
+[tables.small]
+title = "A small table"
+
+[[tables.small.columns]]
+runs = { dataset = "toy", buffer = 20 }
+class_il."er-ace" = { mean = 1.0, std = 0.5, forgetting = 30.0 }
+class_il."er-ace+jigsaw" = { mean = 2.0, std = 0.5, forgetting = 20.0, p = 0.001 }
+
+[[tables.small.columns]]
+runs = { dataset = "tiny-imagenet", buffer = 20 }
+class_il."er-ace" = { mean = 3.0 }
+""")
+'''
+INSTALL = """
+images.register(Toy())
+paper.paper_file = settings.paper_file = lambda: PAPER
+"""
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    made = {}
+    exec(TOY, made)
+    monkeypatch.setitem(images.DATASETS, "toy", made["Toy"]())
+    for module in (paper, settings_module):
+        monkeypatch.setattr(module, "paper_file", lambda: made["PAPER"])
+    monkeypatch.setattr(cost, "seconds_per_run", lambda missing, *_: {work.cell: 100.0 for work in missing})
+    return made["Toy"]
+
+
+@pytest.fixture
+def cler(tmp_path, monkeypatch, capsys):
+    """Call the command in an empty folder; gives back exit code, output and error output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("CLER_DATA", str(tmp_path / "data"))
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["cler", "reproduce", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return (end.value.code or 0, *capsys.readouterr())
+
+    return call
+
+
+QUICK = ("small", "--seeds", 2, "--workers", 1)
+
+
+def accuracies(folder):
+    read = {path.parent.relative_to(folder): read_result(path) for path in Path(folder).rglob("result.json")}
+    return {name: value["accuracy"] for name, value in read.items() if value["complete"]}
+
+
+def test_a_table_from_nothing_and_then_from_what_is_there(toy, cler):
+    code, out, err = cler(*QUICK)
+    assert code == 0, err
+    assert "missing: toy, memory of 20: ER-ACE + CLER (jigsaw), 2 runs, about 3 min" in err
+    assert "in all: 4 runs, about 7 min" in err
+    assert toy.fetched == 1
+    assert len(accuracies("reproduction")) == 4
+    for text in ("A small table", "+ CLER (jigsaw)", "2.00±0.50", "+1.00", "p = 0.001"):
+        assert text in out
+    assert "\nnot in this version: tiny-imagenet\nClass-incremental: CLER's gain is positive in " in out
+    assert "tiny-imagenet" not in out.replace("not in this version: tiny-imagenet", "")
+    assert err.index("in all: ") < err.index("stop with Ctrl-C at any time; --only and --seeds do less")
+    code, again, err = cler(*QUICK)
+    assert (code, again, err) == (0, out, "")
+    assert toy.fetched == 1
+
+
+def test_a_dry_run_writes_nothing(toy, cler, tmp_path):
+    code, out, err = cler(*QUICK, "--dry-run")
+    assert code == 0
+    assert "in all: 4 runs" in err
+    assert "Ctrl-C" not in err
+    assert "A small table" in out
+    assert toy.fetched == 0
+    assert not any(tmp_path.iterdir())
+
+
+def test_json_has_the_lines_and_what_is_missing(toy, cler):
+    code, out, _ = cler(*QUICK, "--json", "--dry-run", "--only", "er-ace+jigsaw", "--pretext", "both")
+    assert code == 0
+    told = json.loads(out)
+    assert told["table"] == "small"
+    assert told["verdict"] is None
+    (line,) = told["lines"]
+    assert (line["label"], line["ours"], line["paper"]["mean"]) == ("ER-ACE + CLER (jigsaw)", None, 2.0)
+    (missing,) = told["missing"]
+    assert (missing["regularizer"], missing["seeds"]) == ("jigsaw", [0, 1])
+    assert missing["seconds_per_run"] == 100
+
+
+def test_both_pretext_tasks_and_the_rule_of_the_better_one(toy, cler):
+    code, out, _ = cler(*QUICK, "--pretext", "both")
+    assert code == 0
+    assert len(accuracies("reproduction")) == 6
+    assert "+ CLER (rotation)" in out
+    assert "The paper prints the better of the two pretext tasks" in " ".join(out.split())
+
+
+def test_out_of_time_it_says_what_is_left_and_goes_on_later(toy, cler):
+    code, _, err = cler(*QUICK, "--seconds", 1e-9)
+    assert code == 0
+    assert "out of time with 4 runs to do" in err
+    assert not accuracies("reproduction")
+    assert cler(*QUICK)[0] == 0
+    assert len(accuracies("reproduction")) == 4
+
+
+def test_out_of_time_within_a_run_it_stops_after_a_step_and_shows_the_table(toy, cler, monkeypatch):
+    observe = ErAce.observe
+
+    def slowly(self, batch):
+        time.sleep(0.2)
+        return observe(self, batch)
+
+    monkeypatch.setattr(ErAce, "observe", slowly)
+    code, out, err = cler(*QUICK, "--seconds", 2)  # a run takes 3.2 s
+    assert code == 0
+    assert "out of time with 4 runs to do" in err
+    assert "A small table" in out
+    assert list(Path("reproduction").rglob("checkpoint*"))
+    monkeypatch.setattr(ErAce, "observe", observe)
+    code, _, err = cler(*QUICK)
+    assert code == 0
+    assert "going on from task" in err
+    assert not list(Path("reproduction").rglob("checkpoint*"))
+    assert len(accuracies("reproduction")) == 4
+
+
+@pytest.mark.parametrize(("device", "groups"), [("cpu", [4]), ("cuda", [3, 1])])
+def test_a_cpu_has_one_queue_and_a_gpu_groups_and_the_cheapest_runs_come_first(toy, cler, monkeypatch, device, groups):
+    given = []
+
+    def train(jobs, *_):
+        given.append([job.settings.regularizer for job in jobs])
+        return []
+
+    monkeypatch.setattr(command, "train_with_progress", train)
+    monkeypatch.setattr(machine, "find_device", lambda _: torch.device(device))
+    monkeypatch.setattr(cost, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(
+        cost,
+        "seconds_per_run",
+        lambda missing, *_: {work.cell: 1.0 if work.cell.equivariant else 9.0 for work in missing},
+    )
+    assert cler(*QUICK)[0] == 0
+    assert [len(group) for group in given] == groups
+    assert [name for group in given for name in group] == ["jigsaw", "jigsaw", "none", "none"]
+
+
+def test_the_verdict_is_in_the_table_and_in_json(cler):
+    arguments = ("table1", "--only", "er-ace", "--dataset", "cifar100", "--dry-run")
+    says = "Class-incremental: CLER's gain is positive in 2 of 2 cells and within 1.5 points of the paper's in 2."
+    _, out, _ = cler(*arguments, "--out", ROOT / "results" / "cifar100")
+    assert says in " ".join(out.split())  # however wide the terminal is
+    _, out, _ = cler(*arguments, "--out", ROOT / "results" / "cifar100", "--json")
+    assert json.loads(out)["verdict"] == says
+
+
+COMMITTED = ("--device", "cpu", "--dry-run", "--seeds", 1, "--out", ROOT / "results" / "cifar100", "--json")
+
+
+def test_a_choice_of_cells_does_not_change_their_numbers(cler, monkeypatch):
+    """Of one of them there are as many runs in each of three precisions."""
+    monkeypatch.setattr(cost, "seconds_per_run", lambda missing, *_: {work.cell: 1.0 for work in missing})
+    whole = json.loads(cler("table1", *COMMITTED)[1])["lines"]
+    for chosen in ("er-ace+jigsaw", "xder+jigsaw"):
+        cell = ("--only", chosen, "--dataset", "cifar100", "--buffer", 500)
+        (line,) = json.loads(cler("table1", *cell, *COMMITTED)[1])["lines"]
+        assert line in whole
+        assert line["precision"] == "bf16"
+        assert line["gain"]["p_value"] < 0.01
+        assert line["paper_gain"]["points"] > 3
+
+
+def test_the_verdict_is_about_the_table_s_own_setting(cler):
+    told = json.loads(cler("table2", "--only", "er-ace", "--dataset", "cifar100", *COMMITTED)[1])
+    agree = [line["gain_agrees"] for line in told["lines"] if line["gain"]]
+    assert {line["scenario"] for line in told["lines"]} == {"task_il"}
+    assert re.fullmatch(rf"Task-incremental: .* of 2 cells and within 1.5 .* in {sum(agree)}\.", told["verdict"])
+    told = json.loads(cler("cssl", "--only", "er-ace", *COMMITTED)[1])
+    assert re.fullmatch(r"Class-incremental: .* 2 of 2 cells .* Task-incremental: .* 2 of 2 cells .*", told["verdict"])
+
+
+def test_interrupted_it_goes_on_to_the_same_numbers(toy, cler, monkeypatch):
+    assert cler(*QUICK, "--out", "whole")[0] == 0
+    seen = []
+
+    def stop_at_the_third(self, run, task, evaluated=Recorder.evaluated):
+        seen.append(task)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        evaluated(self, run, task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "evaluated", stop_at_the_third)
+        code, out, err = cler(*QUICK, "--out", "parts")
+    assert (code, out) == (130, "")
+    assert "the same command goes on from there" in err
+    assert len(accuracies("parts")) == 1
+    assert cler(*QUICK, "--out", "parts")[0] == 0
+    assert accuracies("parts") == accuracies("whole")
+
+
+def test_killed_it_goes_on_to_the_same_numbers(toy, cler, tmp_path):
+    assert cler(*QUICK, "--out", "whole")[0] == 0
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(TOY + INSTALL)
+    command = [str(Path(sys.executable).with_name("cler")), "reproduce", *map(str, QUICK), "--out", "parts"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and not list(tmp_path.glob("parts/*/*/result.json")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert len(accuracies("parts")) < 4
+    assert cler(*QUICK, "--out", "parts")[0] == 0
+    assert accuracies("parts") == accuracies("whole")
+
+
+def test_a_run_that_fails_does_not_stop_the_others(toy, cler, monkeypatch):
+    settings = paper.Cell.settings
+
+    def diverging(self, precision="fp32"):
+        made = settings(self, precision)
+        return made if self.regularizer == "none" else settings_module.make_settings(**made.to_dict() | {"lr": 1e30})
+
+    monkeypatch.setattr(paper.Cell, "settings", diverging)
+    code, out, err = cler(*QUICK)
+    assert code == 1
+    assert "the loss was not finite" in err
+    assert "A small table" in out
+    assert len(accuracies("reproduction")) == 2
+
+
+def test_broken_and_foreign_files_are_skipped_with_a_line_each(toy, cler, tmp_path):
+    assert cler(*QUICK)[0] == 0
+    first, second, *_ = sorted(tmp_path.glob("reproduction/*/*/result.json"))
+    first.write_text("{")
+    second.write_text(second.read_text().replace('"format": 1', '"format": 99'))
+    code, out, err = cler(*QUICK)
+    assert code == 0
+    assert [line.startswith("skipped: ") for line in err.splitlines()] == [True, True]
+    assert "is not JSON" in err
+    assert "format 99 is newer" in err
+    assert all(f"; to do this run again, delete {one.parent.relative_to(tmp_path)}" in err for one in (first, second))
+    assert "A small table" in out
+    assert first.read_text() == "{"
+
+
+def test_the_committed_results_are_shown_whole_on_a_narrow_terminal(cler, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    arguments = ("--dataset", "cifar100", "--buffer", 500, "--pretext", "both", "--dry-run")
+    methods = ("--only", "er-ace", "--only", "xder")
+    code, out, err = cler("table1", "--out", ROOT / "results" / "cifar100", *arguments, *methods)
+    assert (code, err) == (0, "")
+    for text in ("+ CLER (rotation)", "24.18±0.84", "24.53±1.43", "p < 0.001", "The paper contradicts itself"):
+        assert text in out
+    assert "…" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_dry_run_tells_what_would_be_fetched(toy, cler, monkeypatch):
+    assert "fetched" not in cler(*QUICK, "--dry-run")[2]
+    monkeypatch.setattr(toy, "check", lambda self, folder: images.Status("missing", "not there", folder))
+    assert "toy is missing here: without --dry-run it is fetched first" in cler(*QUICK, "--dry-run")[2]
+    assert toy.fetched == 0
+
+
+def test_the_help_names_every_table(cler):
+    code, out, _ = cler("--help")
+    assert code == 0
+    assert all(name in out for name in paper.table_names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("tabel1",), "unknown table 'tabel1'"),
+        (("table1", "--only", "er-aec"), "did you mean 'er-ace'"),
+        (("table1", "--dataset", "mnist"), "unknown data set in table1 'mnist'"),
+        (("table1", "--buffer", 7), "unknown buffer in table1 '7'"),
+        (("table1", "--buffer", "many"), "Invalid value for '--buffer'"),
+        (("table1", "--epochs", 7), "unknown number of epochs in table1 '7'"),
+        (("table1", "--pretext", "all"), r"unknown pretext 'all' (known: paper, both)"),
+        (("table1", "--seeds", 0), "--seeds is how many runs a cell has, from 1 to 1000, as in --seeds 10, not '0'"),
+        (("table1", "--seeds", "0..9"), "--seeds is how many runs a cell has"),
+        (("table1", "--seeds", 10**9), "--seeds is how many runs a cell has"),
+        (("table1", "--seconds", "nan"), "--seconds must be larger than zero"),
+        (("table1", "--workers", 0), "Invalid value for '--workers': Input should be greater than or equal to 1"),
+        (("table1", "--device", "tpu"), "unknown device 'tpu'"),
+    ],
+)
+def test_mistakes_are_one_line(cler, tmp_path, arguments, says):
+    code, out, err = cler(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("cler: ")
+    assert len(err.splitlines()) == 1
+    assert says in err
+    assert not any(tmp_path.iterdir())
+
+
+def test_too_little_disk_or_no_folder_is_one_line(toy, cler, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(ErAce, "running_bytes", 10**18)
+        code, _, err = cler(*QUICK)
+    assert code == 2
+    assert err.startswith("cler: reproduction has ")  # before anything is measured
+    assert len(err.splitlines()) == 1
+    (tmp_path / "file").write_text("")
+    code, _, err = cler(*QUICK, "--out", tmp_path / "file" / "folder")
+    assert code == 2
+    assert "cannot write to" in err.splitlines()[-1]
+
+
+def test_an_image_set_that_cannot_be_fetched_leaves_out_its_own_runs_only(toy, cler, monkeypatch):
+    class Far(toy):
+        name = "tiny-imagenet"
+
+        def get(self, folder, progress):
+            raise reproduce.UsageError("cannot fetch it: try again")
+
+    monkeypatch.setitem(images.DATASETS, "tiny-imagenet", Far())
+    code, out, err = cler(*QUICK)
+    assert code == 1
+    assert "left out: all runs on tiny-imagenet (cannot fetch it: try again)" in err.splitlines()
+    assert len(accuracies("reproduction")) == 4
+    assert "A small table" in out
+    monkeypatch.setattr(toy, "get", Far.get)
+    code, again, err = cler(*QUICK, "--seeds", 3, "--json")
+    assert code == 1
+    assert "left out: all runs on toy (cannot fetch it: try again)" in err
+    assert "timing steps" not in err
+    assert "stop with Ctrl-C" not in err
+    assert [line["ours"] and line["ours"]["runs"] for line in json.loads(again)["lines"]] == [2, 2, None]

@@ -1,0 +1,185 @@
+import dataclasses
+import math
+
+import pytest
+
+from cler import data
+from cler.config.settings import (
+    Settings,
+    make_settings,
+    option_docs,
+    option_kinds,
+    paper_settings,
+)
+from cler.errors import UsageError
+from cler.methods import METHODS
+from cler.regularizers import REGULARIZERS
+
+# -- the paper's settings ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {"method": "er-ace", "regularizer": "jigsaw", "dataset": "cifar100"},
+            {"tasks": 10, "buffer": 500, "width": 64, "lr": 0.01, "weight": 1.5, "batch": 10, "replay_batch": 10},
+        ),
+        ({"method": "er-ace", "regularizer": "rotation", "dataset": "cifar100"}, {"lr": 0.01, "weight": 1.5}),
+        ({"method": "er-ace", "dataset": "cifar100"}, {"lr": 0.01, "weight": 0.0, "buffer": 500, "tasks": 10}),
+        ({"method": "finetune", "dataset": "cifar100"}, {"lr": 0.01, "buffer": 0, "epochs": 1, "optimizer": "sgd"}),
+        ({"method": "finetune", "regularizer": "rotation", "dataset": "cifar100"}, {"weight": 1.0, "buffer": 0}),
+        ({"method": "joint", "regularizer": "jigsaw", "dataset": "cifar100"}, {"weight": 1.5, "lr": 0.01, "buffer": 0}),
+        ({"method": "er-ace", "dataset": "cifar10"}, {"tasks": 5, "width": 64, "lr": 0.01}),
+        ({}, {"method": "er-ace", "regularizer": "none", "dataset": "cifar10-sample", "tasks": 5, "class_order": None}),
+    ],
+)
+def test_what_is_not_given_is_as_in_the_paper(given, expected):
+    settings = make_settings(**given).to_dict()
+    assert {name: settings[name] for name in expected} == expected
+    assert {name: settings[name] for name in given} == given
+
+
+def test_what_is_given_wins():
+    given = {"lr": 0.3, "weight": 0.7, "tasks": 20, "buffer": 2000, "width": 20, "batch": 5, "epochs": 3}
+    settings = make_settings(method="er-ace", regularizer="jigsaw", dataset="cifar100", **given).to_dict()
+    assert {name: settings[name] for name in given} == given
+
+
+def test_none_means_not_given():
+    assert make_settings(method="er-ace", lr=None, tasks=None) == make_settings(method="er-ace")
+
+
+def test_what_plays_no_part_is_zero():
+    assert make_settings(method="finetune", buffer=300).buffer == 0
+    assert make_settings(method="finetune", buffer=300) == make_settings(method="finetune")
+
+
+@pytest.mark.parametrize("dataset", data.names())
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("regularizer", ["none", *REGULARIZERS])
+def test_every_combination_has_settings(dataset, method, regularizer):
+    settings = make_settings(method=method, regularizer=regularizer, dataset=dataset)
+    assert settings.pair == (method if regularizer == "none" else f"{method}+{regularizer}")
+    assert (settings.buffer > 0) == METHODS[method].replays
+    assert (settings.weight > 0) == (regularizer != "none")
+
+
+def test_values_for_a_buffer_size_come_before_those_for_all():
+    def cope(buffer):
+        return make_settings(method="cope", regularizer="jigsaw", dataset="cifar100", buffer=buffer)
+
+    assert (cope(500).weight, cope(2000).weight, cope(2000).lr) == (1.5, 1.0, 0.001)
+    assert make_settings(method="dualnet", dataset="cifar100", buffer=2000).method_options.slow_lr == 0.03
+
+
+def test_a_regularizer_has_a_weight_of_its_own_where_the_paper_says_nothing():
+    weights = [make_settings(method="er", regularizer=name).weight for name in ("none", "jigsaw", "barlow-twins")]
+    assert weights == [0.0, 1.0, 0.01]
+
+
+def test_a_batch_is_large_enough_for_statistics():
+    assert make_settings(method="finetune", batch=1).batch == 1
+    for wrong in ({"method": "dualnet"}, {"method": "er", "regularizer": "barlow-twins"}):
+        with pytest.raises(UsageError, match="--batch must be at least 2"):
+            make_settings(batch=1, **wrong)
+
+
+def test_kinds_do_not_depend_on_how_a_method_s_file_begins(monkeypatch):
+    made = {}
+    exec(  # an annotation is a text only under `from __future__ import annotations`
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Options:\n    smoothing: float = 0.1",
+        made,
+    )
+    monkeypatch.setattr(METHODS["er"], "Options", made["Options"])
+    assert option_kinds("er") == {"smoothing": "float"}
+    assert make_settings(method="er", smoothing=0.2).method_options.smoothing == 0.2
+
+
+def test_the_table_names_only_what_exists():
+    table = paper_settings()
+    names = {field.name for field in dataclasses.fields(Settings)}
+    assert table.keys() <= {*data.names()}
+    for about in table.values():
+        pairs = about.get("methods", {})
+        assert about.keys() - {"methods"} <= names
+        for pair, values in pairs.items():
+            method, _, regularizer = pair.partition("@")[0].partition("+")
+            assert method in METHODS
+            assert regularizer in ("", *REGULARIZERS)
+            assert values.keys() <= names | option_kinds(method).keys()
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+NUMBERS = ("tasks", "epochs", "batch", "replay_batch", "width", "threads", "lr")
+
+
+@pytest.mark.parametrize("value", [0, -1, -100])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_sizes_are_larger_than_zero(name, value):
+    flag = "--" + name.replace("_", "-")
+    with pytest.raises(UsageError, match=rf"^{flag} .*larger than zero, not {value}"):
+        make_settings(**{name: value})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["lr", "weight"])
+def test_numbers_are_finite(name, value):
+    with pytest.raises(UsageError, match=f"--{name} "):
+        make_settings(method="er-ace", regularizer="jigsaw", **{name: value})
+
+
+def test_a_weight_is_not_negative():
+    with pytest.raises(UsageError, match="--weight must be a number from 0"):
+        make_settings(regularizer="jigsaw", weight=-0.5)
+
+
+@pytest.mark.parametrize("buffer", [-5, 0, 9])
+def test_a_memory_holds_a_replay_batch(buffer):
+    with pytest.raises(UsageError, match=rf"--buffer {buffer} is smaller than --replay-batch 10"):
+        make_settings(method="er-ace", buffer=buffer)
+    assert make_settings(method="er-ace", buffer=10).buffer == 10
+    assert make_settings(method="er-ace", buffer=9, replay_batch=9).buffer == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"method": "er-acee"}, "unknown method 'er-acee'.*did you mean 'er-ace'"),
+        ({"method": "zzz"}, r"unknown method 'zzz' \(known: .*finetune"),
+        ({"regularizer": "jigsow"}, "unknown regularizer 'jigsow'.*known: none.*did you mean 'jigsaw'"),
+        ({"dataset": "cifar1000"}, "unknown data set 'cifar1000'.*did you mean 'cifar100'"),
+        ({"optimizer": "adam"}, "unknown optimizer 'adam'.*did you mean 'adamw'"),
+        ({"precision": "fp23"}, "unknown precision 'fp23'.*did you mean 'fp32'"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_known_ones(given, says):
+    with pytest.raises(UsageError, match=says) as caught:
+        make_settings(**given)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_near_name_no_suggestion():
+    with pytest.raises(UsageError) as caught:
+        make_settings(method="zzz")
+    assert "did you mean" not in str(caught.value)
+
+
+def test_an_option_without_effect_is_refused():
+    with pytest.raises(UsageError, match="--regularizer"):
+        make_settings(method="er-ace", weight=1.5)
+    with pytest.raises(UsageError, match="--buffer"):
+        make_settings(method="finetune", buffer=-5)
+
+
+def test_compilation_is_a_setting_that_old_results_need_not_have():
+    assert "compile" not in make_settings().to_dict()
+    assert make_settings(compile=True).to_dict()["compile"] is True
+
+
+def test_every_setting_of_a_method_says_what_it_is():
+    for method in METHODS:
+        for name, text in option_docs(method).items():
+            assert text, f"{method}: {name}"
+            assert "\n" not in text

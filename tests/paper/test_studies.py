@@ -1,0 +1,252 @@
+"""The studies behind `cler analyze`, on a small image set: what they leave, and that they change nothing."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cler.cli import main
+from cler.data import images
+from cler.errors import UsageError
+from cler.paper.studies import STUDIES, figure3
+from cler.paper.study import Findings, Subject, difference, read_subjects, study_jobs
+from cler.paper.study_report import study_sentences
+from cler.runs import paper
+from cler.runs import settings as settings_module
+from cler.runs.execute import execute
+from cler.runs.record import Recorder
+from cler.runs.results import read_json, read_result
+
+CPU = torch.device("cpu")
+
+
+class Toy:
+    name, description = "toy", "six colors"
+
+    def load(self, folder):
+        labels = torch.arange(6).repeat(20)
+        noise = torch.randint(60, (120, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+        pixels = (noise + 40 * labels.view(-1, 1, 1, 1)).clamp(0, 255).to(torch.uint8)
+        return images.ImageData("toy", pixels, labels, pixels, labels, tuple("abcdef"), (0.5,) * 3, (0.3,) * 3)
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    file = settings_module.paper_file() | {"toy": {"tasks": 3, "width": 4, "batch": 5, "replay_batch": 5, "buffer": 20}}
+    monkeypatch.setitem(images.DATASETS, "toy", Toy())
+    for module in (settings_module, paper):
+        monkeypatch.setattr(module, "paper_file", lambda: file)
+    monkeypatch.setattr(figure3, "STEPS", 4)
+    monkeypatch.setattr(figure3, "DROPS", 2)
+    monkeypatch.setattr(figure3, "BATCHES", 3)
+
+
+@pytest.fixture
+def cler(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["cler", "analyze", *map(str, arguments), "--workers", "1"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ended.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+def jobs_of(name, out, seeds=(0,)):
+    return study_jobs(STUDIES[name], "toy", (), seeds, out, precision="fp32")
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_looking_changes_nothing(name, tmp_path):
+    looked_into = jobs_of(name, tmp_path / "a")
+    left_alone = [replace(job, probe=None) for job in jobs_of(name, tmp_path / "b")]
+    execute([*looked_into, *left_alone], device=CPU, workers=1)
+    for one, other in zip(looked_into, left_alone, strict=True):
+        assert read_result(one.folder)["accuracy"] == read_result(other.folder)["accuracy"]
+        assert list(one.folder.glob("probe-*"))
+        assert not list(other.folder.glob("probe-*"))
+
+
+def test_figure1_compares_every_task_but_the_first_and_the_last_with_the_next(tmp_path):
+    (job, *_) = jobs = jobs_of("figure1", tmp_path)
+    execute(jobs, device=CPU, workers=1)
+    assert [path.name for path in job.folder.glob("probe-*")] == ["probe-2.json"]
+    found = read_json(job.finding(1))
+    assert found.keys() == {"all classes", "own classes"}
+    for cosines in found.values():
+        assert cosines.keys() == {"all", "stem", "layer1", "layer2", "layer3", "layer4"}
+        assert all(-1 <= cosine <= 1 for cosine in cosines.values())
+
+
+def test_figure3_measures_recovery_on_the_way_and_filters_at_the_end(tmp_path):
+    (job, *_) = jobs = jobs_of("figure3", tmp_path)[:1]
+    execute(jobs, device=CPU, workers=1)
+    recovery = read_json(job.finding(1))["recovery"]
+    accuracy = read_result(job.folder)["accuracy"]
+    assert recovery["before"]["class_il"] == pytest.approx(accuracy["class_il"][1][1])
+    assert recovery["before"]["task_il"] == pytest.approx(accuracy["task_il"][1][1])
+    for share in figure3.SHARES:
+        assert [len(drop) for drop in recovery["after"][str(share)]["class_il"]] == [5, 5]
+    last = read_json(job.finding(2))
+    assert {len(last[name]) for name in ("important parameters", "important filters", "redundancy")} == {20}
+
+
+def test_batches_until_accuracy_is_back_are_counted_for_each_drop():
+    drops = [[10.0, 40.0, 50.0, 30.0], [0.0, 10.0, 20.0, 49.0], [60.0, 0.0, 0.0, 0.0]]
+    recovery = {"before": {"class_il": 50.0}, "after": {"0.1": {"class_il": drops}}}
+    findings = Findings({}, {5: {"recovery": recovery}, 9: {}})
+    values = {measure.name: measure.value for measure in figure3.STUDY.measures}
+    assert values["10% of filters lost: batches until back"](findings) == pytest.approx((2 + 4 + 0) / 3)
+    assert values["10% of filters lost: points lost"](findings) == pytest.approx(50 - 70 / 3)
+
+
+def test_accuracy_that_is_exactly_back_counts_as_back():
+    recovery = {"before": {"class_il": 26.200000000000003}, "after": {"0.1": {"class_il": [[10.0, 26.2, 20.0]]}}}
+    values = {measure.name: measure.value for measure in figure3.STUDY.measures}
+    assert values["10% of filters lost: batches until back"](Findings({}, {5: {"recovery": recovery}})) == 1
+
+
+def test_what_the_paper_says_is_seen_only_where_chance_is_unlikely():
+    measure = replace(STUDIES["figure1"].measures[0], value=lambda run: run.accuracy, paper={"rotation": "higher"})
+
+    def subject(regularizer, *values):
+        settings = settings_module.make_settings(method="finetune", regularizer=regularizer, dataset="toy")
+        return Subject(settings, {seed: Findings(value, {}) for seed, value in enumerate(values)})
+
+    alone = subject("none", 1.0, 1.1, 0.9)
+    clear, unclear, lower = (
+        subject("rotation", *values) for values in ((2.0, 2.1, 1.9), (1.0, 3.0, 0.0), (0.0, 0.1, 0.2))
+    )
+    assert difference(measure, clear, alone).seen == "higher"
+    assert difference(measure, unclear, alone).seen == "not told apart"
+    assert difference(measure, lower, alone).seen == "lower"
+    assert difference(measure, subject("rotation", 5.0), subject("none", 1.0)).seen == "not told apart"
+
+
+def test_many_tests_are_corrected():
+    """Three runs a side, five things said of them by the paper: p = 0.04 in one of them is no longer enough."""
+    names = "abcde"
+    measures = tuple(
+        replace(
+            STUDIES["figure1"].measures[0],
+            name=name,
+            value=lambda run, i=i: run.accuracy[i],
+            paper={"rotation": "higher"},
+        )
+        for i, name in enumerate(names)
+    )
+    study = replace(STUDIES["figure1"], measures=measures)
+
+    def subject(regularizer, first, second):
+        settings = settings_module.make_settings(method="finetune", regularizer=regularizer, dataset="toy")
+        runs = zip(first, second, strict=True)
+        return Subject(settings, {seed: Findings([one, other, 0, 0, 0], {}) for seed, (one, other) in enumerate(runs)})
+
+    subjects = [
+        subject("none", (0.0, 0.1, 0.2), (0.0, 1.0, 2.0)),
+        subject("rotation", (8.0, 8.1, 8.2), (2.4, 3.4, 4.4)),
+    ]
+    *_, sure, unsure, _, _, _, corrected = study_sentences(study, subjects)
+    assert "a: higher (p < 0.001), as in the paper" in sure
+    assert "b: higher (p = 0.04" in unsure
+    assert corrected == "After Holm's correction for these 5 tests, told apart are: Finetune + CLER (rotation): a."
+
+
+def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path):
+    code, out, err = cler("figure1", "--dataset", "toy", "--seeds", "0,1")
+    assert code == 0
+    assert "6 of 6 runs to do" in err
+    assert "gradient similarity" in out
+    assert "Finetune + CLER (rotation)" in out
+    assert "in the paper" in out
+    told = " ".join(out.split())
+    assert "The paper's runs have dataset cifar100, width 64: what it says of them need not hold of these." in told
+    assert Path("analysis/figure1.png").read_bytes().startswith(b"\x89PNG")
+    code, again, err = cler("figure1", "--dataset", "toy", "--seeds", "0,1")
+    assert (code, again, err) == (0, out, "")
+    code, out, _ = cler("figure1", "--dataset", "toy", "--seeds", "0,1", "--json")
+    told = json.loads(out)
+    assert [len(subject["measures"]["gradient similarity"]) for subject in told["learners"]] == [2, 2, 2]
+
+
+def test_finished_runs_are_shown_again_without_the_images(cler, monkeypatch):
+    """Such as on a laptop, after a GPU has done them in its own precision."""
+    asked = ("figure1", "--dataset", "toy", "--seeds", "0,1", "--precision", "bf16")
+    assert cler(*asked)[0] == 0
+    monkeypatch.setattr(Toy, "load", lambda self, folder: pytest.fail("nothing is to be trained"))
+    code, out, err = cler(*asked, "--markdown")
+    assert (code, err) == (0, "")
+    heading, picture, table, *_ = out.split("\n\n")
+    assert heading == f"## {STUDIES['figure1'].title}"
+    assert picture.endswith("](figure1.png)")
+    assert (
+        table.splitlines()[0] == "| | Finetune, 2 runs | Finetune + CSSL, 2 runs | Finetune + CLER (rotation), 2 runs |"
+    )
+    assert len(table.splitlines()) == 2 + len(STUDIES["figure1"].measures)
+    assert "- Finetune + CSSL: gradient similarity: " in out
+    assert cler(*asked, "--markdown", "--json")[0] == 2
+
+
+def test_figure3_has_a_row_for_each_memory(cler):
+    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "0", "--buffer", "10", "--buffer", "20")
+    assert code == 0
+    assert out.index("memory of 10") < out.index("memory of 20")
+    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "0", "--buffer", "10", "--buffer", "20", "--markdown")
+    assert out.count("\n| **memory of ") == 2
+    assert "One run tells nothing apart" in out
+
+
+def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
+    whole, stopped = jobs_of("figure3", tmp_path / "a")[:1], jobs_of("figure3", tmp_path / "b")[:1]
+    execute(whole, device=CPU, workers=1)
+    checkpoint = Recorder.checkpoint
+
+    def stop(self, run):
+        checkpoint(self, run)
+        if run.task == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "checkpoint", stop)
+        with pytest.raises(KeyboardInterrupt):
+            execute(stopped, device=CPU, workers=1)
+    execute(stopped, device=CPU, workers=1)
+    (one,), (other,) = read_subjects(whole), read_subjects(stopped)
+    assert one.runs == other.runs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["figure4"], "figure4 needs no look into networks: cler reproduce figure4"),
+        (["figure2"], "unknown figure 'figure2' (known: figure1, figure3); did you mean 'figure"),
+        (["figure1", "--dataset", "toys"], "did you mean 'toy'?"),
+        (["figure1", "--dataset", "toy", "--buffer", "20"], "Finetune, which has no memory: leave out --buffer"),
+        (["figure1", "--dataset", "toy", "--seeds", "x"], "seeds"),
+    ],
+)
+def test_a_mistake_is_one_line(cler, arguments, line):
+    code, out, err = cler(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert line in err
+
+
+def test_runs_that_nobody_looked_into_are_refused(cler, tmp_path):
+    execute([replace(job, probe=None) for job in jobs_of("figure1", tmp_path / "analysis")], device=CPU, workers=1)
+    code, _, err = cler("figure1", "--dataset", "toy", "--seeds", "0")
+    assert code == 2
+    assert "was trained without a look into it: delete it, or choose another --out" in err
+
+
+def test_without_any_run_of_a_subject_there_is_nothing_to_compare(tmp_path):
+    jobs = study_jobs(STUDIES["figure1"], "toy", (), (0,), tmp_path, precision="fp32", lr=1e30)
+    execute(jobs, device=CPU, workers=1)
+    with pytest.raises(UsageError, match="all runs of Finetune have failed: there is nothing to compare"):
+        read_subjects(jobs)

@@ -1,0 +1,108 @@
+"""`cler bench`: what it times, and that its numbers hang together."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cler.cli import app
+from cler.errors import UsageError
+from cler.methods import METHODS
+from cler.runs import bench
+from cler.runs.bench import measure
+
+
+def timings(pairs, counts=(1,)):
+    return list(measure(pairs, counts, device=torch.device("cpu"), precision="fp32", steps=1, width=2))
+
+
+def test_every_method_can_be_timed():
+    found = timings([(name, "none") for name in METHODS])
+    assert [timing.method for timing in found] == list(METHODS)
+    assert all(timing.milliseconds > 0 and 0 < timing.share < 5 and 0 < timing.evaluation < 1 for timing in found)
+
+
+def test_a_step_is_one_of_the_second_task_with_all_that_belongs_to_it():
+    plain, finetune, regularized = timings([("er-ace", "none"), ("finetune", "none"), ("er-ace", "rotation")])
+    _, beside = timings([("er-ace", "none")], (2, 1))
+    assert plain.gigaflops == pytest.approx(2 * finetune.gigaflops, rel=0.05)  # ten images of the stream, ten replayed
+    assert 1.5 < regularized.gigaflops / plain.gigaflops < 2.1  # and twenty that end in the pretext head
+    assert beside.runs == 2
+    assert beside.gigaflops == plain.gigaflops  # of one of the runs
+
+
+def test_programs_get_json_and_a_limit_of_time_ends_it():
+    command = ["bench", "--method", "finetune", "--runs", "1,2", "--width", "2", "--steps", "1", "--device", "cpu"]
+    result = CliRunner().invoke(app, [*command, "--regularizer", "none", "--seconds", "1e-9", "--json"])
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert [timing["runs"] for timing in printed["timings"]] == [1]
+    assert printed["precision"] == "fp32"
+    assert "stopped after 1e-09 s, with 1 of 2 measurements" in result.stderr
+
+
+def test_what_a_file_holds_is_not_measured_again(tmp_path):
+    out = tmp_path / "bench.json"
+    command = ["bench", "--method", "finetune", "--regularizer", "none", "--width", "2", "--steps", "1"]
+    command += ["--device", "cpu", "--out", str(out)]
+    CliRunner().invoke(app, [*command, "--runs", "2"])
+    (first,) = json.loads(out.read_text())["timings"]
+    result = CliRunner().invoke(app, [*command, "--runs", "1,2", "--json"])
+    assert result.exit_code == 0, result.output
+    assert "2 at once" not in result.stderr
+    assert json.loads(out.read_text()) == json.loads(result.stdout)
+    kept, added = json.loads(result.stdout)["timings"]
+    assert (kept, added["runs"]) == (first, 1)
+    for other in (["--width", "4"], ["--precision", "bf16"], ["--threads", "2"]):
+        with pytest.raises(UsageError, match="another device, precision or network: choose another --out"):
+            CliRunner().invoke(app, [*command, *other], catch_exceptions=False)
+    broken = json.loads(out.read_text())
+    broken["timings"][0]["milliseconds"] = "x"
+    out.write_text(json.dumps(broken))
+    with pytest.raises(UsageError, match="does not hold measurements"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    out.write_text("{}")
+    with pytest.raises(UsageError, match="does not hold measurements"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+
+
+def two_fit(monkeypatch, error):
+    """From three runs at once on there is an error."""
+    time_steps = bench.time_steps
+
+    def limited(runs, *arguments):
+        if len(runs) > 2:
+            raise error
+        return time_steps(runs, *arguments)
+
+    monkeypatch.setattr(bench, "time_steps", limited)
+
+
+TWO = ["bench", "--method", "finetune", "--method", "er", "--regularizer", "none", "--width", "2", "--steps", "1"]
+
+
+def test_what_does_not_fit_is_left_out(monkeypatch):
+    two_fit(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
+    result = CliRunner().invoke(app, [*TWO, "--runs", "1,3", "--device", "cpu", "--json"])
+    assert result.exit_code == 0, result.output
+    measured = [(timing["method"], timing["runs"]) for timing in json.loads(result.stdout)["timings"]]
+    assert measured == [("finetune", 1), ("er", 1)]
+    assert "finetune + none: 3 at once need more memory than there is" in result.stderr
+
+
+def test_stopped_it_shows_what_was_measured(monkeypatch):
+    two_fit(monkeypatch, KeyboardInterrupt())
+    result = CliRunner().invoke(app, [*TWO, "--runs", "1,3", "--device", "cpu"])
+    assert result.exit_code == 130
+    assert "finetune" in result.stdout
+    assert "finished runs are kept" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--steps", "0"], ["--steps", "10001"], ["--seconds", "nan"], ["--method", "er-acee"], ["--runs", "0"]]
+)
+def test_mistakes_are_said_before_anything_is_measured(wrong):
+    result = CliRunner().invoke(app, ["bench", "--device", "cpu", *wrong])
+    assert result.exit_code != 0
+    assert result.stdout == ""

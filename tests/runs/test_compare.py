@@ -1,0 +1,220 @@
+import json
+from pathlib import Path
+
+import pytest
+import scipy.stats
+
+from cler.runs.compare import compare, distinguishing_settings
+from cler.runs.results import METRICS, Result, make_result
+
+PLAIN = {
+    "method": "er-ace",
+    "regularizer": "none",
+    "weight": 0.0,
+    "dataset": "toy",
+    "tasks": 2,
+    "buffer": 50,
+    "epochs": 1,
+    "lr": 0.01,
+}
+CLER = PLAIN | {"regularizer": "jigsaw", "weight": 1.5}
+
+
+def run(settings, seed=0, final=40.0, path=None, **changes):
+    """A run over two tasks whose class-incremental FAA is `final`, and whose task-incremental FAA is 20 more."""
+    accuracy = {"class_il": [[80.0], [final, final]], "task_il": [[80.0], [final + 20, final + 20]]}
+    value = make_result(settings, seed, accuracy, 1.0, 1.0, {}, **changes)
+    measured = {metric: value.pop(metric) for metric in METRICS}
+    del value["format"]
+    return Result(path=Path(path or f"run{seed}"), metrics=measured, **value)
+
+
+def runs(settings, finals, **changes):
+    return [run(settings, seed, final, **changes) for seed, final in enumerate(finals)]
+
+
+def test_runs_that_differ_by_seed_form_a_group():
+    (group,) = compare(runs(PLAIN, [30.0, 34.0, 38.0])).groups
+    assert group.seeds == [0, 1, 2]
+    assert (group.faa["class_il"].mean, group.faa["class_il"].std) == pytest.approx((34, 4))
+    assert group.faa["task_il"].mean == pytest.approx(54)
+    assert group.adjusted_forgetting["class_il"].mean == pytest.approx(100 * (50 + 46 + 42) / 3 / 80)
+    assert group.gain == {}
+    assert group.label == "ER-ACE"
+
+
+def test_the_machine_does_not_split_a_group_but_precision_does():
+    here = [run(PLAIN | {"device": "cpu", "threads": 1}), run(PLAIN | {"device": "cuda", "threads": 8}, seed=1)]
+    assert len(compare(here).groups) == 1
+    assert len(compare([run(PLAIN | {"precision": "fp32"}), run(PLAIN | {"precision": "bf16"})]).groups) == 2
+
+
+@pytest.mark.parametrize("key", ["method", "dataset", "tasks", "buffer", "epochs", "lr", "variant"])
+def test_any_other_setting_splits_a_group(key):
+    other = {"method": "xder", "dataset": "other", "variant": "clean"}.get(key, 7)
+    assert len(compare([run(PLAIN), run(PLAIN | {key: other})]).groups) == 2
+
+
+def test_numbers_are_compared_by_value_also_inside_lists():
+    first, second = PLAIN | {"lr": 1, "class_order": [1, 0]}, PLAIN | {"lr": 1.0, "class_order": [1, 0]}
+    assert len(compare([run(first), run(second, seed=1)]).groups) == 1
+    assert len(compare([run(first), run(second | {"class_order": [0, 1]})]).groups) == 2
+
+
+def test_gain_over_the_twin():
+    before, after = [30.0, 31.0, 32.5], [33.0, 35.0, 34.5]
+    plain, cler = compare(runs(CLER, after) + runs(PLAIN, before)).groups
+    assert (plain.label, cler.label) == ("ER-ACE", "ER-ACE + CLER (jigsaw)")
+    assert cler.twin is plain
+    assert cler.gain["class_il"].points == pytest.approx(sum(after) / 3 - sum(before) / 3)
+    assert cler.gain["class_il"].p_value == pytest.approx(scipy.stats.ttest_ind(before, after).pvalue)
+    assert cler.gain["task_il"].points == pytest.approx(cler.gain["class_il"].points)
+
+
+def twin_of(settings, *others):
+    groups = compare([run(settings), *(run(other) for other in others)]).groups
+    (group,) = [group for group in groups if group.regularized and group.settings == settings]
+    return group.twin and group.twin.settings
+
+
+def test_the_exact_twin_is_preferred():
+    assert twin_of(CLER, PLAIN | {"lr": 0.1}, PLAIN, PLAIN | {"lr": 0.03}) == PLAIN
+
+
+def test_the_only_candidate_may_differ_in_learning_rate_and_method_options():
+    other = PLAIN | {"lr": 0.1, "alpha": 0.8}
+    assert twin_of(CLER | {"alpha": 0.5}, other) == other
+
+
+def test_several_inexact_candidates_are_no_twin():
+    assert twin_of(CLER, PLAIN | {"lr": 0.1}, PLAIN | {"lr": 0.03}) is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "dataset",
+        "tasks",
+        "buffer",
+        "epochs",
+        "variant",
+        "batch",
+        "width",
+        "class_order",
+        "optimizer",
+        "replay_batch",
+        "precision",
+    ],
+)
+def test_another_benchmark_is_no_twin(key):
+    assert twin_of(CLER, PLAIN | {key: "other" if key in ("dataset", "variant") else 99}) is None
+
+
+def test_what_x_der_s_variant_feeds_cler_does_not_change_x_der_alone():
+    plain, cler = PLAIN | {"method": "xder", "variant": "text"}, CLER | {"method": "xder", "variant": "released"}
+    assert twin_of(cler, plain) == plain
+    assert twin_of(cler, plain | {"lr": 0.1}, plain) == plain
+    assert twin_of(cler, plain, plain | {"variant": "released"}) == plain | {"variant": "released"}
+    assert twin_of(cler, plain | {"buffer": 9}) is None
+    assert twin_of(cler | {"method": "cope"}, plain | {"method": "cope"}) is None
+
+
+def test_compiled_runs_have_a_compiled_twin_where_there_is_one():
+    compiled = PLAIN | {"compile": True}
+    assert twin_of(CLER | {"compile": True}, PLAIN, compiled) == compiled
+    assert twin_of(CLER | {"compile": True}, PLAIN) == PLAIN
+    assert twin_of(CLER, compiled, PLAIN) == PLAIN
+
+
+def test_a_regularised_group_is_no_twin():
+    assert twin_of(CLER, CLER | {"regularizer": "rotation"}) is None
+
+
+def test_settings_of_the_regulariser_do_not_hide_the_exact_twin():
+    assert twin_of(CLER | {"head_depth": 2}, PLAIN, PLAIN | {"lr": 0.1}) == PLAIN
+
+
+def test_one_run_has_a_gain_but_no_p_value_nor_deviation():
+    _, cler = compare([run(PLAIN, final=30.0), run(CLER, final=35.0)]).groups
+    value = json.loads(json.dumps(cler.to_json(), allow_nan=False))
+    assert value["class_il"]["gain"] == {"points": pytest.approx(5), "p_value": None}
+    assert value["class_il"]["faa"] == {"mean": pytest.approx(35), "std": None}
+    assert value["twin"] == PLAIN
+    assert (value["label"], value["runs"], value["seeds"]) == ("ER-ACE + CLER (jigsaw)", 1, [0])
+
+
+def test_a_repeated_seed_counts_once_and_is_reported_when_different():
+    same = [run(PLAIN, path="a"), run(PLAIN, path="b")]
+    assert compare(same).complaints == ()
+    comparison = compare([*same, run(PLAIN, final=41.0, path="c")])
+    assert comparison.groups[0].seeds == [0]
+    assert comparison.groups[0].faa["class_il"].mean == 40
+    (complaint,) = comparison.complaints
+    assert "seed 0" in complaint
+    assert "kept a, not c" in complaint
+
+
+def test_runs_that_did_not_finish_are_left_out_and_reported():
+    comparison = compare(
+        [run(PLAIN), run(PLAIN, 1, complete=False, path="half"), run(PLAIN, 2, failure="diverged\nhere", path="nan")]
+    )
+    assert comparison.groups[0].seeds == [0]
+    assert comparison.complaints == ("left out: half (not complete)", "left out: nan (failed: diverged here)")
+
+
+def test_groups_come_in_the_order_of_the_paper_whatever_the_order_of_the_runs():
+    finetune = PLAIN | {"method": "finetune", "buffer": 0}
+    order = [finetune, PLAIN | {"method": "er"}, PLAIN, CLER, PLAIN | {"buffer": 500}, PLAIN | {"method": "mine"}]
+    forward = compare([run(settings) for settings in order]).groups
+    backward = compare([run(settings) for settings in reversed(order)]).groups
+    assert [group.settings for group in forward] == order
+    assert [group.settings for group in backward] == order
+
+
+def test_distinguishing_settings_only_where_groups_look_the_same():
+    groups = compare([run(PLAIN), run(PLAIN | {"lr": 0.1, "clip": 1}), run(CLER), run(PLAIN | {"buffer": 9})]).groups
+    notes = [distinguishing_settings(group, groups, shown=("dataset", "buffer")) for group in groups]
+    assert sorted(notes) == ["", "", "lr 0.01, clip –", "lr 0.1, clip 1"]
+    assert all(
+        bool(note) == (group.label == "ER-ACE" and group.settings["buffer"] == 50)
+        for note, group in zip(notes, groups, strict=True)
+    )
+    assert "buffer 9" in distinguishing_settings(groups[0], groups)
+
+
+def test_one_epoch_goes_without_saying_and_comes_first():
+    longer = {"epochs": 5, "lr": 0.1}
+    groups = compare([run(PLAIN | longer), run(PLAIN | longer | {"method": "er"}), run(CLER), run(PLAIN)]).groups
+    assert [(group.label, distinguishing_settings(group, groups)) for group in groups] == [
+        ("ER-ACE", ""), ("ER-ACE + CLER (jigsaw)", ""), ("ER", "5 epochs"), ("ER-ACE", "5 epochs")
+    ]  # fmt: skip
+
+
+def test_another_network_is_told_in_every_row_of_its_method():
+    groups = compare(
+        [
+            run(PLAIN | {"width": 4}),
+            run(PLAIN | {"width": 16, "buffer": 9}),
+            run(PLAIN | {"method": "dualnet", "width": 20}),
+        ]
+    ).groups
+    notes = {group.label + str(group.settings["buffer"]): distinguishing_settings(group, groups) for group in groups}
+    assert notes["DualNet50"] == ""
+    assert notes["ER-ACE50"].startswith("width 4")
+    assert notes["ER-ACE9"].startswith("width 16")
+
+
+def test_another_benchmark_is_told_in_every_row_of_its_image_set():
+    other = PLAIN | {"dataset": "another", "tasks": 5}
+    groups = compare([run(PLAIN), run(CLER | {"tasks": 4}), run(PLAIN | {"method": "er"}), run(other)]).groups
+    notes = {(group.label, group.settings["dataset"]): distinguishing_settings(group, groups) for group in groups}
+    assert notes == {
+        ("ER-ACE", "toy"): "tasks 2, dataset toy",
+        ("ER-ACE + CLER (jigsaw)", "toy"): "tasks 4",
+        ("ER", "toy"): "tasks 2",
+        ("ER-ACE", "another"): "dataset another, tasks 5",
+    }
+
+
+def test_nothing_to_compare():
+    assert compare([]).to_json() == {"groups": [], "complaints": []}

@@ -1,0 +1,455 @@
+import gc
+import json
+import os
+import platform
+import resource
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import cler
+from cler.config.settings import make_settings
+from cler.data import images
+from cler.data.images import ImageData, Status
+from cler.errors import UsageError
+from cler.files import read_json
+from cler.runs import execute as execution
+from cler.runs import record, trainers, workers
+from cler.runs.build import check_fit
+from cler.runs.execute import execute
+from cler.runs.jobs import make_jobs as jobs_of
+from cler.runs.jobs import remaining
+from cler.runs.results import find_results, read_result
+
+CPU = torch.device("cpu")
+
+
+class Stripes:
+    """A registered data set that is made, not read."""
+
+    name, description = "stripes", "four kinds of stripes"
+
+    def load(self, folder):
+        generator = torch.Generator().manual_seed(0)
+        labels = torch.arange(4).repeat(12)
+        pixels = torch.randint(60, (48, 3, 8, 8), generator=generator) + 60 * labels.view(-1, 1, 1, 1)
+        pixels = pixels.clamp(0, 255).to(torch.uint8)
+        return ImageData(self.name, pixels, labels, pixels[:16], labels[:16], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
+
+    def check(self, folder):
+        return Status("present", "made, not read", folder)
+
+    def get(self, folder, progress):
+        return self.check(folder)
+
+
+@pytest.fixture(autouse=True)
+def stripes(monkeypatch):
+    monkeypatch.setitem(images.DATASETS, "stripes", Stripes())
+
+
+def make_jobs(out, seeds=(0,), **changes):
+    options = {"method": "finetune", "dataset": "stripes", "tasks": 2, "width": 2, "batch": 4, "replay_batch": 4}
+    return jobs_of(make_settings(**options | changes), seeds, out)
+
+
+def run_all(jobs, **options):
+    watcher = Notes()
+    execute(jobs, device=CPU, workers=1, watcher=watcher, **options)
+    return watcher
+
+
+class Notes(record.Watcher):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.ended, self.progressed = [], []
+
+    def progress(self, progress):
+        self.progressed.append(progress)
+
+    def finished(self, label, accuracy, failure):
+        self.ended.append((label, accuracy, failure))
+
+
+def without_times(folder):
+    result = json.loads((folder / "result.json").read_text())
+    return {key: value for key, value in result.items() if key not in ("seconds", "steps_per_second", "at_once")}
+
+
+# -- what is on disk ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
+    (job,) = make_jobs(tmp_path, seeds=[7], method="er-ace", regularizer="jigsaw", buffer=20, epochs=2)
+    watcher = run_all([job])
+    assert sorted(path.name for path in job.folder.iterdir()) == ["log.jsonl", "result.json", "settings.json"]
+
+    result = json.loads((job.folder / "result.json").read_text())
+    expected = {
+        "method": "er-ace",
+        "regularizer": "jigsaw",
+        "dataset": "stripes",
+        "tasks": 2,
+        "buffer": 20,
+        "epochs": 2,
+        "lr": 0.01,
+        "weight": 1.0,
+        "batch": 4,
+        "replay_batch": 4,
+        "optimizer": "sgd",
+        "width": 2,
+        "class_order": None,
+        "precision": "fp32",
+        "threads": 1,
+    }
+    assert result["settings"] == expected
+    assert result["seed"] == 7
+    assert result["complete"] is True
+    assert "failure" not in result
+    for name in ("class_il", "task_il"):
+        rows = result["accuracy"][name]
+        assert [len(row) for row in rows] == [1, 2]
+        assert result["faa"][name] == pytest.approx(sum(rows[-1]) / 2, abs=1e-3)
+        assert result["bwt"][name] == pytest.approx(rows[1][0] - rows[0][0], abs=1e-3)
+        assert result["forgetting"][name] >= 0
+        assert 0 <= result["adjusted_forgetting"][name] <= 100
+    assert result["seconds"] > 0
+    steps = 2 * 2 * (24 // 4)
+    assert result["steps_per_second"] == pytest.approx(steps / result["seconds"], rel=0.05)
+    environment = result["environment"]
+    assert environment["cler"] == cler.__version__
+    assert environment["torch"] == torch.__version__
+    assert environment["python"] == platform.python_version()
+    assert environment["device"] == "cpu"
+    assert environment["hardware"]
+
+    assert json.loads((job.folder / "settings.json").read_text()) == {"settings": expected, "seed": 7}
+    log = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
+    assert [(line["event"], line["task"]) for line in log] == [("evaluated", 0), ("evaluated", 1)]
+    assert log[1]["class_il"] == pytest.approx(result["accuracy"]["class_il"][1], abs=1e-3)
+    assert watcher.ended == [
+        ("er-ace+jigsaw m20 epochs 2, seed 7", pytest.approx(result["faa"]["class_il"], abs=1e-3), None)
+    ]
+    assert watcher.progressed[-1].done == 1
+
+
+def test_a_run_without_regulariser_says_none(tmp_path):
+    (job,) = make_jobs(tmp_path)
+    run_all([job])
+    settings = read_result(job.folder)["settings"]
+    assert (settings["regularizer"], settings["weight"], settings["buffer"]) == ("none", 0.0, 0)
+
+
+def test_a_folder_for_each_combination_and_seed(tmp_path):
+    jobs = [
+        *make_jobs(tmp_path, seeds=[0, 3]),
+        *make_jobs(tmp_path, method="er-ace", buffer=20),
+        *make_jobs(tmp_path, method="er-ace", buffer=30),
+        *make_jobs(tmp_path, method="er-ace", regularizer="jigsaw", buffer=20),
+        *make_jobs(tmp_path, method="er-ace", regularizer="rotation", buffer=20),
+    ]
+    assert len({job.folder for job in jobs}) == len(jobs)
+    assert [job.seed for job in jobs[:2]] == [0, 3]
+    assert all(job.folder.is_relative_to(tmp_path) for job in jobs)
+
+
+def test_joint_is_stored_with_its_single_row(tmp_path):
+    (job,) = make_jobs(tmp_path, method="joint")
+    run_all([job])
+    (result,), complaints = find_results([tmp_path])
+    assert not complaints
+    assert result.complete
+    assert [len(row) for row in result.accuracy["class_il"]] == [2]
+    assert result.metrics["adjusted_forgetting"]["class_il"] == 0
+
+
+# -- doing only what is left -------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_not_repeated(tmp_path):
+    jobs = make_jobs(tmp_path, seeds=[0, 1])
+    assert remaining(jobs) == jobs
+    run_all(jobs[:1])
+    assert remaining(jobs) == jobs[1:]
+
+
+def test_an_unfinished_run_is_begun_again_and_gives_the_same(tmp_path):
+    (job,) = make_jobs(tmp_path)
+    run_all([job])
+    whole = without_times(job.folder)
+    log = (job.folder / "log.jsonl").read_text().splitlines()
+
+    half = json.loads((job.folder / "result.json").read_text())
+    half["complete"] = False
+    half["accuracy"] = {name: rows[:1] for name, rows in half["accuracy"].items()}
+    (job.folder / "result.json").write_text(json.dumps(half))
+    assert remaining([job]) == [job]
+    run_all([job])
+    assert without_times(job.folder) == whole
+    assert len((job.folder / "log.jsonl").read_text().splitlines()) == len(log)
+    assert remaining([job]) == []
+
+
+class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
+    pass
+
+
+def test_a_run_that_is_stopped_keeps_the_tasks_it_has_done(tmp_path):
+    class StopInTheSecondTask(Notes):
+        def progress(self, progress):
+            if progress.task == 1:
+                raise Stopped
+
+    (job,) = make_jobs(tmp_path)
+    with pytest.raises(Stopped):
+        execute([job], device=CPU, workers=1, watcher=StopInTheSecondTask())
+    result = read_result(job.folder)
+    assert result["complete"] is False
+    assert [len(row) for row in result["accuracy"]["class_il"]] == [1]
+    assert remaining([job]) == [job]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"lr": 0.5}, "lr"),
+        ({"epochs": 2, "class_order": 3}, "epochs, class_order"),
+        ({"seeds": [4]}, "seed"),
+        ({"epochs": 2, "seeds": [4]}, "epochs, seed"),
+    ],
+)
+def test_a_folder_with_a_different_run_is_refused(tmp_path, changes, named):
+    jobs = make_jobs(tmp_path)
+    run_all(jobs)
+    before = (jobs[0].folder / "result.json").read_bytes()
+    with pytest.raises(UsageError, match=rf"{jobs[0].folder} holds a different run \(it differs in {named}\).*--out"):
+        remaining([replace(job, folder=jobs[0].folder) for job in make_jobs(tmp_path, **changes)])
+    assert (jobs[0].folder / "result.json").read_bytes() == before
+
+
+def test_a_setting_that_only_the_run_in_the_folder_has_is_named(tmp_path):
+    """One of a newer version."""
+    (job,) = make_jobs(tmp_path)
+    settings = job.settings.to_dict() | {"momentum": None}
+    job.folder.mkdir(parents=True)
+    (job.folder / "settings.json").write_text(json.dumps({"settings": settings, "seed": 0}))
+    with pytest.raises(UsageError, match=r"\(it differs in momentum\)"):
+        remaining([job])
+
+
+def test_what_was_changed_is_in_the_folder_s_name(tmp_path):
+    usual = {"dataset": "cifar100", **dict.fromkeys(("tasks", "width", "batch", "replay_batch"))}
+    (plain,) = make_jobs(tmp_path, method="er-ace", buffer=500, **usual)
+    assert plain.folder == tmp_path / "er-ace_cifar100_m500" / "seed-0"
+    changes = {"lr": 0.5, "class_order": 3, "variant": "text"}
+    (changed,) = make_jobs(tmp_path, method="cope", regularizer="jigsaw", buffer=2000, **usual, **changes)
+    assert changed.folder.parent.name == "cope+jigsaw_cifar100_m2000_lr-0.5_class_order-3_variant-text"
+    (whole,) = make_jobs(tmp_path, method="er-ace", buffer=500, **usual, lr=2.0, precision="bf16")
+    assert whole.folder.parent.name == "er-ace_cifar100_m500_lr-2_precision-bf16"
+
+
+def test_numbers_that_differ_late_get_folders_of_their_own(tmp_path):
+    names = [make_jobs(tmp_path, lr=lr)[0].folder.parent.name for lr in (0.012345678, 0.012345679)]
+    assert [name.rpartition("lr-")[2].split("_")[0] for name in names] == ["0.012345678", "0.012345679"]
+
+
+def test_a_long_name_is_cut_and_stays_one_of_its_own(tmp_path):
+    third = {name: value / 3 for name, value in zip(("alpha", "beta", "gamma", "eta"), range(1, 5), strict=True)}
+    changes = {"method": "xder", "regularizer": "barlow-twins", "buffer": 20, "lr": 1 / 3, "weight": 2 / 3, **third}
+    one, again, other = (
+        make_jobs(tmp_path, **changes, margin=margin)[0].folder.parent.name for margin in (1 / 3, 1 / 3, 2 / 3)
+    )
+    assert one == again != other
+    assert one[:-8] == other[:-8]
+    assert len(one) == 200
+
+
+def test_a_folder_with_a_broken_result_is_refused(tmp_path):
+    (job,) = make_jobs(tmp_path)
+    job.folder.mkdir(parents=True)
+    (job.folder / "result.json").write_text('{"format": 1')
+    with pytest.raises(UsageError, match=rf"result\.json is not JSON.*; to do this run again, delete {job.folder}"):
+        remaining([job])
+
+
+@pytest.mark.parametrize("settings", ['"er-ace"', "[1]", "null"])
+def test_a_folder_with_settings_of_another_kind_is_refused(tmp_path, settings):
+    (job,) = make_jobs(tmp_path)
+    job.folder.mkdir(parents=True)
+    (job.folder / "settings.json").write_text(f'{{"settings": {settings}, "seed": 0}}')
+    with pytest.raises(UsageError, match="holds a different run"):
+        remaining([job])
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    jobs = make_jobs(tmp_path / "file" / "runs")
+    with pytest.raises(UsageError, match=r"cannot write to .*file"):
+        execute(jobs, device=CPU, workers=1)
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_recorded_and_the_next_run_goes_on(tmp_path):
+    bad, good = make_jobs(tmp_path / "bad", lr=1e30) + make_jobs(tmp_path / "good")
+    watcher = run_all([bad, good])
+    result = read_result(bad.folder)
+    assert "not finite at task 1, step" in result["failure"]
+    assert result["complete"] is False
+    assert result["faa"] == {"class_il": None, "task_il": None}
+    log = [json.loads(line) for line in (bad.folder / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in log] == ["failed"]
+    assert read_result(good.folder)["complete"]
+    assert [label for label, _, _ in watcher.ended] == ["finetune lr 1e+30, seed 0", "finetune, seed 0"]
+    said = [failure for _, _, failure in watcher.ended]
+    assert said[0].startswith(result["failure"])
+    assert "lr 1e+30" in said[0]  # the settings, beside the step
+    assert said[1] is None
+
+
+def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatch):
+    build = record.build_run
+
+    def poisoned(settings, seed, data, label=""):
+        run = build(settings, seed, data, label)
+        learn = run.method.observe
+        run.method.observe = lambda batch: learn(batch) * (float("nan") if run.method.task == 1 else 1.0)
+        return run
+
+    monkeypatch.setattr(record, "build_run", poisoned)
+    (job,) = make_jobs(tmp_path)
+    run_all([job])
+    result = read_result(job.folder)
+    assert result["failure"] == "the loss was not finite at task 2, step 1; try a lower --lr or --weight"
+    assert [len(row) for row in result["accuracy"]["class_il"]] == [1]
+    log = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in log] == ["evaluated", "failed"]
+
+
+def test_a_failed_run_would_only_fail_again(tmp_path):
+    jobs = make_jobs(tmp_path, lr=1e30)
+    run_all(jobs)
+    assert remaining(jobs) == []
+
+
+# -- where it runs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def known_to_new_processes(tmp_path, monkeypatch):
+    """Python imports `sitecustomize` when it starts: there the data set is registered."""
+    (tmp_path / "sitecustomize.py").write_text(f"import runpy\nrunpy.run_path({__file__!r}, run_name='in_worker')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+
+if __name__ == "in_worker":
+    images.register(Stripes())
+
+
+@pytest.mark.usefixtures("known_to_new_processes")
+def test_in_processes_equals_in_turn(tmp_path):
+    in_turn, in_processes = (make_jobs(tmp_path / name, seeds=[0, 1, 2]) for name in ("turn", "processes"))
+    run_all(in_turn)
+    watcher = Notes()
+    execute(in_processes, device=CPU, workers=2, watcher=watcher)
+    for one, other in zip(in_turn, in_processes, strict=True):
+        assert without_times(one.folder) == without_times(other.folder)
+    assert len({str(without_times(job.folder)["accuracy"]) for job in in_turn}) > 1
+    assert sorted(label for label, _, _ in watcher.ended) == [f"finetune, seed {seed}" for seed in range(3)]
+    assert {p.labels for p in watcher.progressed} == {(f"finetune, seed {seed}",) for seed in range(3)}
+    assert torch.get_num_threads() == 1
+
+
+def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
+    jobs = make_jobs(tmp_path, seeds=[0, 1])  # this data set is not known in a new process
+    with pytest.raises(UsageError, match="unknown data set 'stripes'"):
+        workers.train_in_processes(jobs, None, 2, record.Watcher())
+
+
+def test_threads_are_the_runs_own(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(trainers, "train", lambda runs, recorder: seen.append(torch.get_num_threads()))
+    run_all([*make_jobs(tmp_path, threads=2), *make_jobs(tmp_path / "one", threads=1)])
+    assert seen == [2, 1]
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(("most", "files"), [(2, 1000), (200, 8), (2, resource.RLIM_INFINITY)])
+def test_only_so_many_runs_are_locked_at_a_time(tmp_path, monkeypatch, most, files):
+    taken = []
+    monkeypatch.setattr(execution, "MOST_IN_QUEUE", most)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    monkeypatch.setattr(
+        execution, "train_in_turn", lambda jobs, *_: taken.append((jobs, sorted(tmp_path.rglob(".lock"))))
+    )
+    jobs = make_jobs(tmp_path, seeds=range(5))
+    run_all(jobs)
+    assert [some for some, _ in taken] == [jobs[:2], jobs[2:4], jobs[4:]]
+    assert all(locks == [job.folder / ".lock" for job in some] for some, locks in taken)
+
+
+def test_a_finished_run_gives_its_memory_back(tmp_path):
+    (job,) = make_jobs(tmp_path)
+    builder = record.Builder(CPU, None, record.Recorder(record.Watcher()))
+    run = builder(job)
+    gone = weakref.ref(run)
+    del run
+    gc.collect()
+    assert gone() is None
+
+
+def test_side_by_side_equals_in_turn(tmp_path):
+    """The way of a GPU, on a CPU: groups of runs that take the same steps."""
+    in_turn, grouped = (
+        [
+            *make_jobs(tmp_path / name, seeds=[0, 1]),
+            *make_jobs(tmp_path / name, method="er-ace", regularizer="rotation", buffer=8),
+            *make_jobs(tmp_path / name, method="joint"),
+            *make_jobs(tmp_path / name, method="er", epochs=2, buffer=8),
+            *make_jobs(tmp_path / name, method="lwf-mc", variant="released"),
+        ]
+        for name in ("turn", "grouped")
+    )
+    run_all(in_turn)
+    watcher = Notes()
+    for job in grouped:
+        job.folder.mkdir(parents=True)
+    trainers.train_on_gpu(grouped, CPU, None, 10, watcher)
+    for one, other in zip(in_turn, grouped, strict=True):
+        assert without_times(one.folder) == without_times(other.folder)
+    assert [read_json(job.folder / "result.json")["at_once"] for job in grouped] == [3, 3, 3, 1, 1, 1]
+    together = {p.labels for p in watcher.progressed}
+    assert together == {
+        ("finetune, seed 0", "finetune, seed 1", "er-ace+rotation m8, seed 0"),
+        ("joint, seed 0",),
+        ("er m8 epochs 2, seed 0",),
+        ("lwf-mc, seed 0",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({"tasks": 3}, "3 tasks do not divide the 4 classes"), ({"batch": 30}, "--batch"), ({"tasks": 4}, None)],
+)
+def test_settings_are_held_against_the_data_before_anything_is_written(changes, says):
+    (job,) = make_jobs(Path("unused"), **changes)
+    data = Stripes().load(None)
+    if says is None:
+        check_fit(job.settings, data)
+    else:
+        with pytest.raises(UsageError, match=says):
+            check_fit(job.settings, data)
+
+
+def test_images_that_a_regulariser_cannot_take_are_refused():
+    data = Stripes().load(None)
+    odd = ImageData("odd", data.train_images[..., :7, :7], data.train_labels, data.test_images[..., :7, :7],
+                    data.test_labels, data.classes, data.mean, data.std)  # fmt: skip
+    with pytest.raises(UsageError, match="jigsaw needs images of even size"):
+        check_fit(make_jobs(Path("unused"), regularizer="jigsaw")[0].settings, odd)
+    check_fit(make_jobs(Path("unused"), regularizer="rotation")[0].settings, odd)

@@ -1,0 +1,27 @@
+import pytest
+import torch
+
+from cler.errors import UsageError
+from cler.runs.machine import find_device, workers_that_fit
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("gpu", r"unknown device 'gpu' \(known: auto, cpu, cuda\)"), ("cuda:7", "unknown device 'cuda:7'")],
+)
+def test_unknown_devices(name, says):
+    with pytest.raises(UsageError, match=says):
+        find_device(name)
+
+
+def test_a_gpu_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert find_device("auto") == torch.device("cpu")
+    with pytest.raises(UsageError, match="--device cuda: torch sees no GPU"):
+        find_device("cuda")
+
+
+def test_workers_are_for_the_cores_that_this_process_may_use(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {3, 5, 7, 9}, raising=False)
+    assert [workers_that_fit(threads) for threads in (1, 2, 3, 8)] == [4, 2, 1, 1]

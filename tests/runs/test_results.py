@@ -1,0 +1,251 @@
+import json
+import os
+
+import pytest
+
+from cler import files
+from cler.errors import UsageError
+from cler.runs import results
+
+SETTINGS = {
+    "method": "er-ace",
+    "regularizer": "none",
+    "dataset": "toy",
+    "tasks": 2,
+    "buffer": 50,
+    "epochs": 1,
+    "lr": 0.03,
+}
+ACCURACY = {"class_il": [[80.0], [20.0, 100 / 3]], "task_il": [[80.0], [90.0, 70.0]]}
+
+
+def make(**changes):
+    arguments = {"settings": SETTINGS, "seed": 3, "accuracy": ACCURACY, "seconds": 12.0, "steps_per_second": 34.5}
+    return results.make_result(**arguments | {"environment": {"torch": "2.13.0"}} | changes)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    files.write_json(tmp_path / "run" / "result.json", make())
+    return tmp_path / "run"
+
+
+def rewrite(folder, change):
+    value = json.loads((folder / "result.json").read_text())
+    change(value)
+    (folder / "result.json").write_text(json.dumps(value))
+
+
+def test_a_result_has_the_metrics_of_its_matrices():
+    value = make()
+    assert value["format"] == 1
+    assert value["accuracy"]["class_il"] == [[80.0], [20.0, 33.3333]]
+    assert value["faa"] == {"class_il": pytest.approx(26.6667, abs=1e-4), "task_il": 80.0}
+    assert value["adjusted_forgetting"] == {"class_il": 75.0, "task_il": 0.0}
+    assert value["forgetting"] == {"class_il": 60.0, "task_il": 0.0}
+    assert value["bwt"] == {"class_il": -60.0, "task_il": 10.0}
+    assert value["complete"] is True
+    assert "failure" not in value
+
+
+def test_what_is_written_is_read_back(folder):
+    assert results.read_result(folder) == make()
+    assert results.read_result(folder / "result.json") == make()
+
+
+def test_a_run_that_failed_at_once_can_be_read_back(folder):
+    failed = make(accuracy={"class_il": [], "task_il": []}, complete=False, failure="out of memory")
+    assert failed["faa"] == {"class_il": None, "task_il": None}
+    files.write_json(folder / "result.json", failed)
+    (result,), complaints = results.find_results([folder])
+    assert (result.failure, result.complete, complaints) == ("out of memory", False, [])
+
+
+def test_one_line_for_each_row_of_a_matrix(folder):
+    rows = [[float(task)] * (task + 1) for task in range(20)]
+    files.write_json(folder / "matrix.json", {"accuracy": rows, "name": "λ"})
+    text = (folder / "matrix.json").read_text("utf-8")
+    assert json.loads(text) == {"accuracy": rows, "name": "λ"}
+    assert len(text.splitlines()) < 30
+    assert "λ" in text
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(folder, monkeypatch):
+    def full_disk(descriptor):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        files.write_json(folder / "result.json", {"half": "written"})
+    assert results.read_result(folder) == make()
+    assert os.listdir(folder) == ["result.json"]
+
+
+def test_a_reader_in_the_middle_keeps_the_old_file(folder):
+    with (folder / "result.json").open() as reader:
+        files.write_json(folder / "result.json", make(seed=99))
+        assert json.load(reader) == make()
+    assert results.read_result(folder)["seed"] == 99
+
+
+def test_json_never_holds_what_json_does_not_have(folder):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.write_json(folder / "result.json", {"loss": float("nan")})
+    assert results.read_result(folder) == make()
+
+
+def test_log_lines_are_appended_and_a_diverged_loss_is_null(tmp_path):
+    results.log_line(tmp_path, {"step": 1, "loss": 2.5})
+    results.log_line(tmp_path, {"step": 2, "loss": float("nan"), "parts": [float("inf"), 1]})
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert lines == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": None, "parts": [None, 1]}]
+
+
+def test_a_log_is_cut_back_to_the_tasks_that_stay(tmp_path):
+    results.trim_log(tmp_path, 0)  # there is none yet
+    assert not list(tmp_path.iterdir())
+    for task in range(3):
+        results.log_line(tmp_path, {"event": "evaluated", "task": task, "name": "é\u2028"})
+    results.log_line(tmp_path, {"event": "failed"})
+    log = tmp_path / "log.jsonl"
+    lines = log.read_text("utf-8").split("\n")
+    log.write_bytes(log.read_bytes() + b'{"event": "evaluated", "task": 0, \xff')
+    with log.open("a") as file:
+        file.write(f'\n{{"task": 1{"0" * 400}}}\n{"[" * 100_000}')
+    results.trim_log(tmp_path, 2)
+    assert log.read_text("utf-8").split("\n") == [*lines[:2], ""]
+    results.trim_log(tmp_path, 0)
+    assert log.read_text() == ""
+
+
+def drop(key):
+    return lambda value: value.pop(key)
+
+
+def put(key, new, *, inside=None):
+    return lambda value: (value[inside] if inside else value).__setitem__(key, new)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (drop("format"), "not a result of cler"),
+        (put("format", "1"), "not a result of cler"),
+        (put("format", 2), "format 2 is newer"),
+        (drop("seed"), "'seed' is missing"),
+        (put("seed", True), "'seed' is true, not a whole number"),
+        (put("seconds", "12"), "'seconds' is \"12\", not a number"),
+        (put("complete", 1), "'complete' is 1, not true or false"),
+        (put("settings", []), r"'settings' is \[\], not an object"),
+        (put("failure", 3), "'failure' is not a text"),
+        (lambda value: value["settings"].pop("buffer"), "'settings.buffer' is missing"),
+        (put("method", 7, inside="settings"), "'settings.method' is 7, not a text"),
+        (lambda value: value["faa"].pop("task_il"), "'faa.task_il' is missing"),
+        (put("class_il", None, inside="bwt"), "'bwt.class_il' is null, not a number"),
+        (lambda value: value["accuracy"].pop("class_il"), "'accuracy.class_il' is not a list of rows"),
+        (put("class_il", [80.0, 20.0], inside="accuracy"), "'accuracy.class_il' is not a list of rows"),
+        (put("class_il", [[80.0], [20.0]], inside="accuracy"), "row 1 of an accuracy matrix needs 2"),
+        (put("class_il", [[80.0], [20.0, 101]], inside="accuracy"), "not percentages"),
+        (put("class_il", [[80.0], [20.0, "x"]], inside="accuracy"), "not percentages"),
+        (put("class_il", 1e12, inside="faa"), "'faa' has entries that are not percentages"),
+        (put("class_il", [], inside="accuracy"), "at least one row"),
+        (put("task_il", [[80.0]], inside="accuracy"), "differ in size"),
+        (put("class_il", 26.69, inside="faa"), "'faa.class_il' is 26.69, but the accuracies give 26.6667"),
+        (put("task_il", 1.0, inside="bwt"), "'bwt.task_il' is 1.0, but the accuracies give 10.0000"),
+        (put("tasks", 3, inside="settings"), "has not the size of a complete run with 3 tasks"),
+        (put("method", "joint", inside="settings"), "has not the size of a complete run with 2 tasks"),
+        (put("tasks", 0, inside="settings"), "'settings.tasks' is 0, which no run has"),
+        (put("buffer", -1, inside="settings"), "'settings.buffer' is -1, which no run has"),
+        (put("seed", -5), "'seed' is -5, which no run has"),
+        (put("seconds", -0.5), "'seconds' is -0.5, which no run has"),
+        (put("seconds", 1e300), r"'seconds' is 1e\+300, which no run has"),
+        (put("seconds", float("nan")), "not finite"),
+        (put("seconds", 10**400), "too large"),
+        (put("method", "\ud800", inside="settings"), "surrogates not allowed"),
+        (put("lr", [[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]], inside="settings"), "more than 20 levels"),
+    ],
+)
+def test_a_broken_result_is_named_with_what_is_wrong(folder, change, says):
+    rewrite(folder, change)
+    with pytest.raises(UsageError, match=says) as caught:
+        results.read_result(folder)
+    assert str(folder / "result.json") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+ONE_ROW = {name: rows[-1:] for name, rows in ACCURACY.items()}
+
+
+@pytest.mark.parametrize(("method", "complete"), [("joint", True), ("a method of tomorrow", True), ("er-ace", False)])
+def test_one_row_is_a_complete_run_only_where_all_can_have_been_learned_at_once(folder, method, complete):
+    files.write_json(folder / "result.json", make(accuracy=ONE_ROW, settings=SETTINGS | {"method": method}))
+    found, complaints = results.find_results([folder])
+    assert (len(found), len(complaints)) == ((1, 0) if complete else (0, 1))
+
+
+def test_a_run_that_was_stopped_may_have_fewer_rows(folder):
+    half = {name: rows[:1] for name, rows in ACCURACY.items()}
+    files.write_json(folder / "result.json", make(accuracy=half, complete=False) | {"faa": make()["faa"]})
+    assert len(results.find_results([folder])[0]) == 1
+
+
+def test_what_has_no_end_is_skipped(folder, monkeypatch):
+    for name, make_it in (
+        ("pipe", os.mkfifo),
+        ("zeros", lambda path: path.symlink_to("/dev/zero")),
+        ("folder", lambda path: path.mkdir()),
+    ):
+        (folder / name).mkdir()
+        make_it(folder / name / "result.json")
+    monkeypatch.setattr(files, "LARGEST", 2000)
+    files.write_json(folder / "large" / "result.json", make(environment={"torch": "2" * 2000}))
+    found, complaints = results.find_results([folder])
+    assert [result.path for result in found] == [folder / "result.json"]
+    folder_line, large, pipe, zeros = complaints
+    assert "cannot read" in folder_line
+    assert large.startswith(f"skipped: {folder / 'large' / 'result.json'} has ")
+    assert large.endswith("more than the 2000 that cler reads")
+    assert pipe == f"skipped: {folder / 'pipe' / 'result.json'} is not a plain file"
+    assert zeros == f"skipped: {folder / 'zeros' / 'result.json'} is not a plain file"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "not JSON"),
+        (b'{"format": 1, "settings"', "not JSON"),
+        (b"\xff\xfe\x00", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[1, 2]", "not a JSON object"),
+        (b'{"format": 1, "seconds": 1e999}', "not finite"),
+    ],
+)
+def test_a_file_that_is_no_result_is_named(folder, content, says):
+    (folder / "result.json").write_bytes(content)
+    with pytest.raises(UsageError, match=says) as caught:
+        results.read_result(folder)
+    assert str(folder / "result.json") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_result_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read .*result\.json: No such file"):
+        results.read_result(tmp_path)
+
+
+def test_results_are_found_at_any_depth_once_and_foreign_files_skipped(tmp_path):
+    files.write_json(tmp_path / "a" / "b" / "result.json", make(seed=1))
+    files.write_json(tmp_path / "c" / "result.json", make(seed=2))
+    files.write_json(tmp_path / "foreign" / "result.json", {"score": 1})
+    (tmp_path / "directory" / "result.json").mkdir(parents=True)
+    found, complaints = results.find_results([tmp_path, tmp_path / "c", tmp_path / "c" / "result.json"])
+    assert [result.seed for result in found] == [1, 2]
+    assert found[1].path == tmp_path / "c" / "result.json"
+    assert found[1].metrics["faa"]["task_il"] == 80.0
+    assert len(complaints) == 2
+    assert any("foreign" in line and "not a result of cler" in line for line in complaints)
+
+
+def test_a_path_that_does_not_exist_is_the_users_mistake(tmp_path):
+    with pytest.raises(UsageError, match=r"no such file or folder: .*nowhere"):
+        results.find_results([tmp_path, tmp_path / "nowhere"])

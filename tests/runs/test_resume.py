@@ -1,0 +1,530 @@
+"""Runs that were stopped in some way, as `execute` and the command line meet them."""
+
+import contextlib
+import errno
+import importlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import torch
+
+from cler import files
+from cler.config.settings import make_settings
+from cler.data import images
+from cler.data.images import ImageData, Status
+from cler.engine import Listener, checkpoint
+from cler.errors import UsageError
+from cler.runs import record
+from cler.runs.execute import execute
+from cler.runs.jobs import make_jobs, remaining, restart, tidy
+from cler.runs.trainers import stopping_after_a_step, train_on_gpu
+
+CPU = torch.device("cpu")
+CLER = Path(sys.executable).with_name("cler")
+
+
+class Stains:
+    """A registered data set that is made, not read."""
+
+    name, description = "stains", "four colors"
+
+    def load(self, folder):
+        labels = torch.arange(4).repeat(15)
+        noise = torch.randint(60, (60, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+        pixels = (noise + 60 * labels.view(-1, 1, 1, 1)).clamp(0, 255).to(torch.uint8)
+        return ImageData(self.name, pixels, labels, pixels[:20], labels[:20], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
+
+    def check(self, folder):
+        return Status("present", "made, not read", folder)
+
+
+if __name__ == "in_command":
+    images.register(Stains())
+
+
+@pytest.fixture(autouse=True)
+def stains(monkeypatch):
+    monkeypatch.setitem(images.DATASETS, "stains", Stains())
+
+
+def make_job(out, seed=0, **changes):
+    options = {"method": "er-ace", "dataset": "stains", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
+    options |= {"buffer": 10} | changes
+    return make_jobs(make_settings(**options), [seed], out, checkpoint_every=1e-9)[0]
+
+
+class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
+    pass
+
+
+class Notes(record.Watcher):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.messages, self.ended = [], []
+
+    def message(self, text):
+        self.messages.append(text)
+
+    def finished(self, label, accuracy, failure):
+        self.ended.append((label, failure))
+
+
+def run(*jobs):
+    notes = Notes()
+    execute(jobs, device=CPU, workers=1, watcher=notes)
+    return notes
+
+
+@contextlib.contextmanager
+def stopping_at(monkeypatch, position):
+    """Inside, a run stops just after its checkpoint of this moment."""
+    write = checkpoint.write
+
+    def write_and_stop(folder, taken):
+        write(folder, taken)
+        if taken.position == position:
+            raise Stopped
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):  # noqa: PT012
+        patch.setattr(checkpoint, "write", write_and_stop)
+        yield
+
+
+def without_times(folder):
+    result = json.loads((folder / "result.json").read_text())
+    return {key: value for key, value in result.items() if key not in ("seconds", "steps_per_second", "at_once")}
+
+
+def logged(folder):
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "time"} for line in lines]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What a run leaves that nothing has stopped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(images.DATASETS, "stains", Stains())
+        job = make_job(tmp_path_factory.mktemp("whole"))
+        run(job)
+    return job.folder
+
+
+def assert_ended_like(folder, whole):
+    assert without_times(folder) == without_times(whole)
+    assert logged(folder) == logged(whole)
+    assert names(folder) == ["log.jsonl", "result.json", "settings.json"]
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stops", [[(0, 2)], [(1, 0)], [(0, 1), (0, 6), (1, 0), (1, 5)]])
+def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch, whole, stops):
+    job = make_job(tmp_path)
+    for position in stops:
+        with stopping_at(monkeypatch, position):
+            run(job)
+        assert remaining([job]) == [job]
+    task, taken = stops[-1]
+    assert run(job).messages == [f"er-ace m10, seed 0: going on from task {task + 1}, step {taken + 1}"]
+    assert_ended_like(job.folder, whole)
+    assert remaining([job]) == []
+
+
+def test_log_lines_of_a_task_that_is_done_again_are_not_doubled(tmp_path, monkeypatch, whole):
+    """Killed after the second task was written down, but before a checkpoint said so; the last line is cut."""
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (1, 3)):
+        run(job)
+    with (job.folder / "log.jsonl").open("a") as file:
+        file.write('{"event": "evaluated", "task": 1, "class_il": [1, 2]}\n{"event": "eval')
+    (job.folder / ".result.json.123.tmp").write_text("{")
+    run(job)
+    assert_ended_like(job.folder, whole)
+
+
+def test_a_run_begun_anew(tmp_path, monkeypatch, whole):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (1, 3)):
+        run(job)
+    restart([job, make_job(tmp_path, seed=1)])
+    assert not list(job.folder.glob("*.safetensors"))
+    assert run(job).messages == []
+    assert_ended_like(job.folder, whole)
+
+
+def test_a_checkpoint_left_by_a_run_that_was_killed_at_its_end_is_cleared_away(tmp_path, monkeypatch, whole):
+    job = make_job(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "delete", lambda folder: None)
+        run(job)
+    assert remaining([job]) == []
+    assert (job.folder / checkpoint.NAME).exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", cannot_write)  # as on a file system that can only be read
+        tidy([job])
+    tidy([job])
+    assert_ended_like(job.folder, whole)
+
+
+def cannot_write(*_, **__):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def test_a_failed_run_leaves_no_checkpoint(tmp_path):
+    job = make_job(tmp_path, lr=1e30)
+    ((_, failure),) = run(job).ended
+    assert "not finite" in failure
+    assert names(job.folder) == ["log.jsonl", "result.json", "settings.json"]
+
+
+def test_side_by_side_runs_go_on_with_those_that_stand_where_they_do(tmp_path, monkeypatch):
+    """The way of a GPU, on a CPU."""
+    alone, together = ([make_job(tmp_path / name, seed) for seed in range(4)] for name in ("alone", "together"))
+    run(*alone)
+    for job, position in zip(together, [(0, 3), (1, 2), (0, 3), None], strict=True):
+        job.folder.mkdir(parents=True)
+        if position:
+            with stopping_at(monkeypatch, position):
+                run(job)
+    seen = []
+
+    class Look(Notes):
+        def progress(self, progress):
+            seen.append(progress.labels)
+
+    train_on_gpu(together, CPU, None, 10, Look())
+    labels = [job.label for job in together]
+    assert set(seen) == {(labels[0], labels[2]), (labels[1],), (labels[3],)}
+    for one, other in zip(alone, together, strict=True):
+        assert without_times(one.folder) == without_times(other.folder)
+
+
+@pytest.mark.parametrize("moment", ["in the second task", "in the last evaluation"])
+def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypatch, moment):
+    """The way of a GPU, on a CPU: a run fails, memory runs out later, and the others go on from where they stand."""
+    alone, together = ([make_job(tmp_path / name, seed) for seed in range(4)] for name in ("alone", "together"))
+    run(*alone[1:])
+    build = record.build_run
+
+    def build_badly(settings, seed, data, label):
+        built = build(settings, seed, data, label)
+        learn, evaluate = built.method.observe, built.evaluate
+
+        def learn_badly(batch):
+            if moment == "in the second task" and seed == 3 and built.method.task == 1 and built.at_once > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return learn(batch) * (float("nan") if seed == 0 else 1.0)
+
+        def evaluate_badly(task):
+            if moment == "in the last evaluation" and seed == 2 and task == 1 and built.at_once > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            evaluate(task)
+
+        built.method.observe, built.evaluate = learn_badly, evaluate_badly
+        return built
+
+    monkeypatch.setattr(record, "build_run", build_badly)
+    for job in together:
+        job.folder.mkdir(parents=True)
+    notes = Notes()
+    train_on_gpu(together, CPU, None, 10, notes)
+    assert "out of memory with 4 runs at once; going on with 2" in notes.messages
+    assert sorted(label for label, _ in notes.ended) == [job.label for job in together]
+    assert [line["event"] for line in logged(together[0].folder)] == ["failed"]
+    for one, other in zip(alone[1:], together[1:], strict=True):
+        assert without_times(one.folder) == without_times(other.folder)
+
+
+# -- what can be wrong -------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_checkpoint(tmp_path, monkeypatch, whole):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (1, 3)):
+        run(job)
+    file = job.folder / checkpoint.NAME
+    file.write_bytes(file.read_bytes()[:-5])
+    said = run(job).messages
+    assert said[0].startswith(f"{file} is damaged")
+    assert said[1] == "er-ace m10, seed 0: going on from task 2, step 3"
+    assert_ended_like(job.folder, whole)
+
+
+def test_no_checkpoint_is_whole(tmp_path, monkeypatch, whole):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (1, 3)):
+        run(job)
+    for file in job.folder.glob("*.safetensors"):
+        file.write_bytes(b"")
+    (line,) = run(job).messages
+    assert line.endswith("beginning anew")
+    assert_ended_like(job.folder, whole)
+
+
+def test_images_that_were_replaced_are_refused(tmp_path, monkeypatch, whole):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (1, 3)):
+        run(job)
+    before = {path: path.read_bytes() for path in job.folder.iterdir()}
+
+    class Replaced(Stains):
+        def load(self, folder):
+            data = super().load(folder)
+            data.train_images[7, 0, 0, 0] += 1
+            return data
+
+    with monkeypatch.context() as patch:
+        patch.setitem(images.DATASETS, "stains", Replaced())
+        with pytest.raises(UsageError, match=rf"{job.folder} was begun with different images: .*delete it"):
+            run(job)
+    assert {path: path.read_bytes() for path in job.folder.iterdir() if path.name != ".lock"} == {
+        path: content for path, content in before.items() if path.name != ".lock"
+    }
+    run(job)
+    assert_ended_like(job.folder, whole)
+
+
+@pytest.mark.parametrize(("name", "value"), [("device", "cuda"), ("seed", 5)])
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch, name, value):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (0, 3)):
+        run(job)
+    found = checkpoint.find(job.folder, pytest.fail)
+    checkpoint.write(job.folder, checkpoint.Checkpoint(found.about | {name: value}, found.state, found.accuracy))
+    with pytest.raises(UsageError, match=f"was begun with different {name}: "):
+        run(job)
+
+
+@pytest.mark.parametrize("missing", ["run.task", "run.generator", "network.classifier.weight"])
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, monkeypatch, missing):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (0, 3)):
+        run(job)
+    found = checkpoint.find(job.folder, pytest.fail)
+    for named in (found.state.tensors, found.state.numbers):
+        named.pop(missing, None)
+    checkpoint.write(job.folder, found)
+    with pytest.raises(UsageError, match=rf"the checkpoint in {job.folder} does not fit .*delete it"):
+        run(job)
+
+
+def full_disk(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_stops_no_run_and_is_said_once(tmp_path, monkeypatch, whole):
+    jobs = [make_job(tmp_path), make_job(tmp_path, seed=1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "pieces", full_disk)
+        said = run(*jobs).messages
+    assert said == ["cannot write checkpoints (No space left on device); going on without"]
+    assert_ended_like(jobs[0].folder, whole)
+
+
+@pytest.mark.parametrize("end", [None, Stopped, KeyboardInterrupt])
+def test_checkpoints_that_are_written_in_the_background_are_asked_for_at_the_end(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(checkpoint, "write", full_disk)
+    notes = Notes()
+    with contextlib.suppress(Stopped, KeyboardInterrupt), record.Recorder(notes) as recorder:
+        build = record.Builder(CPU, None, recorder)
+        for job in (make_job(tmp_path), make_job(tmp_path, seed=1)):
+            job.folder.mkdir(parents=True)
+            built = build(job)
+            built.device = torch.device("cuda")  # which is only asked whether to wait for the disk
+            recorder.checkpoint(built)
+        if end:
+            raise end
+    assert notes.messages == ["cannot write checkpoints (No space left on device); going on without"]
+
+
+def test_results_so_far_that_cannot_be_written_stop_no_run(tmp_path, monkeypatch, whole):
+    job, write = make_job(tmp_path), files.write_json
+
+    def full_until_the_end(path, value):
+        if value.get("complete") is False:
+            full_disk()
+        write(path, value)
+
+    monkeypatch.setattr(record, "write_json", full_until_the_end)
+    assert run(job).messages == ["cannot write results so far (No space left on device); going on without"]
+    assert_ended_like(job.folder, whole)
+
+
+def test_a_result_that_cannot_be_written_is_an_error_of_one_line_and_is_not_lost(tmp_path, monkeypatch, whole):
+    job, write = make_job(tmp_path), files.write_json
+
+    def full_at_the_end(path, value):
+        if value.get("complete"):
+            full_disk()
+        write(path, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(record, "write_json", full_at_the_end)
+        with pytest.raises(UsageError, match=rf"cannot write to {job.folder}: No space left on device"):
+            run(job)
+    # only the last evaluation was left
+    assert run(job).messages == ["er-ace m10, seed 0: going on from task 2, step 7"]
+    assert_ended_like(job.folder, whole)
+
+
+def test_a_folder_that_becomes_unwritable_while_training(tmp_path, monkeypatch):
+    """Removed, which is what stops root too."""
+    job, write = make_job(tmp_path), checkpoint.write
+
+    def remove_and_write(folder, taken):
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        write(folder, taken)
+
+    monkeypatch.setattr(checkpoint, "write", remove_and_write)
+    with pytest.raises(UsageError, match=rf"cannot write to {job.folder}: No such file or directory"):
+        run(job)
+
+
+def test_a_clock_that_goes_backwards_changes_nothing(tmp_path, monkeypatch, whole):
+    """The newest checkpoint is known by its name, and the time between two does not come from the clock on the wall."""
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (1, 3)):
+        run(job)
+    os.utime(job.folder / checkpoint.NAME, (0, 0))
+    now = iter(range(2_000_000_000, 0, -100_000))
+
+    class Backwards(datetime):
+        @classmethod
+        def now(cls, zone=None):
+            return datetime.fromtimestamp(next(now), UTC)
+
+    monkeypatch.setattr(record, "datetime", Backwards)
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    assert run(job).messages == ["er-ace m10, seed 0: going on from task 2, step 4"]
+    assert_ended_like(job.folder, whole)
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cler(monkeypatch, capsys, tmp_path):
+    """The command, in this process."""
+    main = importlib.import_module("cler.cli").main
+
+    def call(*arguments):
+        options = "run er-ace --dataset stains --tasks 2 --width 2 --batch 5 --replay-batch 5 --buffer 10 --workers 1"
+        monkeypatch.setattr(sys, "argv", ["cler", *options.split(), "--out", str(tmp_path), *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, capsys.readouterr().err
+
+    return call
+
+
+@pytest.mark.parametrize(("option", "from_there"), [([], True), (["--resume"], True), (["--restart"], False)])
+def test_the_same_command_goes_on_unless_it_is_told_to_begin_anew(
+    tmp_path, monkeypatch, whole, cler, option, from_there
+):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (1, 3)):
+        run(job)
+    code, said = cler(*option)
+    assert code == 0, said
+    assert ("er-ace m10, seed 0: going on from task 2, step 4" in said) == from_there
+    assert_ended_like(job.folder, whole)
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+def test_a_time_between_checkpoints_that_is_none(tmp_path, cler, value):
+    code, said = cler("--checkpoint-every", value)
+    assert code == 2
+    assert said.startswith("cler: --checkpoint-every must be a number from 0, not ")
+    assert len(said.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_checkpoints_only_after_each_task(tmp_path, monkeypatch, cler):
+    written = []
+    monkeypatch.setattr(checkpoint, "write", lambda folder, taken: written.append(taken.position))
+    assert cler("--checkpoint-every", "0")[0] == 0
+    assert written == [(1, 0)]
+
+
+def test_the_first_signal_lets_the_step_end_and_the_second_does_not():
+    listener = Listener()
+    in_a_step = stopping_after_a_step(listener, signal.SIGINT)
+    in_a_step.__enter__()
+    signal.raise_signal(signal.SIGINT)
+    assert listener.stop
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        in_a_step.__exit__(None, None, None)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)  # as before
+
+
+def test_a_signal_after_the_last_step_of_all_is_not_lost():
+    with pytest.raises(KeyboardInterrupt), stopping_after_a_step(Listener(), signal.SIGINT):
+        signal.raise_signal(signal.SIGINT)
+
+
+# -- real processes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Starts `cler run` in a new process that knows the data set."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(f"import runpy\nrunpy.run_path({__file__!r}, run_name='in_command')")
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    options = "run er-ace --regularizer jigsaw --dataset stains --tasks 2 --width 2 --batch 5 --replay-batch 5"
+
+    def start(out, *arguments):
+        return subprocess.Popen(
+            [CLER, *options.split(), "--buffer", "10", "--epochs", "8", "--workers", "1", "--out", out, *arguments],
+            env=os.environ | {"PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "200"},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def checkpoints(folder):
+    """Which checkpoints are there, each with the time it was written."""
+    return {(path, path.stat().st_mtime_ns) for path in folder.glob("*/*/checkpoint.safetensors")}
+
+
+def test_killed_processes_end_like_one_that_was_not(tmp_path, command):
+    peace = make_job(tmp_path / "peace", regularizer="jigsaw", epochs=8)
+    run(peace)
+    for _ in range(2):
+        before = checkpoints(tmp_path / "war")
+        with command("war", "--checkpoint-every", "0.05") as process:
+            while process.poll() is None and checkpoints(tmp_path / "war") == before:
+                time.sleep(0.01)
+            time.sleep(random.uniform(0, 0.3))
+            process.kill()
+    with command("war") as process:
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert "going on from task" in said
+    (war,) = (tmp_path / "war").glob("*/seed-*")
+    assert_ended_like(war, peace.folder)

@@ -1,0 +1,31 @@
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from cler.config.settings import make_settings
+from cler.errors import UsageError
+from cler.runs import record, workers
+from cler.runs.jobs import make_jobs
+
+
+class Killer(record.Watcher):
+    """Sends a signal to one of the workers as soon as something is heard of them."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def progress(self, progress):
+        os.kill(multiprocessing.active_children()[0].pid, self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_worker_that_is_killed_ends_the_command_with_one_line(tmp_path, number):
+    settings = make_settings(method="finetune", dataset="cifar10-sample", width=2, batch=20)
+    jobs = make_jobs(settings, [0, 1], tmp_path)
+    for job in jobs:
+        job.folder.mkdir(parents=True)
+    with pytest.raises(UsageError, match="a worker process was killed"):
+        workers.train_in_processes(jobs, None, 2, Killer(number))
+    assert not multiprocessing.active_children()

@@ -1,0 +1,105 @@
+"""On a GPU: do recorded steps compute what plain ones do, runs together what each does alone, and does nothing wait?
+
+python tools/gpu_check.py [PAIR …]
+
+In single precision and in bfloat16, in every phase of the first three tasks.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from cler.config.settings import make_settings
+from cler.data.images import ImageData
+from cler.engine import Run
+from cler.engine.run import matmul_precision
+from cler.engine.steps import Recorded
+from cler.methods import METHODS
+from cler.regularizers import REGULARIZERS
+from cler.runs.bench import random_images
+from cler.runs.build import build_run
+
+STEPS = 10
+
+
+def take_steps(runs: list[Run], *, record: bool, steps: int = STEPS) -> None:
+    stepper = Recorded(runs, print)
+    stepper.can_record = record
+    for task in range(last_task(runs[0]) + 1):
+        for run in runs:
+            if task > 0:
+                run.end_task(task - 1)
+            run.begin_task(task)
+        for phase in runs[0].phases[task]:
+            for run in runs:
+                run.begin_phase(phase)
+            stepper.prepare()
+            for _ in range(steps):
+                stepper.step()
+            assert record == (stepper.graph is not None)
+    torch.cuda.synchronize()
+
+
+def last_task(run: Run) -> int:
+    return min(3, len(run.schedule)) - 1
+
+
+def weights(run: Run) -> torch.Tensor:
+    return torch.cat([value.flatten().float() for value in run.method.network.state_dict().values()])
+
+
+def difference(first: Run, second: Run) -> float:
+    return float((weights(first) - weights(second)).norm() / weights(second).norm())
+
+
+def main() -> None:
+    device = torch.device("cuda")
+    data = random_images(device, STEPS)
+    torch.backends.cudnn.deterministic = True
+    every = [f"{method}+{regularizer}" for method in METHODS for regularizer in ("none", *REGULARIZERS)]
+    for pair in sys.argv[1:] or every:
+        for precision in ("fp32", "bf16"):
+            check(pair, precision, data)
+    print("all good")
+
+
+def check(pair: str, precision: str, data: ImageData) -> None:
+    method, regularizer = pair.split("+")
+    settings = make_settings(
+        method=method, regularizer=regularizer, dataset="cifar100", width=16, lr=0.001, precision=precision
+    )
+
+    def build(seed: int) -> Run:
+        return build_run(settings, seed, data)
+
+    with matmul_precision(precision):
+        plain, recorded, first, second = build(0), build(0), build(0), build(1)
+        take_steps([plain], record=False)
+        take_steps([recorded], record=True)
+        take_steps([first, second], record=True)
+    moved = difference(build(0), plain)
+    apart, together = difference(recorded, plain), difference(first, plain)
+    other = difference(second, plain)
+    print(
+        f"{settings.pair:20s} {precision}  moved {moved:.1e}  recorded - plain {apart:.1e}  "
+        f"together - alone {together:.1e}  other seed {other:.1e}",
+        flush=True,
+    )
+    assert apart < 0.02 * moved, "a recorded step differs from a plain one"
+    assert together < 0.02 * moved, "a run beside another differs from the run alone"
+    assert other > 0.5 * moved, "the seed makes no difference"
+
+    for phase in plain.phases[last_task(plain)]:
+        plain.begin_phase(phase)
+        torch.cuda.set_sync_debug_mode("error")  # an operation that waits for the GPU now raises
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                plain.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+if __name__ == "__main__":
+    main()
