@@ -14,10 +14,10 @@ import torch
 
 from cler.cli import main
 from cler.cli import reproduce as command
+from cler.config import settings as settings_module
 from cler.data import images
 from cler.methods.er_ace import ErAce
 from cler.paper import cost, machine, paper, reproduce
-from cler.runs import settings as settings_module
 from cler.runs.record import Recorder
 from cler.runs.results import read_result
 
@@ -28,7 +28,8 @@ TOY = '''
 import tomllib
 import torch
 from cler.data import images
-from cler.runs import paper, settings
+from cler.config import settings
+from cler.paper import tables as paper
 
 class Toy:
     name, description = "toy", "four colors"

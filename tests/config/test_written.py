@@ -4,10 +4,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cler.config import written
 from cler.config.settings import make_settings
 from cler.config.written import parse_options, parse_seeds, read_config
 from cler.errors import UsageError
-from cler.runs import written
 
 # -- settings of one method --------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from cler.cli import main
 from cler.data import images, mini_imagenet
 from cler.data.mini_imagenet import CACHE, MiniImageNet
 from cler.errors import UsageError
-from cler.runs import cost
+from cler.paper import cost
 
 IDS = ("n01", "n02", "n03", "n04")
 TINY = replace(mini_imagenet.mini_imagenet, base_url="http://127.0.0.1:9/", wordnet_ids=IDS, train=6, test=2)

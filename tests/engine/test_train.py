@@ -8,7 +8,7 @@ from torch import nn
 
 from cler.config.settings import make_settings
 from cler.data.images import ImageData
-from cler.engine import Listener, groups, steps, train
+from cler.engine import Listener, bundles, steps, train
 from cler.engine import evaluate as evaluation
 from cler.engine.bundles import train_in_groups
 from cler.engine.evaluate import evaluate
@@ -361,7 +361,7 @@ class FakeTrain:
 @pytest.fixture
 def fake(monkeypatch):
     fake = FakeTrain()
-    monkeypatch.setattr(groups, "train", fake)
+    monkeypatch.setattr(bundles, "train", fake)
     return fake
 
 
@@ -406,7 +406,7 @@ def test_what_has_ended_before_memory_ran_out_is_not_repeated_and_the_rest_is_gr
             stands.update(a=None, c="middle", e="middle")  # one has ended, two have come further
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(groups, "train", train)
+    monkeypatch.setattr(bundles, "train", train)
     train_in_groups(list("abcdef"), lambda job: job, key=stands.get, at_once=5)
     assert tried == ["abcde", "bd", "ce", "f"]
 
@@ -415,7 +415,7 @@ def test_another_error_is_not_taken_for_lack_of_memory(monkeypatch):
     def broken(runs, listener):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(groups, "train", broken)
+    monkeypatch.setattr(bundles, "train", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         train_in_groups([1, 2], built, key=lambda job: 0, at_once=2)
 

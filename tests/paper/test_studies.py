@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from cler.cli import main
+from cler.config import settings as settings_module
 from cler.data import images
 from cler.errors import UsageError
+from cler.paper import tables as paper
 from cler.paper.studies import STUDIES, figure3
 from cler.paper.study import Findings, Subject, difference, read_subjects, study_jobs
 from cler.paper.study_report import study_sentences
-from cler.runs import paper
-from cler.runs import settings as settings_module
 from cler.runs.execute import execute
 from cler.runs.record import Recorder
 from cler.runs.results import read_json, read_result
