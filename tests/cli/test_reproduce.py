@@ -17,7 +17,9 @@ from cler.cli import reproduce as command
 from cler.config import settings as settings_module
 from cler.data import images
 from cler.methods.er_ace import ErAce
-from cler.paper import cost, machine, paper, reproduce
+from cler.paper import cost, reproduce
+from cler.paper import tables as paper
+from cler.runs import machine
 from cler.runs.record import Recorder
 from cler.runs.results import read_result
 

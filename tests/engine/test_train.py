@@ -492,7 +492,7 @@ def test_all_the_memory_of_a_run_that_replays_decides_how_many_fit(monkeypatch, 
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: memory["peak"])
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000 - memory["in use"], 1000))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    assert groups.how_many_fit(build, 0, wanted) == found  # half of 600, for 30 + 20 each
+    assert bundles.how_many_fit(build, 0, wanted) == found  # half of 600, for 30 + 20 each
 
 
 @pytest.mark.parametrize("method", METHODS)
