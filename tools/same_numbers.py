@@ -69,7 +69,8 @@ def record(path: Path) -> None:
                     continue  # refused
                 own = {name: value for name, value in LOOPS.items() if name in vars(methods[method].Options())}
                 own |= {} if variant is None else {"variant": variant}
-                changes = {"tasks": 3, "width": 4, "lr": 0.02, "batch": 8, "replay_batch": 8, "buffer": 24}
+                changes = {"tasks": 3, "width": 4, "lr": 0.02, "batch": 8}
+                changes |= {"replay_batch": 8, "buffer": 24} if methods[method].replays else {}
                 common = {"method": method, "regularizer": regularizer, "dataset": "cifar10-sample"}
                 settings = make_settings(**common, **changes, **own)
                 run = build_run(settings, 3, data)

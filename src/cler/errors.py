@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 
 class UsageError(ValueError):
-    """A mistake in what the user gave: the command line prints it as one line and exits with code 2."""
+    """A mistake in what the user gave: the command line prints it as one line and exits with code 2.
 
-    def __init__(self, line: str) -> None:
-        super().__init__(one_line(line))
+    With `parameter`, the name of a setting as Python knows it, the line continues that name: `UsageError("must be above
+    zero, not 0", parameter="lr")` says "lr must be above zero, not 0", and on the command line "--lr must be …".
+    """
+
+    def __init__(self, line: str, parameter: str | None = None) -> None:
+        self.line, self.parameter = one_line(line), parameter
+        super().__init__(f"{parameter} {self.line}" if parameter else self.line)
+
+    def spoken(self, name: Callable[[str], str]) -> str:
+        """The whole line, with the parameter as `name` calls it."""
+        return f"{name(self.parameter)} {self.line}" if self.parameter else self.line
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.line, self.parameter)
 
 
 def one_line(text: str) -> str:

@@ -1,18 +1,13 @@
-import dataclasses
 import math
 
 import pytest
 
 from cler import data
-from cler.config.settings import (
-    Settings,
-    make_settings,
-    option_docs,
-    option_kinds,
-    paper_settings,
-)
+from cler.config.schema import settings_of
+from cler.config.settings import Settings, grid, make_settings, own_settings, unusual
 from cler.errors import UsageError
 from cler.methods import METHODS
+from cler.paper.settings import paper_file
 from cler.regularizers import REGULARIZERS
 
 # -- the paper's settings ----------------------------------------------------------------------------------------------
@@ -51,8 +46,8 @@ def test_none_means_not_given():
 
 
 def test_what_plays_no_part_is_zero():
-    assert make_settings(method="finetune", buffer=300).buffer == 0
-    assert make_settings(method="finetune", buffer=300) == make_settings(method="finetune")
+    assert make_settings(method="finetune").buffer == 0
+    assert make_settings(method="finetune", regularizer="none").weight == 0
 
 
 @pytest.mark.parametrize("dataset", data.names())
@@ -81,63 +76,101 @@ def test_a_regularizer_has_a_weight_of_its_own_where_the_paper_says_nothing():
 def test_a_batch_is_large_enough_for_statistics():
     assert make_settings(method="finetune", batch=1).batch == 1
     for wrong in ({"method": "dualnet"}, {"method": "er", "regularizer": "barlow-twins"}):
-        with pytest.raises(UsageError, match="--batch must be at least 2"):
+        with pytest.raises(UsageError, match="batch must be at least 2"):
             make_settings(batch=1, **wrong)
 
 
 def test_kinds_do_not_depend_on_how_a_method_s_file_begins(monkeypatch):
     made = {}
-    exec(  # an annotation is a text only under `from __future__ import annotations`
+    exec(  # an annotation is a string only under `from __future__ import annotations`
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Options:\n    smoothing: float = 0.1",
         made,
     )
     monkeypatch.setattr(METHODS["er"], "Options", made["Options"])
-    assert option_kinds("er") == {"smoothing": "float"}
-    assert make_settings(method="er", smoothing=0.2).method_options.smoothing == 0.2
+    assert own_settings("er")["smoothing"].kind is float
+    assert make_settings(method="er", smoothing=1).method_options.smoothing == 1.0
 
 
-def test_the_table_names_only_what_exists():
-    table = paper_settings()
-    names = {field.name for field in dataclasses.fields(Settings)}
-    assert table.keys() <= {*data.names()}
-    for about in table.values():
-        pairs = about.get("methods", {})
+def test_the_paper_names_only_what_exists():
+    names = settings_of(Settings).keys()
+    for dataset in data.names():
+        about = paper_file().get(dataset, {})
         assert about.keys() - {"methods"} <= names
-        for pair, values in pairs.items():
+        for pair, values in about.get("methods", {}).items():
             method, _, regularizer = pair.partition("@")[0].partition("+")
             assert method in METHODS
             assert regularizer in ("", *REGULARIZERS)
-            assert values.keys() <= names | option_kinds(method).keys()
+            assert values.keys() <= names | own_settings(method).keys()
+
+
+# -- several at once ---------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_is_every_combination_once():
+    made = grid({"method": "er-ace", "regularizer": ["none", "jigsaw"], "lr": [0.1, 0.2], "buffer": 50})
+    assert [(one.regularizer, one.lr, one.buffer) for one in made] == [
+        ("none", 0.1, 50), ("none", 0.2, 50), ("jigsaw", 0.1, 50), ("jigsaw", 0.2, 50),
+    ]  # fmt: skip
+
+
+def test_several_regularizers_have_a_weight_each():
+    both = make_settings(regularizer="jigsaw+barlow-twins")
+    assert (both.regularizers, both.weights) == (["jigsaw", "barlow-twins"], [1.0, 0.01])
+    assert make_settings(regularizer="jigsaw+barlow-twins", weight="0.5+0.2").weights == [0.5, 0.2]
+    assert make_settings(regularizer="jigsaw+barlow-twins", weight=0.5).weights == [0.5, 0.5]
+    for wrong in ({"weight": "1+2+3"}, {"regularizer": "jigsaw+jigsaw"}, {"regularizer": "jigsaw+none"}):
+        with pytest.raises(UsageError):
+            make_settings(**{"regularizer": "jigsaw+barlow-twins"} | wrong)
+
+
+@pytest.mark.parametrize(("given", "tasks"), [(3, 3), ("5+5+10", "5+5+10"), ([5, 5], "5+5"), ("4", 4), ((2,), 2)])
+def test_tasks_are_a_number_or_the_classes_of_each(given, tasks):
+    assert make_settings(tasks=given).tasks == tasks
+
+
+@pytest.mark.parametrize("wrong", ["", "5+", "+5", "a+b", "0+5", [], 2.5, True, "5,5x"])
+def test_tasks_that_make_no_sense(wrong):
+    with pytest.raises(UsageError, match="tasks must be a number of tasks, or the classes of each as 5"):
+        make_settings(tasks=wrong)
+
+
+def test_what_is_unusual_is_what_somebody_changed():
+    assert unusual(make_settings(method="xder", regularizer="jigsaw", dataset="cifar100", buffer=2000)) == {}
+    assert unusual(make_settings(method="dualnet", dataset="cifar100")) == {}
+    changed = {"lr": 0.3, "alpha": 0.1, "tasks": "50+50"}
+    assert unusual(make_settings(method="xder", dataset="cifar100", **changed)) == changed
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 
-NUMBERS = ("tasks", "epochs", "batch", "replay_batch", "width", "threads", "lr")
+NUMBERS = ("epochs", "batch", "replay_batch", "width", "threads", "lr")
 
 
 @pytest.mark.parametrize("value", [0, -1, -100])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_sizes_are_larger_than_zero(name, value):
-    flag = "--" + name.replace("_", "-")
-    with pytest.raises(UsageError, match=rf"^{flag} .*larger than zero, not {value}"):
+    with pytest.raises(
+        UsageError, match=rf"^{name} must be (above 0|at least 1) and at most .*, not {value}"
+    ) as caught:
         make_settings(**{name: value})
+    assert caught.value.parameter == name
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["lr", "weight"])
 def test_numbers_are_finite(name, value):
-    with pytest.raises(UsageError, match=f"--{name} "):
+    with pytest.raises(UsageError, match=f"^{name} "):
         make_settings(method="er-ace", regularizer="jigsaw", **{name: value})
 
 
 def test_a_weight_is_not_negative():
-    with pytest.raises(UsageError, match="--weight must be a number from 0"):
+    with pytest.raises(UsageError, match="^weight must be a number from 0"):
         make_settings(regularizer="jigsaw", weight=-0.5)
 
 
-@pytest.mark.parametrize("buffer", [-5, 0, 9])
-def test_a_memory_holds_a_replay_batch(buffer):
-    with pytest.raises(UsageError, match=rf"--buffer {buffer} is smaller than --replay-batch 10"):
+@pytest.mark.parametrize("buffer", [0, 9])
+def test_a_buffer_holds_a_replay_batch(buffer):
+    with pytest.raises(UsageError, match=rf"^buffer {buffer} is smaller than the replay batch of 10"):
         make_settings(method="er-ace", buffer=buffer)
     assert make_settings(method="er-ace", buffer=10).buffer == 10
     assert make_settings(method="er-ace", buffer=9, replay_batch=9).buffer == 9
@@ -149,8 +182,10 @@ def test_a_memory_holds_a_replay_batch(buffer):
         ({"method": "er-acee"}, "unknown method 'er-acee'.*did you mean 'er-ace'"),
         ({"method": "zzz"}, r"unknown method 'zzz' \(known: .*finetune"),
         ({"regularizer": "jigsow"}, "unknown regularizer 'jigsow'.*known: none.*did you mean 'jigsaw'"),
-        ({"dataset": "cifar1000"}, "unknown data set 'cifar1000'.*did you mean 'cifar100'"),
-        ({"optimizer": "adam"}, "unknown optimizer 'adam'.*did you mean 'adamw'"),
+        ({"dataset": "cifar1000"}, "unknown dataset 'cifar1000'.*did you mean 'cifar100'"),
+        ({"optimizer": "adamv"}, "unknown optimizer 'adamv'.*did you mean 'adamw'"),
+        ({"network": "resnet81"}, "unknown network 'resnet81'.*did you mean 'resnet18'"),
+        ({"augment": "flop"}, "unknown augmentation 'flop'"),
         ({"precision": "fp23"}, "unknown precision 'fp23'.*did you mean 'fp32'"),
     ],
 )
@@ -166,20 +201,22 @@ def test_no_near_name_no_suggestion():
     assert "did you mean" not in str(caught.value)
 
 
-def test_an_option_without_effect_is_refused():
-    with pytest.raises(UsageError, match="--regularizer"):
-        make_settings(method="er-ace", weight=1.5)
-    with pytest.raises(UsageError, match="--buffer"):
-        make_settings(method="finetune", buffer=-5)
+@pytest.mark.parametrize(
+    ("given", "parameter"),
+    [
+        ({"method": "er-ace", "weight": 1.5}, "weight"),
+        ({"method": "finetune", "buffer": 50}, "buffer"),
+        ({"method": "finetune", "replay_batch": 5}, "replay_batch"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(given, parameter):
+    with pytest.raises(UsageError, match="has no effect.*leave it out") as caught:
+        make_settings(**given)
+    assert caught.value.parameter == parameter
 
 
-def test_compilation_is_a_setting_that_old_results_need_not_have():
-    assert "compile" not in make_settings().to_dict()
-    assert make_settings(compile=True).to_dict()["compile"] is True
-
-
-def test_every_setting_of_a_method_says_what_it_is():
-    for method in METHODS:
-        for name, text in option_docs(method).items():
-            assert text, f"{method}: {name}"
-            assert "\n" not in text
+def test_every_setting_says_what_it_is():
+    declared = [Settings, *(method.Options for method in METHODS.values())]
+    for each in (each for one in declared for each in settings_of(one).values()):
+        assert each.help.endswith("."), each.name
+        assert "\n" not in each.help

@@ -511,7 +511,7 @@ def test_a_run_that_goes_on_can_be_measured_too(method, task):
         old.step()
     old.taken = old.schedule[task]
     new.restore(old.state(), old.accuracy)
-    groups.begin_second_task([new])
+    bundles.begin_second_task([new])
     new.step()
     assert new.method.task == max(task, min(1, len(old.schedule) - 1))
 

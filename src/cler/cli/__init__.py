@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from cler.cli import run, reproduce, analyze, compare, report, methods, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
+from cler.cli.options import spoken
 from cler.errors import UsageError
 
 __all__ = ["analyze", "app", "bench", "compare", "data", "learn", "main", "methods", "report", "reproduce", "run"]
@@ -27,7 +28,7 @@ for _command in app.registered_commands:
 
 NO_ROOM = (
     "take a smaller --width, --batch or --buffer, or end other programs; if the GPU is too small, --device cpu takes "
-    "the CPU; finished runs are kept, and the same command goes on from there"
+    "the CPU; finished runs are kept, and the same command resumes from there"
 )
 
 
@@ -37,9 +38,9 @@ def _mistakes_in_one_line() -> Iterator[None]:
     try:
         yield
     except UsageError as mistake:
-        _stop(str(mistake), 2)
+        _stop(mistake.spoken(spoken), 2)
     except KeyboardInterrupt:
-        _stop("stopped; finished runs are kept, and the same command goes on from there", 130)
+        _stop("stopped; finished runs are kept, and the same command resumes the others", 130)
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EPIPE) and error.filename is None:
             _cannot_print(error)

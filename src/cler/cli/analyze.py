@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cler.cli.app import PAPER, AsJson, DataDir, Device, Workers, app, console, say, show, train_with_progress
+from cler.config.settings import Machine
 from cler.errors import UsageError
 
 
@@ -26,7 +27,7 @@ def analyze(
         list[int] | None,
         typer.Option(help="Size of the memory; can be repeated.", show_default="those of the paper's table 1"),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, as 0..9 or 0,3,5.")] = "0..4",
+    seeds: Annotated[str, typer.Option(help="How many seeds: 5 is five of them; 0..4 and 3,7 name them.")] = "5",
     width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.", show_default=PAPER)] = None,
     precision: Annotated[
         str | None, typer.Option(help="Of the runs, as for `cler run`: those of a GPU are found on a CPU by bf16.")
@@ -43,7 +44,7 @@ def analyze(
     Trains the runs that are missing; a run that was stopped goes on from its last checkpoint.
     """
     from cler import data
-    from cler.config.written import parse_seeds
+    from cler.config.reading import parse_seeds
     from cler.paper.studies import find_study
     from cler.paper.study import read_subjects, study_jobs
     from cler.paper.study_report import study_figure, study_json, study_markdown, study_sentences, study_table
@@ -67,7 +68,7 @@ def analyze(
         for job in todo:
             check_fit(job.settings, images)
         say(f"{len(todo)} of {len(jobs)} runs to do; stop with Ctrl-C at any time")
-    failures += train_with_progress(todo, target, data_dir, workers)
+    failures += train_with_progress(todo, target, Machine(data_dir=data_dir, workers=workers))
     subjects = read_subjects(jobs)
     path = out / f"{study.name}.png"
     study_figure(study, subjects, path)

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cler import __version__
+from cler.config.settings import Machine
 from cler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ TABLE_WIDTH = 80
 
 DataDir = Annotated[
     Path | None,
-    typer.Option(
-        envvar="CLER_DATA", help="Folder of the image sets (default: ~/.cache/cler/data).", show_default=False
-    ),
+    typer.Option(envvar="CLER_DATA", help="Folder of the datasets (default: ~/.cache/cler/data).", show_default=False),
 ]
 PAPER = "the paper's, or ours where it has none"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -67,9 +66,7 @@ def say(line: str) -> None:
     errors.print(escape(line), highlight=False, soft_wrap=True)
 
 
-def train_with_progress(
-    jobs: Any, device: Any, data_dir: Path | None, workers: int | None = None, at_once: int | None = None
-) -> list[str]:
+def train_with_progress(jobs: Any, device: Any, machine: Machine) -> list[str]:
     """Do the jobs under a progress bar; gives back what went wrong, a line for each run that failed."""
     from cler.report.progress import ProgressBars
     from cler.runs.execute import execute
@@ -77,7 +74,14 @@ def train_with_progress(
     if not jobs:
         return []
     with ProgressBars(errors, len(jobs)) as bars:
-        execute(jobs, device=device, data_dir=data_dir, workers=workers, at_once=at_once, watcher=bars)
+        execute(
+            jobs,
+            device=device,
+            data_dir=machine.data_dir,
+            workers=machine.workers,
+            at_once=machine.at_once,
+            watcher=bars,
+        )
     return bars.failures
 
 

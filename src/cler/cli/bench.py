@@ -48,8 +48,8 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Time a step of every method × regularizer on random images in the shape of CIFAR-100."""
+    from cler.config.reading import parse_counts
     from cler.config.settings import make_settings
-    from cler.config.written import parse_seeds
     from cler.files import write_json
     from cler.methods import METHODS
     from cler.regularizers import REGULARIZERS
@@ -60,12 +60,10 @@ def bench(
     target = machine.find_device(device)
     on_gpu = target.type == "cuda"
     precision = precision or machine.default_precision(target)
-    counts = parse_seeds(runs or ("1,5,10" if on_gpu else "1"), "--runs")
+    counts = parse_counts(runs or ("1,5,10" if on_gpu else "1"), "runs")
     pairs = list(dict.fromkeys((m, r) for m in method or METHODS for r in regularizer or ("none", *REGULARIZERS)))
     for m, r in pairs:
         make_settings(method=m, regularizer=r, dataset="cifar100", precision=precision, width=width, threads=threads)
-    if min(counts) < 1:
-        raise UsageError("--runs must be larger than zero")
     if seconds is not None and not seconds > 0:
         raise UsageError(f"--seconds must be larger than zero, not {seconds}")
     about = {"environment": machine.environment(target), "precision": precision, "width": width, "compile": compile}

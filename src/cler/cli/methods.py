@@ -42,10 +42,9 @@ def methods(as_json: AsJson = False) -> None:
 
 
 def _own_settings(method: str) -> dict[str, dict[str, Any]]:
-    from cler.config.settings import option_defaults, option_docs
+    from cler.config.settings import own_settings
 
-    docs = option_docs(method)
-    return {name: {"default": value, "help": docs[name]} for name, value in option_defaults(method).items()}
+    return {name: {"default": each.default, "help": each.help} for name, each in own_settings(method).items()}
 
 
 def _show(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:

@@ -24,6 +24,7 @@ from cler.cli.app import (
     stopped_at,
     train_with_progress,
 )
+from cler.config.settings import Machine
 from cler.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def reproduce(
         _tell_absent(todo, data_dir)
     elif todo:
         say("stop with Ctrl-C at any time; --only and --seeds do less")
-        failures += _train(cost.cheapest_first(todo, costs), deadline, target, at_once, data_dir, workers)
+        machine = Machine(data_dir=data_dir, workers=workers)
+        failures += _train(cost.cheapest_first(todo, costs), deadline, target, at_once, machine)
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     _show(whole, cells, state, costs, precision, as_json)
     if failures:
@@ -181,8 +183,7 @@ def _train(
     deadline: float,
     device: torch.device,
     at_once: int,
-    data_dir: Path | None,
-    workers: int | None,
+    machine: Machine,
 ) -> list[str]:
     """Do the runs until the deadline; gives back what went wrong.
 
@@ -197,7 +198,7 @@ def _train(
     try:
         with stopped_at(deadline):
             for first in range(0, len(jobs), size):
-                failures += train_with_progress(jobs[first : first + size], device, data_dir, workers)
+                failures += train_with_progress(jobs[first : first + size], device, machine)
     except KeyboardInterrupt:
         if time.monotonic() < deadline:
             raise

@@ -1,204 +1,387 @@
-"""Everything that decides what a run computes, checked when it is made."""
+"""Everything that decides what a run computes, checked when it is made, and what it takes where nothing is said."""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
 import itertools
-import textwrap
-import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
-from typing import Any, get_type_hints
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-from cler.data.images import DATASETS
-from cler.data.images import find as find_dataset
-from cler.engine import PRECISIONS
+from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS
+from cler.config.schema import Setting, check_all, joined, setting, settings_of
 from cler.errors import UsageError, unknown
-from cler.methods import METHODS, find_method
-from cler.methods.base import OPTIMIZERS
-from cler.regularizers import REGULARIZERS, find_regularizer
 
-LARGEST_SEED = 999_999
-MOST = {"tasks": 10_000, "epochs": 10_000, "batch": 100_000, "replay_batch": 100_000, "width": 1024, "threads": 1024}
-"""What no machine of today could do anyway: beyond it there is a slip of the finger."""
+PRECISIONS = ("fp32", "tf32", "bf16")
+DEVICES = ("auto", "cpu", "cuda")
+CUSTOM = "custom:"
+"""How the name of a network begins that is no name but an object, given from Python."""
+
+
+def read_tasks(value: Any) -> int | str:
+    """A number of equal tasks, or the number of classes of each: '5+5+10', or a list."""
+    sizes = value.split("+") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
+    if any(isinstance(size, bool) for size in sizes):
+        sizes = ["not a number"]
+    try:
+        numbers = [int(size) for size in sizes]
+    except (TypeError, ValueError):
+        numbers = []
+    if not numbers or min(numbers) < 1 or max(numbers) > 10_000 or len(numbers) > 10_000 or isinstance(value, float):
+        raise ValueError(f"must be a number of tasks, or the classes of each as 5+5+10, not {value!r}")
+    return numbers[0] if len(numbers) == 1 else joined(numbers)
+
+
+def number_of_tasks(tasks: int | str) -> int:
+    """How many tasks the setting `tasks` means."""
+    return tasks if isinstance(tasks, int) else tasks.count("+") + 1
+
+
+def read_regularizer(value: Any) -> str:
+    """'none', a regularizer, or several joined by '+', each of which is known."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be the name of a regularizer, or several as jigsaw+barlow-twins, not {value!r}")
+    names = value.split("+")
+    for name in names:
+        if name not in REGULARIZERS and (name != "none" or len(names) > 1):
+            raise unknown("regularizer", name, ["none", *REGULARIZERS])
+    if len(set(names)) < len(names):
+        raise ValueError(f"must name different regularizers, not {value!r}")
+    return value
+
+
+def read_weight(value: Any) -> float | str:
+    """A number from zero, or one for each of several regularizers, joined by '+'."""
+    parts = value.split("+") if isinstance(value, str) else [value]
+    try:
+        numbers = [float(part) for part in parts if not isinstance(part, bool)]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) != len(parts) or not all(0 <= number <= 1e30 for number in numbers):
+        raise ValueError(f"must be a number from 0 to 1e30, or several as 1.5+0.01, not {value!r}")
+    return numbers[0] if len(numbers) == 1 else joined([f"{number:g}" for number in numbers])
+
+
+def read_network(value: Any) -> str:
+    """The name of a network; that of a method's own, or of an object from Python, stays as it is."""
+    known = [*NETWORKS, *(name for name, method in METHODS.items() if _has_own_network(method))]
+    if not isinstance(value, str):
+        raise ValueError(f"must be the name of a network, not {value!r}")
+    if not value.startswith((CUSTOM, "timm:")) and value not in known:
+        raise unknown("network", value, [*NETWORKS, "timm:NAME"])
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings of a run, its seed aside."""
 
-    method: str = "er-ace"
-    regularizer: str = "none"
-    dataset: str = "cifar10-sample"
-    tasks: int = 5
-    buffer: int = 500
-    """Images the memory holds; 0 for a method that has none."""
-    epochs: int = 1
-    lr: float = 0.01
-    weight: float = 0.0
-    """λ_r, what the regularizer's loss is multiplied by; 0 without one."""
-    batch: int = 10
-    replay_batch: int = 10
-    optimizer: str = "sgd"
-    width: int = 64
-    """Filters of the network's first layer."""
-    class_order: int | None = None
-    """Seed of a permutation of the classes; None for their natural order."""
-    precision: str = "fp32"
-    threads: int = 1
-    """CPU threads of the run: part of what makes results repeatable to the bit."""
-    compile: bool = False
-    """Whether torch.compile fuses what the network does between its convolutions."""
+    method: str = setting("er-ace", "The continual learner; `cler methods` lists them.", choices=METHODS)
+    regularizer: str = setting(
+        "none",
+        "What is added to it: none, one, or several as jigsaw+barlow-twins.",
+        role="addition",
+        read=read_regularizer,
+    )
+    dataset: str = setting(
+        "cifar10-sample", "The dataset; `cler data list` lists them.", choices=DATASETS, learner=False
+    )
+    tasks: int | str = setting(
+        5, "Tasks that the classes are split into: a number, or the classes of each as 5+5+10.",
+        read=read_tasks, benchmark=True, learner=False,
+    )  # fmt: skip
+    buffer: int = setting(500, "Images that the replay buffer holds.", least=0, most=10_000_000)
+    epochs: int = setting(1, "Passes over each task; 1 is online.", least=1, most=10_000, benchmark=True, learner=False)
+    lr: float = setting(0.01, "Learning rate.", above=0, most=1e30, tuned=True)
+    weight: float | str = setting(
+        0.0, "What the regularizer's loss is multiplied by.", role="addition", read=read_weight
+    )
+    batch: int = setting(10, "Images of the stream in a batch.", least=1, most=100_000, benchmark=True)
+    replay_batch: int = setting(10, "Images of the buffer in a batch.", least=1, most=100_000)
+    optimizer: str = setting("sgd", "The optimizer.", choices=OPTIMIZERS)
+    sgd_momentum: float = setting(0.0, "Momentum of sgd.", least=0, most=1)
+    weight_decay: float | None = setting(None, "Weight decay; none is the optimizer's own default.", least=0, most=1e30)
+    network: str = setting(
+        "resnet18", "The network: a name that `cler methods` lists, or timm:NAME.", absent="resnet18", read=read_network
+    )
+    width: int = setting(64, "Filters of the first layer of our own networks.", least=1, most=1024)
+    pretrained: bool = setting(False, "Begin with pretrained weights (timm networks).")
+    freeze: bool = setting(False, "Train nothing of the network up to its tap.")
+    augment: str = setting("crop-flip", "Augmentation of the images that classification trains on.", choices=VIEWS)
+    class_order: int | None = setting(
+        None, "Seed of a permutation of the classes; none is their natural order.",
+        least=0, most=999_999, benchmark=True, learner=False,
+    )  # fmt: skip
+    validate: float = setting(
+        0.0, "Share of each task's training images to hold out and report accuracy on.",
+        least=0, most=0.9, benchmark=True, learner=False,
+    )  # fmt: skip
+    precision: str = setting("fp32", "Precision of the arithmetic.", choices=PRECISIONS, learner=False)
+    threads: int = setting(1, "CPU threads of each run.", least=1, most=1024, role="bits", learner=False)
+    compile: bool = setting(False, "Compile the network with torch.compile; takes minutes.", role="bits", learner=False)
     options: dict[str, Any] = field(default_factory=dict)
-    """Settings that only this method has; in files they stand beside the others."""
+    """Own settings of the method and the other parts; in files they stand beside the others."""
 
     def __post_init__(self) -> None:
-        method = find_method(self.method)
-        find_dataset(self.dataset)
-        entry = find_regularizer(self.regularizer)
-        if self.precision not in PRECISIONS:
-            raise unknown("precision", self.precision, PRECISIONS)
-        if self.optimizer not in OPTIMIZERS:
-            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
-        for name, most in MOST.items():
-            _positive(name, getattr(self, name), most)
-        _positive("lr", self.lr, 1e30)
-        if self.class_order is not None and not 0 <= self.class_order <= LARGEST_SEED:
-            raise UsageError(f"--class-order is a seed from 0 to {LARGEST_SEED}, not {self.class_order}")
-        if self.buffer > 10_000_000:
-            raise UsageError(f"--buffer must be at most 10000000 images, not {self.buffer}")
-        if not 0 <= self.weight <= 1e30:
-            raise UsageError(f"--weight must be a number from 0 to 1e30, not {self.weight}")
+        check_all(self)
+        method = METHODS.find(self.method)
+        own = own_settings(self.method, self.regularizer, self.network)
+        for name in self.options:
+            if name not in own:
+                raise _no_such_option(self.method, name, own)
+        complete = {name: each.checked(self.options.get(name, each.default)) for name, each in own.items()}
+        object.__setattr__(self, "options", complete)
         _ = self.method_options
-        smallest = max(method.smallest_batch, entry.smallest_batch if entry else 1)
+        entries = [REGULARIZERS[name] for name in self.regularizers]
+        smallest = max([method.smallest_batch, *(entry.smallest_batch for entry in entries)])
         if self.batch < smallest:
-            raise UsageError(f"--batch must be at least {smallest} for {self.pair}, not {self.batch}")
+            raise UsageError(f"must be at least {smallest} for {self.pair}, not {self.batch}", "batch")
         if method.replays and self.buffer < self.replay_batch:
             raise UsageError(
-                f"--buffer {self.buffer} is smaller than --replay-batch {self.replay_batch}: "
-                "a replay batch is drawn without repetition, so the memory has to hold one"
+                f"{self.buffer} is smaller than the replay batch of {self.replay_batch}, drawn from it without "
+                "repetition: make the buffer larger, or the replay batch smaller",
+                "buffer",
             )
+        weights = str(self.weight).count("+") + 1
+        if weights > 1 and weights != len(entries):
+            raise UsageError(
+                f"{self.weight} has {weights} parts for {len(entries)} regularizers: give one for each", "weight"
+            )
+        if _has_own_network(method) and self.network != self.method:
+            raise UsageError(f"{self.network}: {self.method} has a network of its own; leave it out", "network")
+        if not _has_own_network(method) and _is_own_network(self.network):
+            raise UsageError(f"{self.network} is the network of the method of that name alone", "network")
 
     @property
     def pair(self) -> str:
-        """Method and regularizer, as folder names and the settings file write them."""
+        """Method and regularizer, as names of folders have them."""
         return self.method if self.regularizer == "none" else f"{self.method}+{self.regularizer}"
+
+    @property
+    def regularizers(self) -> list[str]:
+        """The regularizers, by name."""
+        return [] if self.regularizer == "none" else self.regularizer.split("+")
+
+    @property
+    def weights(self) -> list[float]:
+        """What the loss of each regularizer is multiplied by."""
+        parts = [float(part) for part in str(self.weight).split("+")]
+        return parts if len(parts) > 1 else parts * len(self.regularizers)
 
     @property
     def method_options(self) -> Any:
         """The method's own settings, as its `Options`."""
-        kinds = option_kinds(self.method)
-        for name in self.options:
-            if not kinds:
-                raise UsageError(f"{self.method} has no settings of its own: leave out '{name}'")
-            if name not in kinds:
-                raise unknown(f"option of {self.method}", name, kinds)
-        return find_method(self.method).Options(**self.options)
+        options = METHODS.find(self.method).Options
+        names = {each.name for each in dataclasses.fields(options)}
+        return options(**{name: value for name, value in self.options.items() if name in names})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in `settings.json`, the method's own beside the others."""
-        values = dataclasses.asdict(self)
-        del values["options"]
-        if not self.compile:
-            del values["compile"]  # results from before it could be set are of the same settings
-        return values | dataclasses.asdict(self.method_options)
+        """All of it in plain values, as in files: the own settings of parts beside the others."""
+        values = {name: getattr(self, name) for name in settings_of(Settings)}
+        return values | self.options
 
 
-def _usual(method: str, regularizer: str, dataset: str, buffer: int | None) -> dict[str, Any]:
-    """What the paper, or this package where the paper does not say, takes for a method on a data set."""
-    about = paper_settings().get(dataset, {})
-    by_method = about.get("methods", {})
-    usual = {name: value for name, value in about.items() if name != "methods"}
-    usual["weight"] = REGULARIZERS[regularizer].weight if regularizer in REGULARIZERS else 0.0
-    buffer = usual.get("buffer", Settings.buffer) if buffer is None else buffer
-    for name in (method, f"{method}+{regularizer}"):
-        usual |= by_method.get(name, {}) | by_method.get(f"{name}@{buffer}", {})
-    return usual
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where and how runs are trained, which decides nothing about their results."""
+
+    device: str = setting(
+        "auto", "Where to train; auto is the GPU where there is one.", choices=DEVICES, role="machine"
+    )
+    workers: int | None = setting(
+        None, "Processes on a CPU; none is as many as its cores allow.", least=1, most=10_000, role="machine"
+    )
+    at_once: int | None = setting(
+        None, "Runs side by side on a GPU; none is as many as fit.", least=1, most=1000, role="machine"
+    )
+    data_dir: Path | None = setting(None, "Folder of the datasets.", role="machine")
+    out: Path = setting(Path("runs"), "Folder that the results go to.", role="machine")
+    checkpoint_every: float = setting(
+        60.0, "Seconds between checkpoints; 0 is only after each task.", least=0, most=1e9, role="machine"
+    )
+    graph: bool = setting(
+        True, "Record the steps of a GPU as a CUDA graph; off for debugging, ten times slower.", role="machine"
+    )
+    save_network: bool = setting(
+        False, "Keep the trained network of each run beside its result, as network.safetensors.", role="machine"
+    )
+
+    def __post_init__(self) -> None:
+        check_all(self)
+
+
+def own_settings(method: str, regularizer: str = "none", network: str = "resnet18") -> dict[str, Setting]:
+    """The settings that only these parts of a run have, by name."""
+    parts = [METHODS.find(method)]
+    parts += [REGULARIZERS[name] for name in regularizer.split("+") if name in REGULARIZERS]
+    parts += [NETWORKS[network]] if network in NETWORKS else []
+    own: dict[str, Setting] = {}
+    for part in parts:
+        for name, each in settings_of(part.Options).items() if getattr(part, "Options", None) else ():
+            if name in own or name in settings_of(Settings):
+                raise UsageError(
+                    f"is an option of two parts of {method} with {regularizer} on {network}: rename one", name
+                )
+            own[name] = each
+    return own
+
+
+def _no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:
+    if not own:
+        return UsageError(f"unknown setting '{name}': {method} has none of its own, and no run has it")
+    return unknown(f"setting of {method}", name, own)
+
+
+def _has_own_network(method: Any) -> bool:
+    return bool(getattr(method, "own_network", False))
+
+
+def _is_own_network(name: str) -> bool:
+    return name in METHODS and _has_own_network(METHODS[name])
+
+
+Defaults = Callable[[str, str, str, int | None], Mapping[str, Any]]
+"""From method, regularizer, dataset and buffer (None: not given) to the settings that are usual for them."""
+SOURCES = ("cler.paper.settings",)
+"""Modules with a function `defaults` of that kind; one that is not there has nothing to say."""
+
+
+def usual(
+    method: str, regularizer: str, dataset: str, buffer: int | None = None, network: str | None = None
+) -> dict[str, Any]:
+    """What is taken where nothing is said: the defaults, then the dataset's, then the network's, then the paper's."""
+    values = {name: each.default for name, each in settings_of(Settings).items()}
+    values |= dict(getattr(DATASETS.find(dataset), "defaults", {}))
+    if _has_own_network(METHODS.find(method)):
+        values["network"] = method
+    weights = [REGULARIZERS.find(name).weight for name in regularizer.split("+") if name != "none"]
+    values["weight"] = read_weight(joined(weights)) if weights else 0.0
+    for defaults in _sources():
+        values |= dict(defaults(method, regularizer, dataset, buffer))
+    if network is not None and network in NETWORKS:
+        values |= {"network": network, **dict(getattr(NETWORKS[network], "defaults", {}))}
+    return values | {"method": method, "regularizer": regularizer, "dataset": dataset}
+
+
+def _sources() -> Iterator[Defaults]:
+    for name in SOURCES:
+        try:
+            yield import_module(name).defaults
+        except ModuleNotFoundError as error:
+            if error.name is None or not name.startswith(error.name):
+                raise
+
+
+def make_settings(**given: Any) -> Settings:
+    """Settings from what is given (None: nothing, unless none is a value), the rest as is usual for them."""
+    declared = settings_of(Settings)
+    given = {name: value for name, value in given.items() if value is not None}
+    given |= given.pop("options", {})
+    method, dataset = (
+        declared[name].checked(given.get(name, declared[name].default)) for name in ("method", "dataset")
+    )
+    regularizer = declared["regularizer"].checked(given.get("regularizer", Settings.regularizer))
+    merged = usual(method, regularizer, dataset, given.get("buffer"), given.get("network")) | given
+    if regularizer == "none":
+        if given.get("weight") not in (None, 0, 0.0):
+            raise UsageError(f"{given['weight']} has no effect without a regularizer: leave it out", "weight")
+        merged["weight"] = 0.0
+    if not METHODS.find(method).replays:
+        for name in ("buffer", "replay_batch"):
+            if given.get(name):
+                raise UsageError(f"{given[name]} has no effect: {method} has no buffer; leave it out", name)
+        merged["buffer"] = 0
+    own = own_settings(method, regularizer, merged["network"])
+    options = {name: merged.pop(name) for name in list(merged) if name in own}
+    if strange := sorted(merged.keys() - declared.keys()):
+        raise _no_such_option(method, strange[0], own)
+    return Settings(**merged, options=options)
+
+
+def grid(given: Mapping[str, Any]) -> list[Settings]:
+    """The settings of every combination of what is given; a list stands for several values."""
+    names = list(given)
+    values = [value if isinstance(value, list) else [value] for value in given.values()]
+    made = [make_settings(**dict(zip(names, each, strict=True))) for each in itertools.product(*values)]
+    return list({str(one.to_dict()): one for one in made}.values())
 
 
 def unusual(settings: Settings) -> dict[str, Any]:
-    """The settings that somebody has changed, but for method, regularizer, data set and the memory's size."""
-    chosen = settings.method, settings.regularizer, settings.dataset, settings.buffer
-    usual = {each.name: each.default for each in dataclasses.fields(Settings)}
-    usual |= dataclasses.asdict(find_method(settings.method).Options()) | _usual(*chosen)
-    usual |= dict(zip(("method", "regularizer", "dataset", "buffer"), chosen, strict=True))
-    return {name: value for name, value in settings.to_dict().items() if value != usual[name]}
+    """The settings that somebody has changed, but for method, regularizer, dataset and the buffer's size."""
+    network = None if _is_own_network(settings.network) else settings.network
+    expected = usual(settings.method, settings.regularizer, settings.dataset, settings.buffer, network)
+    expected |= {name: each.default for name, each in own_settings(*_parts(settings)).items() if name not in expected}
+    if settings.network != Settings.network and network is not None:
+        expected["network"] = Settings.network
+    shown = {"method", "regularizer", "dataset", "buffer"}
+    return {name: value for name, value in settings.to_dict().items() if name not in shown and value != expected[name]}
+
+
+def _parts(settings: Settings) -> tuple[str, str, str]:
+    return settings.method, settings.regularizer, settings.network
+
+
+def completed(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings from a file with those that it lacks, which meant what their `absent` says.
+
+    An option of a part that this version does not know stays as it is.
+    """
+    values = {name: each.absent for name, each in settings_of(Settings).items()}
+    method = str(written.get("method"))
+    if method in METHODS:
+        values["network"] = method if _is_own_network(method) else values["network"]
+        regularizer = str(written.get("regularizer", "none"))
+        network = str(written.get("network", values["network"]))
+        values |= {name: each.absent for name, each in own_settings(method, regularizer, network).items()}
+    return values | dict(written)
+
+
+def role_of(name: str) -> str:
+    """The role of a setting by its name; one that only a part has says its role itself."""
+    each = settings_of(Settings).get(name) or settings_of(Machine).get(name)
+    return each.role if each else "numbers"
+
+
+def of_a_row(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a run's settings that make it belong to a row of a table: all but what changes only the bits."""
+    return {name: value for name, value in settings.items() if role_of(name) not in ("bits", "machine")}
+
+
+def is_addition(name: str) -> bool:
+    """Whether a setting is what a gain is measured of: the regularizer, and what belongs to it."""
+    return role_of(name) == "addition"
+
+
+def is_tuned(name: str, method: str) -> bool:
+    """Whether a setting is chosen anew for each combination: the learning rate, and a method's own numbers."""
+    if name in (declared := settings_of(Settings)):
+        return declared[name].tuned
+    own = settings_of(METHODS[method].Options) if method in METHODS else {}
+    return own[name].choices is None if name in own else True
+
+
+def benchmark_settings() -> list[str]:
+    """Settings that make another benchmark of a dataset, whose accuracies are not to be compared."""
+    return [name for name, each in settings_of(Settings).items() if each.benchmark]
 
 
 def label_of(method: str, regularizer: str) -> str:
     """As a reader knows them: 'ER-ACE + CLER (jigsaw)'; names that this version does not know stay as they are."""
-    title = METHODS[method].title if method in METHODS else method
-    if regularizer == "none":
-        return title
-    return f"{title} + {REGULARIZERS[regularizer].title if regularizer in REGULARIZERS else regularizer}"
+    title = title_of(METHODS, method)
+    added = [title_of(REGULARIZERS, name) for name in regularizer.split("+") if name != "none"]
+    return " + ".join([title, *added])
 
 
-def option_kinds(method: str) -> dict[str, str]:
-    """Names and kinds of the settings that only this method has."""
-    options = find_method(method).Options
-    kinds = get_type_hints(options)
-    return {each.name: getattr(kinds[each.name], "__name__", str(each.type)) for each in dataclasses.fields(options)}
+def title_of(table: Mapping[str, Any], name: str) -> str:
+    """What readers call an entry of a table."""
+    entry = table.get(name)
+    about = getattr(entry, "about", entry)
+    return getattr(about, "title", name) if entry is not None else name
 
 
-def option_defaults(method: str) -> dict[str, Any]:
-    """The same with what they are where nobody says otherwise."""
-    return dataclasses.asdict(find_method(method).Options())
-
-
-def option_docs(method: str) -> dict[str, str]:
-    """What the settings mean that only this method has: the docstrings below them, in one line each."""
-    docs = dict.fromkeys(option_kinds(method), "")
-    try:
-        source = textwrap.dedent(inspect.getsource(find_method(method).Options))
-    except OSError:  # of a class that was not read from a file
-        return docs
-    body = getattr(ast.parse(source).body[0], "body", ())
-    for name, below in itertools.pairwise(body):
-        if isinstance(name, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            docs[ast.unparse(name.target)] = " ".join(str(below.value.value).split())
-    return docs
-
-
-def _positive(name: str, value: float, most: float) -> None:
-    flag = f"--{name.replace('_', '-')}"
-    if not value > 0:  # so that NaN does not pass either
-        raise UsageError(f"{flag} must be larger than zero, not {value}")
-    if value > most:
-        raise UsageError(f"{flag} must be at most {most}, not {value}")
-
-
-def make_settings(**given: Any) -> Settings:
-    """Settings from what the user gave (None: nothing), the rest as in the paper for that method and data set."""
-    given = {name: value for name, value in given.items() if value is not None}
-    method = find_method(given.get("method", Settings.method))
-    dataset = given.get("dataset", Settings.dataset)
-    regularizer = given.get("regularizer", Settings.regularizer)
-    find_dataset(dataset)
-    merged = _usual(method.name, regularizer, dataset, given.get("buffer")) | given
-    if regularizer == "none":
-        if given.get("weight", 0) != 0:
-            raise UsageError(f"--weight {given['weight']} has no effect without --regularizer")
-        merged["weight"] = 0.0
-    if not method.replays:
-        if given.get("buffer", 0) < 0:
-            raise UsageError(f"--buffer must not be negative, not {given['buffer']}")
-        merged["buffer"] = 0
-    own = {name: merged.pop(name) for name in option_kinds(method.name) if name in merged}
-    own |= merged.pop("options", {})
-    if strange := merged.keys() - {each.name for each in dataclasses.fields(Settings)}:
-        raise unknown(f"setting of {method.name}", min(strange), option_kinds(method.name))
-    return Settings(**merged, options=own)
-
-
-def paper_settings() -> dict[str, Any]:
-    """The settings in `paper.toml`, for the image sets that this version has."""
-    return {name: about for name, about in paper_file().items() if name in DATASETS}
-
-
-@cache
-def paper_file() -> dict[str, Any]:
-    """The content of `paper.toml`."""
-    return tomllib.loads((files("cler.paper") / "paper.toml").read_text("utf-8"))
+def in_words(settings: Settings, seeds: Sequence[int]) -> str:
+    """One line that says what will run, with every setting as it was resolved."""
+    told = ", ".join(f"{name} {value}" for name, value in settings.to_dict().items() if value is not None)
+    return f"{told}, seeds {', '.join(map(str, seeds))}"

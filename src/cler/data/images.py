@@ -12,7 +12,8 @@ from typing import Any, Literal, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from cler.errors import UsageError, unknown
+from cler.config.registry import DATASETS
+from cler.errors import UsageError
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done and, where it is known, the bytes in all."""
@@ -115,22 +116,16 @@ class Dataset(Protocol):
         """Fetch it, unless it is there and intact."""
 
 
-DATASETS: dict[str, Dataset] = {}
-"""Filled at import by the modules that define data sets; read through `find`."""
-
 AnyDataset = TypeVar("AnyDataset", bound=Dataset)
 
 
 def register(dataset: AnyDataset) -> AnyDataset:
     """Make a data set known by its name."""
-    if dataset.name in DATASETS:
-        raise ValueError(f"two data sets are named '{dataset.name}'")
-    DATASETS[dataset.name] = dataset
+    DATASETS.register(dataset.name, dataset)
     return dataset
 
 
 def find(name: str) -> Dataset:
     """The registered data set of this name."""
-    if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
-    return DATASETS[name]
+    found: Dataset = DATASETS.find(name)
+    return found

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cler.config.registry import VIEWS
+
 
 def crop_and_flip(pixels: Tensor, crops: Tensor, padding: int = 4) -> Tensor:
     """Zero-pad, cut a window of the original size, mirror: each image (N, C, H, W) by its row (top, left, flip)."""
@@ -25,6 +27,9 @@ def crop_and_flip(pixels: Tensor, crops: Tensor, padding: int = 4) -> Tensor:
     samples = torch.arange(count, device=device).view(-1, 1, 1, 1)
     planes = torch.arange(channels, device=device).view(1, -1, 1, 1)
     return padded[samples, planes, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+VIEWS.register("crop-flip", crop_and_flip)
 
 
 class Views:

@@ -17,7 +17,6 @@ from cler.engine.state import State, collect, restore
 from cler.methods.base import Method
 from cler.streams.class_incremental import Batch, Stream
 
-PRECISIONS = ("fp32", "tf32", "bf16")
 T = TypeVar("T")
 _TENSORS = ("order", "position", "bad_step")
 _NUMBERS = ("task", "taken", "seconds", "steps_done")

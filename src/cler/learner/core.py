@@ -39,6 +39,8 @@ class Core:
     def __init__(self, parameters: dict[str, Any]) -> None:
         self.parameters = {name: to_plain(value) for name, value in parameters.items()}
         self.settings = check_parameters(self.parameters)
+        self.options = [name for name in self.parameters if name in self.settings.options]
+        """Own settings of its parts that it was given."""
         self.batch: int = self.settings.batch
         self.seed: int = self.parameters["seed"]
         channels, size, classes = (self.parameters[name] for name in ("channels", "image_size", "classes"))

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cler.config.settings import own_settings
 from cler.errors import UsageError, unknown
 from cler.learner import fileformat
 from cler.learner.core import Content, Core
 from cler.learner.export import export
 from cler.learner.inputs import Label, to_array, to_labels, to_pixels
-from cler.learner.parameters import check_among, to_plain
-from cler.learner.saved import require
+from cler.learner.parameters import check_among, completed_parameters, to_plain
 from cler.learner.turns import Turns, uninterrupted
 
 
@@ -53,11 +53,17 @@ class Learner:
         lr: learning rate.
         weight: what the regularizer's loss is multiplied by; None for its own default.
         optimizer: 'sgd' or 'adamw'.
-        width: filters of the first layer of ResNet-18; 64 in the paper, 16 is fast without a GPU.
-        options: settings that only this method has, as a dictionary.
+        sgd_momentum: momentum of 'sgd'.
+        weight_decay: None for the optimizer's own default.
+        network: a network by its name.
+        width: filters of the first layer of our own networks; 64 in the paper, 16 is fast without a GPU.
+        pretrained: whether a network of timm begins with pretrained weights.
+        freeze: whether nothing of the network is trained up to its tap.
+        augment: how the images that it trains on are augmented: 'none', 'crop' or 'crop-flip'.
         mean, std: what pixels, from 0 to 1, are normalized by: a number, or one for each channel.
         seed: where everything random comes from.
         device: 'auto', 'cpu' or 'cuda'.
+        options: settings that only this method has, by their names.
 
     These hold for as long as it learns; to change one there is `set_params`, before the first image.
 
@@ -89,21 +95,31 @@ class Learner:
         lr: float = 0.01,
         weight: float | None = None,
         optimizer: str = "sgd",
+        sgd_momentum: float = 0.0,
+        weight_decay: float | None = None,
+        network: str = "resnet18",
         width: int = 64,
-        options: dict[str, Any] | None = None,
+        pretrained: bool = False,
+        freeze: bool = False,
+        augment: str = "crop-flip",
         mean: float | Sequence[float] = 0.5,
         std: float | Sequence[float] = 0.25,
         seed: int = 0,
         device: str = "auto",
+        **options: Any,
     ) -> None:
         self.method, self.regularizer = method, regularizer
         self.image_size, self.channels = image_size, channels
         self.classes = classes
         self.buffer, self.batch, self.replay_batch = buffer, batch, replay_batch
         self.lr, self.weight, self.optimizer = lr, weight, optimizer
-        self.width, self.options = width, options
+        self.sgd_momentum, self.weight_decay = sgd_momentum, weight_decay
+        self.network, self.width, self.pretrained, self.freeze = network, width, pretrained, freeze
+        self.augment = augment
         self.mean, self.std = mean, std
         self.seed, self.device = seed, device
+        vars(self).update(options)
+        self._options = tuple(options)
         self._turns, self._calls = Turns(), Lock()
         self._core = Core(self.get_params())
 
@@ -195,7 +211,7 @@ class Learner:
         """
         tensors, about = fileformat.read(path)
         try:
-            require(about["parameters"].keys() == set(cls._parameter_names()), "parameters")
+            about["parameters"] = completed_parameters(about["parameters"])
             if device is None and about["parameters"]["device"] == "cuda" and not torch.cuda.is_available():
                 raise UsageError("it was made for a GPU, and torch sees none here; with device='cpu' it can")
             learner = cls(**about["parameters"] | ({} if device is None else {"device": device}))
@@ -235,9 +251,9 @@ class Learner:
 
     # -- scikit-learn's conventions ------------------------------------------------------------------------------------
 
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return list(inspect.signature(cls.__init__).parameters)[1:]
+    def _parameter_names(self) -> list[str]:
+        explicit = list(inspect.signature(type(self).__init__).parameters)[1:-1]
+        return [*explicit, *self._options]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """What it was made with."""
@@ -249,12 +265,13 @@ class Learner:
             if self._core.n_seen:
                 raise UsageError("a learner that has begun to learn cannot be changed; make a new one")
             for name in changes:
-                if name not in self._parameter_names():
+                if name not in self._parameter_names() and name not in own_settings(self.method):
                     raise unknown("parameter", name, self._parameter_names())
             core = Core(self.get_params() | changes)
             with self._turns:
                 self._core = core
             vars(self).update(changes)
+            self._options = tuple(core.options)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -271,8 +288,11 @@ class Learner:
         )
 
     def __repr__(self) -> str:
-        parameters = inspect.signature(type(self).__init__).parameters
-        changed = {name: value for name, value in self._core.parameters.items() if value != parameters[name].default}
+        known = inspect.signature(type(self).__init__).parameters
+        parameters = self._core.parameters
+        changed = {
+            name: value for name, value in parameters.items() if name not in known or value != known[name].default
+        }
         return f"Learner({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
 

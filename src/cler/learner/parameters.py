@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from cler.config.settings import LARGEST_SEED, Settings, option_kinds
+from cler.config.reading import LARGEST_SEED
+from cler.config.registry import METHODS, REGULARIZERS
+from cler.config.schema import Setting, check_all, joined, setting, settings_of
+from cler.config.settings import DEVICES, Settings, read_weight
 from cler.errors import UsageError, unknown
 from cler.learner.inputs import Label, to_labels
-from cler.methods import METHODS
-from cler.regularizers import find_regularizer
 from cler.runs.machine import find_device
 
-KINDS = {
-    **dict.fromkeys(("method", "regularizer", "optimizer", "device"), "str"),
-    **dict.fromkeys(("image_size", "channels", "buffer", "batch", "replay_batch", "width", "seed"), "int"),
-    **dict.fromkeys(("lr", "weight"), "float"),
-}
-_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    "str": ((str,), "a text"),
-    "int": ((int,), "a whole number"),
-    "float": ((float, int), "a number"),
-    "bool": ((bool,), "true or false"),
-}
-SMALLEST_IMAGE, LARGEST_IMAGE = 3, 1024
-"""In pixels; on smaller ones no network of ours learns."""
-MOST_CHANNELS = 64
 HALVED = 8
 """Images up to this size end as a single pixel, which batch norm cannot normalize alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What a learner is told that a run of a benchmark is not, but for its classes and statistics."""
+
+    image_size: int = setting(32, "Height and width that images are scaled to.", least=3, most=1024)
+    channels: int = setting(3, "Channels of an image: 3 for color, 1 for gray.", least=1, most=64)
+    seed: int = setting(0, "Where everything random comes from.", least=0, most=LARGEST_SEED)
+    device: str = setting("auto", "Where to learn; auto is the GPU where there is one.", choices=DEVICES)
+
+    def __post_init__(self) -> None:
+        check_all(self)
+
+
+OTHERS = {"classes": "grow", "mean": 0.5, "std": 0.25}
+"""Parameters that are no plain numbers and names, with their defaults."""
+
+
+def shared_settings() -> dict[str, Setting]:
+    """The settings of a run that a learner has too."""
+    return {name: each for name, each in settings_of(Settings).items() if each.learner}
+
+
+def completed_parameters(written: Mapping[str, Any]) -> dict[str, Any]:
+    """A file's parameters with those that it lacks, which meant what their `absent` says."""
+    declared = shared_settings() | settings_of(Form)
+    return {name: each.absent for name, each in declared.items()} | OTHERS | dict(written)
 
 
 def to_plain(value: Any) -> Any:
@@ -55,38 +70,40 @@ def to_plain(value: Any) -> Any:
 
 def check_parameters(given: Mapping[str, Any]) -> Settings:
     """The settings for these parameters of a learner, which are plain."""
-    for name, kind in KINDS.items():
-        if name != "weight" or given[name] is not None:
-            _check_kind(name, given[name], kind)
-    method, regularizer, size = (given[name] for name in ("method", "regularizer", "image_size"))
+    form = Form(**{name: given[name] for name in settings_of(Form)})
+    method, regularizer = given["method"], settings_of(Settings)["regularizer"].checked(given["regularizer"])
     task_free = [name for name, each in METHODS.items() if each.task_free]
     if method not in METHODS:
-        raise unknown("method", method, task_free)
+        raise unknown("method", str(method), task_free)
     if method not in task_free:
         known = ", ".join(task_free)
         raise UsageError(f"{method} has to know where tasks begin and end; a stream without tasks can have {known}")
-    names = ("method", "regularizer", "batch", "replay_batch", "lr", "optimizer", "width")
-    try:
-        settings = Settings(
-            buffer=given["buffer"] if METHODS[method].replays else 0,
-            weight=_weight(regularizer, given["weight"]),
-            options=_options(method, given["options"]),
-            **{name: given[name] for name in names},
+    shared = shared_settings()
+    own = {name: value for name, value in given.items() if name not in shared | settings_of(Form) | OTHERS}
+    values = {name: given[name] for name in shared} | {"weight": _weight(regularizer, given["weight"])}
+    buffer = shared["buffer"].checked(given["buffer"])
+    settings = Settings(**values | {"buffer": buffer if METHODS[method].replays else 0}, options=own)
+    find_device(form.device)
+    if form.image_size <= HALVED and min(settings.batch, settings.replay_batch) < 2:
+        raise UsageError(
+            f"and replay_batch must be at least 2 for images of {form.image_size}×{form.image_size}", "batch"
         )
-        find_device(given["device"])
-    except UsageError as error:  # which speaks of the command line
-        raise UsageError(re.sub(r"--[a-z-]+", lambda flag: flag[0][2:].replace("-", "_"), str(error))) from None
-    _within("image_size", size, SMALLEST_IMAGE, LARGEST_IMAGE)
-    _within("channels", given["channels"], 1, MOST_CHANNELS)
-    _within("seed", given["seed"], 0, LARGEST_SEED)
-    if size <= HALVED and min(settings.batch, settings.replay_batch) < 2:
-        raise UsageError(f"batch and replay_batch must be at least 2 for images of {size}×{size}")
-    if entry := find_regularizer(regularizer):
-        entry.check(size, size)
+    for name in settings.regularizers:
+        REGULARIZERS[name].check(form.image_size, form.image_size)
     check_classes(given["classes"])
     for name in ("mean", "std"):
-        _check_statistics(name, given[name], given["channels"])
+        _check_statistics(name, given[name], form.channels)
     return settings
+
+
+def _weight(regularizer: str, weight: Any) -> float | str:
+    """The weight that is given, or each regularizer's own."""
+    if regularizer == "none" and weight:
+        raise UsageError(f"{weight} has no effect without a regularizer: leave it out", "weight")
+    if weight is None:
+        own = [REGULARIZERS[name].weight for name in regularizer.split("+") if name != "none"]
+        return read_weight(joined(own)) if own else 0.0
+    return settings_of(Settings)["weight"].checked(weight)
 
 
 def check_classes(classes: Any) -> None:
@@ -108,34 +125,6 @@ def check_among(labels: Sequence[Label], classes: Any) -> Sequence[Label]:
         if label not in classes:
             raise UsageError(f"label {label!r} is not among the classes of this call")
     return classes
-
-
-def _weight(regularizer: str, weight: float | None) -> float:
-    if regularizer == "none" and weight:
-        raise UsageError(f"weight {weight} has no effect without a regularizer")
-    entry = find_regularizer(regularizer)
-    return weight if weight is not None else entry.weight if entry else 0.0
-
-
-def _options(method: str, options: Any) -> dict[str, Any]:
-    if not isinstance(options, dict | None):
-        raise UsageError(f"options must be a dictionary of settings of {method}, not {options!r}")
-    kinds = option_kinds(method)
-    for name, value in (options or {}).items():
-        if name in kinds:  # Settings refuses the others
-            _check_kind(name, value, kinds[name])
-    return options or {}
-
-
-def _check_kind(name: str, value: Any, kind: str) -> None:
-    types, words = _TYPES[kind]
-    if isinstance(value, bool) != (kind == "bool") or not isinstance(value, types):
-        raise UsageError(f"{name} must be {words}, not {value!r}")
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise UsageError(f"{name} must lie from {least} to {most}, not {value}")
 
 
 def _check_statistics(name: str, given: Any, channels: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from cler.config.registry import METHODS, OPTIMIZERS
 from cler.data.views import Views
 from cler.errors import unknown
 from cler.memory import Reservoir
@@ -236,26 +237,23 @@ def backward(loss: Tensor) -> None:
         loss.backward()
 
 
-METHODS: dict[str, type[Method]] = {}
 M = TypeVar("M", bound=Method)
 
 
 def register(method: type[M]) -> type[M]:
     """Make a method known to the command line and the tests."""
-    if method.name in METHODS and METHODS[method.name].__qualname__ != method.__qualname__:  # else it is written anew
-        raise ValueError(f"two methods are named '{method.name}'")
-    METHODS[method.name] = method
+    METHODS.register(method.name, method)
     return method
 
 
 def find_method(name: str) -> type[Method]:
     """The method of that name."""
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    return METHODS[name]
+    found: type[Method] = METHODS.find(name)
+    return found
 
 
-OPTIMIZERS = ("sgd", "adamw")
+OPTIMIZERS.register("sgd", torch.optim.SGD)
+OPTIMIZERS.register("adamw", torch.optim.AdamW)
 
 
 def make_optimizer(name: str, parameters: Sequence[nn.Parameter], lr: float) -> torch.optim.Optimizer:

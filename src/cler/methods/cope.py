@@ -22,9 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cler.config.schema import setting
 from cler.memory import BalancedReservoir
 from cler.methods.base import Method, Setup, register
-from cler.methods.checks import check_counts, check_positive, check_shares, check_variant
 from cler.nets import ResNet18
 from cler.nets.modes import full_precision
 from cler.streams.class_incremental import Batch
@@ -106,29 +106,22 @@ def similarities(embeddings: Tensor, prototypes: Tensor, seen: Tensor) -> Tensor
 
 @dataclass(frozen=True)
 class CopeOptions:
-    """Settings that only CoPE has."""
+    """Settings that only CoPE has.
 
-    temperature: float = 0.05
-    """τ of the loss."""
-    momentum: float = 0.99
-    """α, how much of a prototype stays when it follows its class."""
-    inner: int = 5
-    """Steps on each stream batch, each with a new replay draw."""
-    variant: str = "released"
-    """How the inner steps and the prototypes are computed.
-
-    'released': as in the code behind the paper's numbers and its learning rates. Gradients add up over the inner steps,
-    about as if the learning rate were three times as high. And the embeddings of a class are divided by 256, the
+    'released' is CoPE as in the code behind the paper's numbers and its learning rates. Gradients add up over the inner
+    steps, about as if the learning rate were three times as high. And the embeddings of a class are divided by 256, the
     embedding's size, for each draw in which it occurs, not by their number: prototypes hardly leave their random start.
-
-    'text': as the method is described. Each inner step has its own gradient, and prototypes follow the mean embedding.
+    'text' is CoPE as it is described: each inner step has its own gradient, prototypes follow the mean embedding.
     """
 
-    def __post_init__(self) -> None:
-        check_variant(self, "cope", VARIANTS)
-        check_positive(self, "temperature")
-        check_shares(self, "momentum")
-        check_counts(self, "inner")
+    temperature: float = setting(0.05, "Temperature τ of CoPE's loss.", above=0)
+    momentum: float = setting(0.99, "How much of a prototype stays when it follows its class (α).", least=0, most=1)
+    inner: int = setting(5, "Steps on each batch of the stream, each with a new replay draw.", least=1, most=1_000_000)
+    variant: str = setting(
+        "released",
+        "CoPE as in the code behind the paper's numbers (released), or as described (text).",
+        choices=VARIANTS,
+    )
 
 
 @register

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cler.config.schema import setting
 from cler.memory import Reservoir
 from cler.methods.base import Method, Setup, make_optimizer, register
-from cler.methods.checks import check_counts, check_not_negative, check_positive, check_shares
 from cler.nets.dualnet import DualNetwork
 from cler.nets.modes import evaluating
 from cler.nets.norm import Groups
@@ -24,29 +24,15 @@ CHUNK = 500
 
 @dataclass(frozen=True)
 class DualNetOptions:
-    """DualNet's own settings."""
+    """Settings that only DualNet has."""
 
-    temperature: float = 2.0
-    """τ, of the distillation."""
-    distill: float = 15.0
-    """λ_tr, what the distillation's loss is multiplied by."""
-    look_ahead: float = 0.05
-    """β, the share of the slow phase's way that is kept."""
-    slow_lr: float = 0.005
-    """Learning rate of the slow phase."""
-    slow_steps: int = 5
-    """Steps of the slow phase, for each stream batch."""
-    fast_steps: int = 5
-    """Steps of the fast phase, for each stream batch."""
-    slow_batch: int = 32
-    """Remembered images that a slow step learns from."""
-
-    def __post_init__(self) -> None:
-        check_positive(self, "temperature", "slow_lr")
-        check_not_negative(self, "distill")
-        check_shares(self, "look_ahead")
-        check_counts(self, "slow_steps", "fast_steps")
-        check_counts(self, "slow_batch", least=2)
+    temperature: float = setting(2.0, "Temperature τ of DualNet's distillation.", above=0)
+    distill: float = setting(15.0, "What the distillation's loss is multiplied by (λ_tr).", least=0)
+    look_ahead: float = setting(0.05, "Share of the slow phase's way that is kept (β).", least=0, most=1)
+    slow_lr: float = setting(0.005, "Learning rate of the slow phase.", above=0)
+    slow_steps: int = setting(5, "Steps of the slow phase for each batch of the stream.", least=1, most=1_000_000)
+    fast_steps: int = setting(5, "Steps of the fast phase for each batch of the stream.", least=1, most=1_000_000)
+    slow_batch: int = setting(32, "Images of the buffer that a slow step learns from.", least=2, most=1_000_000)
 
 
 def distillation(logits: Tensor, stored: Tensor, temperature: float) -> Tensor:

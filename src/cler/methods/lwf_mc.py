@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cler.config.schema import setting
 from cler.errors import UsageError
 from cler.methods.base import Method, Setup, make_optimizer, register
-from cler.methods.checks import check_not_negative, check_variant
 from cler.nets.frozen import Frozen
 from cler.nets.resnet import ResNet18, linear_in_full
 from cler.streams.class_incremental import Batch
@@ -33,21 +33,21 @@ TEMPERATURE = 2.0
 
 @dataclass(frozen=True)
 class LwfMcOptions:
-    """What only LwF.MC has."""
+    """Settings that only LwF.MC has.
 
-    alpha: float = 1.0
-    """Weight of the distillation, but with sigmoids."""
-    decay: float = 0.0
-    """Weight of the sum of all squared parameters."""
-    variant: str = "sigmoid"
-    """'sigmoid', as in iCaRL's comparison; 'released', as in the authors' code: softmax, a warm-up, and an old network
-    that is asked about images that are not normalized; 'normalized', the same with images that are."""
+    The variants: 'sigmoid', as in iCaRL's comparison; 'released', as in the authors' code, with a softmax, a warm-up
+    and an old network that is asked about images that are not normalized; 'normalized', the same with images that are.
+    """
+
+    alpha: float = setting(1.0, "Weight of the distillation (α); of no effect with sigmoids.", least=0)
+    decay: float = setting(0.0, "Weight of the sum of all squared parameters (w).", least=0)
+    variant: str = setting("sigmoid", "Sigmoids, or the softmax that the paper's authors released.", choices=VARIANTS)
 
     def __post_init__(self) -> None:
-        check_not_negative(self, "alpha", "decay")
-        check_variant(self, "lwf-mc", VARIANTS)
         if self.variant == "sigmoid" and self.alpha != LwfMcOptions.alpha:
-            raise UsageError("lwf-mc's alpha has no effect with sigmoids: leave it out, or take variant=released too")
+            raise UsageError(
+                f"{self.alpha} has no effect with sigmoids: leave it out, or take variant=released", "alpha"
+            )
 
 
 def distillation(logits: Tensor, old_logits: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cler.config.schema import setting
 from cler.methods.base import Method, Setup, backward, make_optimizer, register
-from cler.methods.checks import check_counts, check_positive, check_variant
 from cler.nets import ResNet18, forward_apart
 from cler.nets.frozen import Frozen
 from cler.nets.modes import evaluating, full_precision
@@ -35,28 +35,21 @@ CONFIDENCE, SMOOTHNESS, STATISTICS = 1000.0, 1e-3, 50.0
 
 @dataclass(frozen=True)
 class RDfcilOptions:
-    """What only R-DFCIL has."""
+    """Settings that only R-DFCIL has.
 
-    inversion_steps: int = 5000
-    """Steps of the synthesizer before each task."""
-    inversion_lr: float = 0.001
-    """Its learning rate."""
-    noise: int = 1000
-    """Numbers that it makes an image of."""
-    refinement_epochs: int = 40
-    """Passes over the task's images after it."""
-    refinement_lr: float = 0.005
-    """The learning rate of these."""
-    variant: str = "released"
-    """'released', as in the code of CLER's authors; 'text', as R-DFCIL's own describe it: refinement trains only the
-    classifier, with classes weighted by how often they were seen, and keeps what the old network says of the made-up
-    images, not of others; and that counts fully, not divided by the number of past classes."""
+    'released' is R-DFCIL as in the code of CLER's authors. 'text' is R-DFCIL as its own authors describe it: refinement
+    trains only the classifier, with classes weighted by how often they were seen, and keeps what the old network says
+    of the made-up images, not of others; and that counts fully, not divided by the number of past classes.
+    """
 
-    def __post_init__(self) -> None:
-        check_counts(self, "inversion_steps")
-        check_counts(self, "noise", "refinement_epochs", most=10_000)
-        check_positive(self, "inversion_lr", "refinement_lr")
-        check_variant(self, "r-dfcil", VARIANTS)
+    inversion_steps: int = setting(5000, "Steps of the synthesizer before each task.", least=1, most=1_000_000)
+    inversion_lr: float = setting(0.001, "Learning rate of the synthesizer.", above=0)
+    noise: int = setting(1000, "Random numbers that the synthesizer makes an image of.", least=1, most=10_000)
+    refinement_epochs: int = setting(40, "Passes over a task's images after it.", least=1, most=10_000)
+    refinement_lr: float = setting(0.005, "Learning rate of the passes after a task.", above=0)
+    variant: str = setting(
+        "released", "R-DFCIL as CLER's authors released it, or as its own authors describe it (text).", choices=VARIANTS
+    )
 
 
 def weights(task: int, classes_per_task: int) -> tuple[float, float, float]:

@@ -18,10 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cler.config.schema import setting
 from cler.errors import UsageError
 from cler.memory.quota import QuotaBuffer, Recollection
 from cler.methods.base import Method, Setup, register
-from cler.methods.checks import check_not_negative, check_variant
 from cler.nets import forward_apart
 from cler.nets.norm import Groups, frozen_statistics
 from cler.nets.simplex import SimplexResNet18
@@ -33,25 +33,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class XDerOptions:
-    """What only X-DER has."""
+    """Settings that only X-DER has."""
 
-    alpha: float = 0.8
-    """Weight of the squared distance to the stored logits."""
-    beta: float = 0.8
-    """Weight of the cross-entropy of replayed samples."""
-    gamma: float = 0.85
-    """What logits written over stored ones may reach, as a share of the true class's logit."""
-    eta: float = 0.1
-    """Weight of both margin constraints."""
-    margin: float = 0.3
-    """How far the constraints keep the classes apart."""
-    variant: str = "text"
-    """What CLER gets of the stream: 'text', the raw images, as the paper says; 'released', the augmented images
-    normalized a second time, as in the authors' code."""
-
-    def __post_init__(self) -> None:
-        check_not_negative(self, "alpha", "beta", "gamma", "eta", "margin")
-        check_variant(self, "xder", VARIANTS)
+    alpha: float = setting(0.8, "Weight of the squared distance to the stored logits (α).", least=0)
+    beta: float = setting(0.8, "Weight of the cross-entropy of replayed images (β).", least=0)
+    gamma: float = setting(0.85, "What new logits may reach, as a share of the true class's stored logit (γ).", least=0)
+    eta: float = setting(0.1, "Weight of both margin constraints (η).", least=0)
+    margin: float = setting(0.3, "Margin that the constraints keep between past, present and future (m).", least=0)
+    variant: str = setting(
+        "text",
+        "What CLER gets of the stream: the raw images, as the paper says (text), or the augmented ones normalized a "
+        "second time, as in the authors' code (released).",
+        choices=VARIANTS,
+    )
 
 
 def overwrite_head(stored: Tensor, outputs: Tensor, labels: Tensor, head: slice, gamma: float) -> Tensor:

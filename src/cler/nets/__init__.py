@@ -1,5 +1,8 @@
 """Networks."""
 
+from cler.config.registry import NETWORKS
 from cler.nets.resnet import ResNet18, forward_apart
 
-__all__ = ["ResNet18", "forward_apart"]
+NETWORKS.register("resnet18", ResNet18)
+
+__all__ = ["NETWORKS", "ResNet18", "forward_apart"]

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from cler import stats
-from cler.config.settings import Settings, label_of, make_settings, paper_file
-from cler.data.images import DATASETS
-from cler.engine import PRECISIONS
+from cler.config.registry import DATASETS
+from cler.config.settings import PRECISIONS, Settings, label_of, make_settings, of_a_row
 from cler.errors import unknown
 from cler.methods import METHODS
 from cler.metrics import joint_paper_style
-from cler.runs.compare import NOT_COMPARED, Group
+from cler.paper.settings import paper_file
+from cler.runs.compare import Group
 from cler.runs.results import SCENARIOS
 
 PAPER_RUNS = 10
@@ -102,8 +102,7 @@ class Cell:
         """Whether the group's runs have its settings, in whatever precision."""
         if not self.available or group.settings.get("precision") not in PRECISIONS:
             return False
-        # A setting that a run does not know is younger than the run; one that only the run knows makes it another cell.
-        return self._wanted | _telling(group.settings) == self._wanted
+        return self._wanted == _telling(group.settings)
 
     @cached_property
     def _wanted(self) -> dict[str, Any]:
@@ -112,7 +111,7 @@ class Cell:
 
 def _telling(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that tell one cell from another."""
-    return {name: value for name, value in settings.items() if name not in NOT_COMPARED | {"precision", "compile"}}
+    return {name: value for name, value in of_a_row(settings).items() if name != "precision"}
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from cler.data.views import Views
-from cler.errors import unknown
+from cler.config.registry import REGULARIZERS
 from cler.nets.norm import Groups
 from cler.nets.resnet import Guests
 
@@ -63,26 +61,6 @@ class Entry:
     """Images that a batch has to have."""
 
 
-REGULARIZERS: dict[str, Entry] = {}
-
-
 def register(entry: Entry) -> None:
     """Make a regularizer known to the command line and the tests."""
-    if entry.name in ("none", *REGULARIZERS):
-        raise ValueError(f"two regularizers are named '{entry.name}'")
-    REGULARIZERS[entry.name] = entry
-
-
-def find_regularizer(name: str) -> Entry | None:
-    """The regularizer of that name; None for 'none'."""
-    if name not in ("none", *REGULARIZERS):
-        raise unknown("regularizer", name, ["none", *REGULARIZERS])
-    return REGULARIZERS.get(name)
-
-
-def build_regularizer(
-    name: str, network: nn.Module, *, weight: float, views: Views, generator: torch.Generator | None = None
-) -> list[Regularizer]:
-    """The regularizers called `name`, as a list that a method takes: empty for 'none'."""
-    entry = find_regularizer(name)
-    return [entry.build(network, weight=weight, views=views, generator=generator)] if entry else []
+    REGULARIZERS.register(entry.name, entry)

@@ -10,7 +10,7 @@ from cler.paper.beside import PAPER, Beside, beside_paper
 from cler.report.evidence import Evidence, evidence
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, duration, interval, minus, signed
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, estimate, forgetting
-from cler.runs.compare import NOT_COMPARED, Comparison, Group, distinguishing_settings
+from cler.runs.compare import SHOWN_ANYWAY, Comparison, Group, distinguishing_settings
 from cler.runs.results import SCENARIOS, Result
 
 MEASURES = (
@@ -24,8 +24,6 @@ TESTS = (
     "paper's), Welch's, Student's on pairs of runs with the same seed (how many), and Student's after Holm's "
     "correction for the {count} tests of this table, bold where it is below 0.05."
 )
-
-TOLD_ELSEWHERE = NOT_COMPARED | {"method", "regularizer", "dataset", "buffer", "precision"}
 
 
 @dataclass(frozen=True)
@@ -198,7 +196,7 @@ def _facts(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
 def _shared_settings(groups: Sequence[Group]) -> Iterator[str]:
     """What no table tells, since all rows agree in it."""
     for name, value in groups[0].settings.items():
-        if name not in TOLD_ELSEWHERE and value is not None and all(one.settings.get(name) == value for one in groups):
+        if name not in SHOWN_ANYWAY and value is not None and all(one.settings.get(name) == value for one in groups):
             yield f"{name} {value}"
 
 

@@ -11,7 +11,7 @@ from cler.engine import Run
 from cler.errors import UsageError
 from cler.methods import Method, Setup, find_method
 from cler.nets.resnet import compile_blocks
-from cler.regularizers import build_regularizer, find_regularizer
+from cler.regularizers import REGULARIZERS
 from cler.streams.class_incremental import Stream
 
 
@@ -20,9 +20,9 @@ def check_fit(settings: Settings, data: ImageData) -> None:
     stream, method = _stream(settings, data), find_method(settings.method)
     classes = stream.tasks * stream.classes_per_task
     if method.shares_buffer and settings.buffer < classes:
-        raise UsageError(f"--buffer {settings.buffer} has no room for an image of each of {classes} classes")
-    if regularizer := find_regularizer(settings.regularizer):
-        regularizer.check(*data.train_images.shape[2:])
+        raise UsageError(f"{settings.buffer} has no room for an image of each of {classes} classes", "buffer")
+    for name in settings.regularizers:
+        REGULARIZERS[name].check(*data.train_images.shape[2:])
 
 
 def _stream(settings: Settings, data: ImageData) -> Stream:
@@ -69,9 +69,10 @@ def build_method(
     with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
         torch.manual_seed(seed)
         network = method.make_network(tasks * classes_per_task, width=settings.width, channels=image_shape[0])
-        regularizers = build_regularizer(
-            settings.regularizer, network, weight=settings.weight, views=views, generator=generator
-        )
+        regularizers = [
+            REGULARIZERS[name].build(network, weight=weight, views=views, generator=generator)
+            for name, weight in zip(settings.regularizers, settings.weights, strict=True)
+        ]
     if settings.compile:
         compile_blocks(network, *regularizers)
     setup = Setup(

@@ -7,25 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cler import stats
-from cler.config.settings import label_of
+from cler.config.settings import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
 from cler.errors import one_line
 from cler.files import without_non_finite
 from cler.methods import METHODS, Method
 from cler.regularizers import REGULARIZERS
 from cler.runs.results import SCENARIOS, Result
 
-# Where a run happened is not what it computed; precision is.
-NOT_COMPARED = frozenset({"seed", "device", "threads"})
-REGULARIZER_KEYS = frozenset({"regularizer", "weight"})
-# The paper tunes learning rate and method options per method × regularizer; these must agree all the same.
-TWIN_KEYS = (
-    "method", "dataset", "tasks", "buffer", "epochs", "variant", "batch", "replay_batch", "optimizer", "width",
-    "class_order", "precision",
-)  # fmt: skip
-# With other ones it is another benchmark, whose accuracies are not to be compared.
-BENCHMARK_KEYS = ("tasks", "epochs", "batch", "class_order")
-# Methods have their own; with other ones a method is hardly the same.
-NETWORK_KEYS = ("width", "replay_batch", "optimizer")
+SHOWN_ANYWAY = frozenset({"method", "regularizer", "dataset", "buffer", "precision"})
+"""Settings that tables show for every row."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +72,7 @@ class Group:
     @property
     def regularizer_label(self) -> str:
         """The regularizer as a reader knows it: 'CLER (jigsaw)'."""
-        name = self.settings["regularizer"]
-        return REGULARIZERS[name].title if name in REGULARIZERS else name
+        return " + ".join(title_of(REGULARIZERS, name) for name in self.settings["regularizer"].split("+"))
 
     @property
     def label(self) -> str:
@@ -130,7 +119,7 @@ def compare(results: Iterable[Result]) -> Comparison:
     complaints = []
     for result in results:
         if result.complete and result.failure is None:
-            by_settings.setdefault(_frozen(_compared(result.settings)), []).append(result)
+            by_settings.setdefault(_frozen(of_a_row(result.settings)), []).append(result)
         else:
             reason = f"failed: {result.failure}" if result.failure else "not complete"
             complaints.append(one_line(f"left out: {result.path} ({reason})"))
@@ -159,7 +148,10 @@ def distinguishing_settings(group: Group, groups: Sequence[Group], *, shown: Seq
     own = group.settings
     beside = [one.settings for one in groups if one.settings["dataset"] == own["dataset"]]
     method = [one for one in beside if one["method"] == own["method"]]
-    told = differing(BENCHMARK_KEYS, beside) + differing(NETWORK_KEYS, method)
+    benchmark = benchmark_settings()
+    training = [name for name in of_a_row(own) if not (is_tuned(name, own["method"]) or is_addition(name))]
+    told = differing(benchmark, beside)
+    told += differing([name for name in training if name not in SHOWN_ANYWAY | set(told)], method)
     alike = [
         one.settings
         for one in groups
@@ -190,7 +182,7 @@ def _group(runs: list[Result]) -> Group:
     def estimates(metric: str) -> dict[str, Estimate]:
         return {name: Estimate(*stats.mean_std([run.metrics[metric][name] for run in runs])) for name in SCENARIOS}
 
-    return Group(_compared(runs[0].settings), tuple(runs), estimates("faa"), estimates("adjusted_forgetting"))
+    return Group(of_a_row(runs[0].settings), tuple(runs), estimates("faa"), estimates("adjusted_forgetting"))
 
 
 def _with_gain(group: Group, groups: Sequence[Group]) -> Group:
@@ -202,17 +194,15 @@ def _with_gain(group: Group, groups: Sequence[Group]) -> Group:
 
 
 def _twin(group: Group, groups: Sequence[Group]) -> Group | None:
-    """The unregularized group with otherwise equal settings; failing that, the only one with equal `TWIN_KEYS`."""
+    """The unregularized group with otherwise equal settings; failing that, the only one that differs in tuned ones."""
     plain = [one for one in groups if not one.regularized]
-    method = METHODS.get(group.settings["method"], Method)
-    for ignored in (frozenset(), method.options_of_regularizer):
-        candidates = [one for one in plain if _agree(group, one, set(TWIN_KEYS) - ignored)]
-        # Settings that only the regularized run has belong to its regularizer; `compile` is named only where it is on.
-        exact = [
-            one
-            for one in candidates
-            if _agree(group, one, (one.settings.keys() | {"compile"}) - REGULARIZER_KEYS - ignored)
-        ]
+    name = group.settings["method"]
+    method = METHODS.get(name, Method)
+    for ignored in (frozenset[str](), method.options_of_regularizer):
+        kept = {key for key in group.settings if not is_addition(key)} - ignored
+        candidates = [one for one in plain if _agree(group, one, {key for key in kept if not is_tuned(key, name)})]
+        # Settings that only the regularized run has belong to its regularizer.
+        exact = [one for one in candidates if _agree(group, one, kept & one.settings.keys())]
         candidates = exact or candidates
         if len(candidates) == 1:
             return candidates[0]
@@ -221,10 +211,6 @@ def _twin(group: Group, groups: Sequence[Group]) -> Group | None:
 
 def _agree(first: Group, second: Group, keys: Iterable[str]) -> bool:
     return all(first.settings.get(key) == second.settings.get(key) for key in keys)
-
-
-def _compared(settings: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key not in NOT_COMPARED}
 
 
 def _frozen(value: Any) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cler.config.settings import Settings, unusual
+from cler.config.settings import Settings, completed, unusual
 from cler.engine import Run, checkpoint
 from cler.errors import UsageError
 from cler.files import read_json, writing
@@ -87,10 +87,10 @@ def _found(job: Job, name: str, read: Callable[[Path], dict[str, Any]]) -> dict[
         found = read(job.folder / name)
     except UsageError as error:
         raise UsageError(f"{error}; to do this run again, delete {job.folder}") from None
-    wanted: dict[str, Any] = {"settings": job.settings.to_dict(), "seed": job.seed}
-    if {key: found.get(key) for key in wanted} != wanted:
-        there = found.get("settings")
-        differing = _differing(wanted["settings"], there if isinstance(there, dict) else {})
+    there = found.get("settings")
+    wanted, has = job.settings.to_dict(), completed(there if isinstance(there, dict) else {})
+    if (has, found.get("seed")) != (wanted, job.seed):
+        differing = _differing(wanted, has)
         differing += ["seed"] if found.get("seed") != job.seed else []
         raise UsageError(
             f"{job.folder} holds a different run (it differs in {', '.join(differing)}): choose another --out"
@@ -118,6 +118,15 @@ def tidy(jobs: Sequence[Job]) -> None:
     for job in jobs:
         with suppress(OSError):  # they only take room
             checkpoint.delete(job.folder)
+
+
+def redo(jobs: Sequence[Job]) -> None:
+    """Delete the results of jobs, and what they could resume from, so that they are trained again."""
+    for job in jobs:
+        if job.folder.is_dir():
+            with writing(job.folder), locked(job.folder):
+                checkpoint.delete(job.folder)
+                (job.folder / "result.json").unlink(missing_ok=True)
 
 
 def restart(jobs: Sequence[Job]) -> None:

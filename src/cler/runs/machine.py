@@ -10,17 +10,18 @@ from pathlib import Path
 
 import torch
 
-from cler.errors import UsageError
+from cler.config.settings import DEVICES
+from cler.errors import UsageError, unknown
 
 
 def find_device(name: str) -> torch.device:
     """'auto' is the GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name not in ("cpu", "cuda"):
-        raise UsageError(f"unknown device '{name}' (known: auto, cpu, cuda)")
+    if name not in DEVICES:
+        raise unknown("device", name, DEVICES)
     if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch sees no GPU here; leave --device out to use the CPU")
+        raise UsageError("cuda: torch sees no GPU here; leave it out to use the CPU", "device")
     return torch.device(name)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cler import metrics
+from cler.config.settings import completed, number_of_tasks, read_tasks
 from cler.errors import UsageError
 from cler.files import read_json, without_non_finite, write_text
 from cler.methods import METHODS
@@ -32,9 +33,16 @@ _FIELDS = {
     "environment": dict,
     "complete": bool,
 }
-_SETTINGS_FIELDS = {"method": str, "regularizer": str, "dataset": str, "tasks": int, "buffer": int, "epochs": int}
+_SETTINGS_FIELDS = {
+    "method": str,
+    "regularizer": str,
+    "dataset": str,
+    "tasks": (int, str),
+    "buffer": int,
+    "epochs": int,
+}
 _LEAST = {"seed": 0, "seconds": 0, "steps_per_second": 0}
-_SETTINGS_LEAST = {"tasks": 1, "buffer": 0, "epochs": 1}
+_SETTINGS_LEAST = {"buffer": 0, "epochs": 1}
 
 
 @dataclass(frozen=True)
@@ -144,7 +152,7 @@ def _result(path: Path, value: dict[str, Any]) -> Result:
         metrics={metric: value[metric] for metric in METRICS},
         at_once=value.get("at_once"),
         failure=value.get("failure"),
-        **{field: value[field] for field in fields},
+        **({field: value[field] for field in fields} | {"settings": completed(value["settings"])}),
     )
 
 
@@ -176,7 +184,7 @@ def _check(value: Any) -> None:
 
 def _check_complete(value: dict[str, Any]) -> None:
     """A run that has ended has accuracies after every task, or after all at once, and their metrics."""
-    tasks, method = value["settings"]["tasks"], METHODS.get(value["settings"]["method"])
+    tasks, method = _tasks(value["settings"]["tasks"]), METHODS.get(value["settings"]["method"])
     allowed = (1, tasks) if method is None else (1,) if method.merged else (tasks,)
     for name in SCENARIOS:
         rows = value["accuracy"][name]
@@ -185,6 +193,13 @@ def _check_complete(value: dict[str, Any]) -> None:
         for metric, number in metrics.summary(rows).items():
             if abs(value[metric][name] - number) > ROUNDING:
                 raise UsageError(f"'{metric}.{name}' is {value[metric][name]}, but the accuracies give {number:.4f}")
+
+
+def _tasks(written: int | str) -> int:
+    try:
+        return number_of_tasks(read_tasks(written))
+    except ValueError as error:
+        raise UsageError(f"'settings.tasks' {error}") from None
 
 
 def _check_fields(value: dict[str, Any], fields: dict[str, Any], prefix: str) -> None:

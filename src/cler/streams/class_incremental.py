@@ -42,7 +42,7 @@ class Stream:
         if tasks < 1 or data.n_classes % tasks:
             divisors = [n for n in range(1, data.n_classes + 1) if data.n_classes % n == 0]
             raise UsageError(
-                f"{tasks} tasks do not divide the {data.n_classes} classes of {data.name}; --tasks can be "
+                f"{tasks} tasks do not divide the {data.n_classes} classes of {data.name}; it can be "
                 + ", ".join(map(str, divisors))
             )
         self.data, self.tasks, self.batch, self.epochs = data, tasks, batch, epochs

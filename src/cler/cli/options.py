@@ -1,0 +1,131 @@
+"""Options of commands, derived from the settings as they are declared in `cler.config`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from cler.config.registry import METHODS
+from cler.config.schema import Setting, settings_of
+from cler.config.settings import Machine, Settings
+from cler.errors import UsageError
+
+_METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
+
+
+class OnceEach(TyperCommand):
+    """A command that refuses an option which is given twice where one is meant, instead of forgetting the first."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Look for options that stand there more than once, then parse as ever."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        seen = set()
+        for parameter in order:
+            if parameter.name in seen and not parameter.multiple and parameter.nargs == 1:
+                raise UsageError(f"{parameter.opts[0]} is given twice: give it once")
+            seen.add(parameter.name)
+        return super().parse_args(ctx, args)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What stands on a command line, of the settings that the command takes."""
+
+    settings: dict[str, Any]
+    """Values of `Settings` that were given, by name; a list where there are several, for a grid."""
+    machine: Machine
+
+
+def takes(*declared: type, argument: str = "", only: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Give a command the options of these dataclasses; its parameter `given` gets what was given.
+
+    `argument` names the setting that stands without an option's name; with `only` no other settings of a run are taken.
+    """
+    known = {
+        each.name: each
+        for one in declared
+        for each in settings_of(one).values()
+        if one is not Settings or not only or each.name in only
+    }
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapped(**values: Any) -> Any:
+            texts = {name: values.pop(name) for name in known if name in values}
+            return command(given=_given(texts, known), **values)
+
+        own = [each for name, each in inspect.signature(command).parameters.items() if name != "given"]
+        parameters = [*_parameters(known, argument)]
+        first = [each for each in parameters if each.name == argument]
+        run = [each for each in parameters if each.name in settings_of(Settings) and each.name != argument]
+        machine = [each for each in parameters if each.name in settings_of(Machine)]
+        positional = [each for each in own if isinstance(_marker(each), typer.models.ArgumentInfo)]
+        others = [each for each in own if each not in positional]
+        ordered = [*first, *positional, *run, *others, *machine]
+        ordered = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in ordered]
+        wrapped.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {each.name: each.annotation for each in ordered}
+        return wrapped
+
+    return decorate
+
+
+def _marker(parameter: inspect.Parameter) -> Any:
+    metadata = getattr(parameter.annotation, "__metadata__", (None,))
+    return metadata[0]
+
+
+def _parameters(known: dict[str, Setting], argument: str) -> Iterator[inspect.Parameter]:
+    for name, each in known.items():
+        kind: Any = bool | None if each.kind is bool else str | None
+        marker = _argument(each) if name == argument else _option(each)
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, marker])
+
+
+def _argument(each: Setting) -> Any:
+    return typer.Argument(help=each.help, show_default=str(each.default))
+
+
+def _option(each: Setting) -> Any:
+    flag = "--" + each.name.replace("_", "-")
+    if each.kind is bool:
+        return typer.Option(f"--no-{flag[2:]}" if each.default else flag, help=each.help, show_default=False)
+    shown = "" if each.default is None else str(each.default)
+    choices = f" One of {', '.join(each.choices)}." if isinstance(each.choices, tuple) else ""
+    environment = "CLER_DATA" if each.name == "data_dir" else None
+    return typer.Option(
+        flag,
+        help=each.help + choices,
+        metavar=_METAVARS.get(each.kind, "TEXT"),
+        show_default=shown or False,
+        envvar=environment,
+    )
+
+
+def _given(texts: dict[str, Any], known: dict[str, Setting]) -> Given:
+    """The values that strings of the command line mean."""
+    from cler.config.reading import parse_settings
+
+    texts = {name: text for name, text in texts.items() if text is not None}
+    flags = {name: not known[name].default for name in texts if known[name].kind is bool}
+    strings = {name: text for name, text in texts.items() if name not in flags}
+    of_a_run = {name: text for name, text in strings.items() if name in settings_of(Settings)}
+    of_the_machine = {name: known[name].parsed(text) for name, text in strings.items() if name not in of_a_run}
+    machine = of_the_machine | {name: value for name, value in flags.items() if name in settings_of(Machine)}
+    settings = parse_settings(of_a_run) | {
+        name: value for name, value in flags.items() if name in settings_of(Settings)
+    }
+    return Given(settings, Machine(**machine))
+
+
+def spoken(parameter: str) -> str:
+    """A parameter as the command line calls it."""
+    of_parts = {name for method in METHODS.values() for name in settings_of(method.Options)}
+    return f"--set {parameter}" if parameter in of_parts else "--" + parameter.replace("_", "-")

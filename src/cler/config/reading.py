@@ -1,0 +1,162 @@
+"""Settings as a person writes them: in a TOML file, behind an option, behind `--set`, behind `--seeds`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cler.config.schema import Setting, parsed_grid, settings_of
+from cler.config.settings import Machine, Settings, own_settings
+from cler.errors import UsageError, unknown
+
+LARGEST_SEED = 999_999
+
+
+def read_config(path: Path, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Settings from a TOML file, checked; a list, or a string with commas, is several values of a grid.
+
+    `given` are those of the command line, which win: they decide which method's own settings the file may have.
+    """
+    try:
+        config = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
+    config = {key.replace("-", "_"): value for key, value in config.items()}
+    known: dict[str, Setting] = dict(settings_of(Settings))
+    known |= _own_of(
+        {name: value for name, value in config.items() if isinstance(value, str | list)} | dict(given or {})
+    )
+    return {name: _value(path, name, value, known) for name, value in config.items()}
+
+
+def _value(path: Path, name: str, value: Any, known: Mapping[str, Setting]) -> Any:
+    if name in ("seeds", "seed"):
+        return value if isinstance(value, int | str) and not isinstance(value, bool) else _seed_list(path, name, value)
+    if name == "set":
+        raise UsageError(f"{path}: a method's own settings stand beside the others, as in: alpha = 0.8")
+    if name in settings_of(Machine):
+        raise UsageError(
+            f"{path}: '{name}' is not a setting of a run: give --{name.replace('_', '-')} with the command"
+        )
+    if name not in known:
+        raise unknown(f"setting in {path}", name, [*known, "seeds", "seed"])
+    try:
+        if isinstance(value, str) and (known[name].kind is str or "," in value):
+            return one_or_more(parsed_grid(known[name], value))
+        if isinstance(value, list):
+            return one_or_more([known[name].checked(each) for each in value]) if value else known[name].checked(value)
+        return known[name].checked(value)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _seed_list(path: Path, name: str, value: Any) -> Any:
+    if name == "seeds" and isinstance(value, list) and value and all(type(each) is int for each in value):
+        return ",".join(map(str, value)) if len(value) > 1 else f"{value[0]}..{value[0]}"
+    raise UsageError(
+        f"{path}: {name} must be {'a number of seeds or a list' if name == 'seeds' else 'a number'}, not {value!r}"
+    )
+
+
+def one_or_more(values: list[Any]) -> Any:
+    """The value itself where there is one."""
+    return values[0] if len(values) == 1 else values
+
+
+def _own_of(chosen: Mapping[str, Any]) -> dict[str, Setting]:
+    """The own settings of the parts that are chosen, of all of a grid's; unknown names are complained of elsewhere."""
+
+    def values(name: str) -> list[str]:
+        value = chosen.get(name) or getattr(Settings, name)
+        return [str(each).strip() for each in (value if isinstance(value, list) else str(value).split(","))]
+
+    own: dict[str, Setting] = {}
+    for method in values("method"):
+        for regularizer in values("regularizer"):
+            for network in values("network"):
+                own |= own_settings(method, regularizer, network)
+    return own
+
+
+def parse_settings(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Options of the command line, by the names of settings, to values; with commas, to several."""
+    declared = settings_of(Settings)
+    return {name: one_or_more(parsed_grid(declared[name], text)) for name, text in texts.items()}
+
+
+def parse_options(texts: Iterable[str], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """'alpha=0.8' and the like to the own settings of the parts that are chosen; a comma means several values."""
+    own = _own_of(chosen)
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UsageError(f"--set '{text}' is not understood: write NAME=VALUE")
+        if name not in own:
+            if name in settings_of(Settings):
+                raise UsageError(
+                    f"--set '{text}': {name} is a setting of every run; write --{name.replace('_', '-')} {value}"
+                )
+            method = chosen.get("method", Settings.method)
+            if not own:
+                raise UsageError(f"{method} has no settings of its own: leave --set out")
+            raise unknown(f"setting of {method}", name, own)
+        if name in options:
+            raise UsageError(f"--set {name} is given twice: give it once; several values are NAME=1,2")
+        options[name] = one_or_more(parsed_grid(own[name], value))
+    return options
+
+
+def parse_seeds(seeds: int | str | Sequence[int], parameter: str = "seeds") -> list[int]:
+    """Which seeds are meant: 10 is ten of them, from 0; '3,7' and '0..9' are lists, and so is a list of numbers."""
+    if not isinstance(seeds, str):
+        numbers = (
+            list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) else _whole(seeds, parameter)
+        )
+        if not numbers or min(numbers) < 0 or max(numbers) > LARGEST_SEED:
+            raise UsageError(f"must be at least one, each from 0 to {LARGEST_SEED}, not {seeds!r}", parameter)
+        return list(dict.fromkeys(numbers))
+    text = seeds.strip()
+    if text.isdecimal():
+        if len(text) > 9 or not 1 <= int(text) <= LARGEST_SEED + 1:
+            raise UsageError(f"{seeds} must be a number of seeds from 1 to {LARGEST_SEED + 1}", parameter)
+        return list(range(int(text)))
+    found: list[int] = []
+    wanted = 0
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        if not (first.isdecimal() and (last.isdecimal() or not dots)):
+            raise UsageError(f"'{seeds}' is not understood: write 10 for ten seeds, 0..9 or 3,7 for these", parameter)
+        if max(len(first), len(last)) > 9 or int(last or first) > LARGEST_SEED:
+            raise UsageError(f"'{seeds}': seeds go up to {LARGEST_SEED}", parameter)
+        numbers = list(range(int(first), int(last or first) + 1))
+        if not numbers:
+            raise UsageError(f"'{seeds}' runs backwards: write {last}..{first}", parameter)
+        wanted += len(numbers)
+        if wanted > LARGEST_SEED + 1:
+            raise UsageError(f"asks for more than all {LARGEST_SEED + 1} seeds: write 10, 0..9 or 3,7", parameter)
+        found += numbers
+    return list(dict.fromkeys(found))
+
+
+def parse_counts(text: str, parameter: str) -> list[int]:
+    """Some whole numbers above zero: '1,5,10'."""
+    counts = parse_seeds(f"{text},{text}" if text.isdecimal() else text, parameter)
+    if min(counts) < 1:
+        raise UsageError(f"must be above zero, not '{text}'", parameter)
+    return counts
+
+
+def _whole(seeds: Any, parameter: str) -> list[int]:
+    try:
+        numbers = list(seeds)
+    except TypeError:
+        numbers = [None]
+    if not all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
+        raise UsageError(f"must be a number of seeds, or a list of seeds, not {seeds!r}", parameter)
+    return numbers

@@ -1,0 +1,90 @@
+"""The tables of everything that is asked for by name: methods, regularizers, networks, datasets, and the rest."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from cler.errors import unknown
+
+T = TypeVar("T")
+PLUGINS = "cler.plugins"
+"""The group of entry points by which an installed package makes its own methods and the rest known."""
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """What there is of one kind, by name.
+
+    Reading it first imports the package of `cler` that the kind lives in, and the plug-ins that are installed.
+    """
+
+    def __init__(self, kind: str, room: str) -> None:
+        self.kind, self.room = kind, room
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str, entry: T) -> T:
+        """Make an entry known; the same class again, as from a notebook cell that runs twice, replaces it."""
+        known = self._entries.get(name)
+        if known is not None and _origin(known) != _origin(entry):
+            raise ValueError(f"two {self.kind}s are named '{name}'")
+        self._entries[name] = entry
+        return entry
+
+    def find(self, name: str) -> T:
+        """The entry of that name."""
+        if name not in self:
+            raise unknown(self.kind, name, self)
+        return self._entries[name]
+
+    def __getitem__(self, name: str) -> T:
+        self._load()
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        self._load()
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(list(self._entries))
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._entries)
+
+    def _load(self) -> None:
+        if self.room not in sys.modules:
+            import_module(self.room)
+        load_plugins()
+
+
+def _origin(entry: Any) -> Any:
+    """Where an entry was written: equal for a class that is defined again."""
+    entry = getattr(entry, "build", entry)
+    while isinstance(entry, partial):
+        entry = entry.func
+    named = entry if hasattr(entry, "__qualname__") else type(entry)
+    return named.__module__, named.__qualname__
+
+
+@cache
+def load_plugins() -> None:
+    """Import what installed packages name in the group `cler.plugins`; one that fails is said, and left out."""
+    for point in entry_points(group=PLUGINS):
+        try:
+            point.load()
+        except Exception as error:
+            warnings.warn(f"the plug-in {point.name} ({point.value}) cannot be imported: {error}", stacklevel=2)
+
+
+METHODS: Registry[Any] = Registry("method", "cler.methods")
+REGULARIZERS: Registry[Any] = Registry("regularizer", "cler.regularizers")
+NETWORKS: Registry[Any] = Registry("network", "cler.nets")
+DATASETS: Registry[Any] = Registry("dataset", "cler.data")
+VIEWS: Registry[Any] = Registry("augmentation", "cler.data.views")
+OPTIMIZERS: Registry[Any] = Registry("optimizer", "cler.methods")

@@ -1,0 +1,212 @@
+"""Settings declared once: a line of a dataclass says what a setting is, and everything else is derived from it.
+
+    lr: float = setting(0.01, "Learning rate.", above=0)
+
+Options of the command line and their help, keys of settings files, checks and their messages, names of folders, which
+runs are the same, which rows of a table belong together: all of it reads these declarations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from cler.errors import UsageError, unknown
+
+Role = Literal["numbers", "addition", "bits", "machine"]
+_LATER = object()
+"""In place of what `absent` is where nothing is said: the default."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One thing that a run, a method or a machine can be told."""
+
+    name: str
+    """As in Python, in settings files and in results."""
+    kind: type
+    """int, float, str, bool or Path; object for one that `read` understands."""
+    optional: bool
+    """Whether None is a value."""
+    default: Any
+    help: str
+    above: float | None
+    least: float | None
+    most: float | None
+    choices: Collection[str] | None
+    role: Role
+    """'numbers': decides what a run computes. 'addition': so does this, and it is what a gain is measured of.
+    'bits': results agree but for rounding. 'machine': where and how, of no consequence for results."""
+    absent: Any
+    """What a file without this setting meant, whatever the default is by now."""
+    benchmark: bool
+    """Whether accuracies with different values are not to be compared."""
+    tuned: bool
+    """Whether it is chosen for each combination: a method alone may have another value than with a regularizer."""
+    learner: bool
+    """Whether a `Learner` has it too."""
+    read: Callable[[Any], Any] | None
+    """Turns what was given into the value, for a setting that is more than a number or a name; raises ValueError."""
+
+    @property
+    def takes(self) -> str:
+        """What it takes, in words: 'a whole number'."""
+        return _WORDS.get(self.kind, "a value")
+
+    def checked(self, value: Any) -> Any:
+        """The value in its own type; refuses what is of another kind, out of bounds or not among the choices."""
+        if value is None and self.optional:
+            return None
+        if self.read is not None:
+            try:
+                return self.read(value)
+            except ValueError as error:
+                raise UsageError(str(error), self.name) from None
+        value = self._of_kind(value)
+        if self.choices is not None and value not in self.choices:
+            raise unknown(getattr(self.choices, "kind", None) or self.name.replace("_", " "), value, self.choices)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            self._check_bounds(value)
+        return value
+
+    def parsed(self, text: str) -> Any:
+        """The value that a string of the command line means."""
+        if self.optional and text.lower() == "none":
+            return None
+        if self.read is not None or self.kind in (str, Path):
+            return self.checked(text)
+        try:
+            return self.checked(_PARSERS[self.kind](text))
+        except (ValueError, KeyError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"must be {self.takes}, not '{text}'", self.name) from None
+
+    def _of_kind(self, value: Any) -> Any:
+        if hasattr(value, "tolist"):  # numpy's and torch's numbers
+            value = value.tolist()
+        if self.kind is float and isinstance(value, Real) and not isinstance(value, bool):
+            return _float(value)
+        if self.kind is int and isinstance(value, Integral) and not isinstance(value, bool):
+            return int(value)
+        if self.kind is Path and isinstance(value, str | Path):
+            return Path(value)
+        if self.kind in (str, bool) and isinstance(value, self.kind):
+            return value
+        raise UsageError(f"must be {self.takes}, not {value!r}", self.name)
+
+    def _check_bounds(self, value: float) -> None:
+        below = self.least is not None and value < self.least
+        not_above = self.above is not None and value <= self.above
+        beyond = self.most is not None and value > self.most
+        if not math.isfinite(value):
+            raise UsageError(f"must be a finite number, not {value}", self.name)
+        if below or not_above or beyond:
+            raise UsageError(f"must be {self.bounds}, not {value}", self.name)
+
+    @property
+    def bounds(self) -> str:
+        """What is allowed, in words: 'above 0 and at most 10'."""
+        named = {"above": self.above, "at least": self.least, "at most": self.most}
+        told = (f"{word} {_plain(bound)}" for word, bound in named.items() if bound is not None)
+        return " and ".join(told)
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false", Path: "a path"}
+_PARSERS: dict[type, Callable[[str], Any]] = {
+    int: int,
+    float: float,
+    bool: {"true": True, "false": False}.__getitem__,
+}
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _plain(bound: float) -> str:
+    return str(int(bound)) if float(bound).is_integer() and abs(bound) < 1e15 else f"{bound:g}"
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    choices: Collection[str] | None = None,
+    role: Role = "numbers",
+    absent: Any = _LATER,
+    benchmark: bool = False,
+    tuned: bool = False,
+    learner: bool = True,
+    read: Callable[[Any], Any] | None = None,
+) -> Any:
+    """A field of a dataclass that is a setting, with its default, its help and its bounds or choices.
+
+    `absent` is what a file without the setting meant: give it where that is not the default, and once the default
+    changes.
+    """
+    return dataclasses.field(
+        default=default,
+        metadata={
+            "setting": {
+                "help": help, "above": above, "least": least, "most": most, "choices": choices, "role": role,
+                "absent": default if absent is _LATER else absent, "benchmark": benchmark, "tuned": tuned,
+                "learner": learner, "read": read,
+            }
+        },
+    )  # fmt: skip
+
+
+_PLAIN: dict[str, Any] = dict(setting(0, "").metadata["setting"])
+"""What a field is that was not declared by `setting`."""
+
+
+@cache
+def settings_of(declared: Any) -> dict[str, Setting]:
+    """The settings that a dataclass declares, by name; its field `options`, of other parts' own ones, aside."""
+    hints = get_type_hints(declared)
+    found = {}
+    for field in dataclasses.fields(declared):
+        if field.name == "options":
+            continue
+        about = dict(field.metadata.get("setting") or _PLAIN | {"absent": field.default})
+        kind, optional = _kind(hints[field.name])
+        found[field.name] = Setting(name=field.name, kind=kind, optional=optional, default=field.default, **about)
+    return found
+
+
+def _kind(hint: Any) -> tuple[type, bool]:
+    """The type that an annotation names, and whether it may be None."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint if hint in _WORDS else object, False
+    kinds = [each for each in get_args(hint) if each is not NoneType]
+    return kinds[0] if len(kinds) == 1 and kinds[0] in _WORDS else object, NoneType in get_args(hint)
+
+
+def check_all(declared: Any) -> None:
+    """Check each setting of a frozen dataclass, in its `__post_init__`, and give it its own type."""
+    for name, each in settings_of(declared.__class__).items():
+        object.__setattr__(declared, name, each.checked(getattr(declared, name)))
+
+
+def parsed_grid(each: Setting, text: str) -> list[Any]:
+    """The values of a string with commas, which always mean a grid."""
+    return list(dict.fromkeys(each.parsed(part.strip()) for part in text.split(",")))
+
+
+def joined(values: Sequence[Any]) -> str:
+    """Parts of one value, as a string: '5+5+10'."""
+    return "+".join(map(str, values))

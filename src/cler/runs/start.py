@@ -1,0 +1,56 @@
+"""From settings and seeds to what there is to do: checked against the data, found again where it has been done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cler import data
+from cler.config.settings import Machine, Settings, in_words
+from cler.runs.build import check_fit
+from cler.runs.jobs import Job, make_jobs, past_failures, remaining, tidy
+from cler.runs.jobs import redo as redo_jobs
+from cler.runs.jobs import restart as restart_jobs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs that were asked for."""
+
+    jobs: list[Job]
+    todo: list[Job]
+    """Those that have not ended."""
+    past_failures: list[str]
+    """A line for each that has ended because it failed."""
+
+
+def prepare(
+    settings: Sequence[Settings],
+    seeds: Sequence[int],
+    machine: Machine,
+    *,
+    restart: bool = False,
+    redo: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Plan:
+    """Check the settings, find what has been done already, and say what will run; nothing is trained yet."""
+    jobs: list[Job] = []
+    for one in settings:
+        check_fit(one, data.load(one.dataset, machine.data_dir))
+        jobs += make_jobs(one, seeds, machine.out, checkpoint_every=machine.checkpoint_every)
+    if redo:
+        redo_jobs(jobs)
+    todo = remaining(jobs)
+    ended = [job for job in jobs if job not in todo]
+    tidy(ended)
+    failures = past_failures(ended)
+    if ended:
+        say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")
+    for line in failures:
+        say(line)
+    for one in settings:
+        if own := [job.seed for job in todo if job.settings == one]:
+            say(f"training {in_words(one, own)}")
+    if restart:
+        restart_jobs(todo)
+    return Plan(jobs, todo, failures)
