@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of
 from cler.config.settings import Machine, Settings, own_settings
 from cler.errors import UsageError, unknown
@@ -26,10 +28,8 @@ def read_config(path: Path, given: Mapping[str, Any] | None = None) -> dict[str,
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
     config = {key.replace("-", "_"): value for key, value in config.items()}
-    known: dict[str, Setting] = dict(settings_of(Settings))
-    known |= _own_of(
-        {name: value for name, value in config.items() if isinstance(value, str | list)} | dict(given or {})
-    )
+    named = {name: value for name, value in config.items() if isinstance(value, str | list)}
+    known: dict[str, Setting] = settings_of(Settings) | _own_of(named | dict(given or {}))
     return {name: _value(path, name, value, known) for name, value in config.items()}
 
 
@@ -57,9 +57,8 @@ def _value(path: Path, name: str, value: Any, known: Mapping[str, Setting]) -> A
 def _seed_list(path: Path, name: str, value: Any) -> Any:
     if name == "seeds" and isinstance(value, list) and value and all(type(each) is int for each in value):
         return ",".join(map(str, value)) if len(value) > 1 else f"{value[0]}..{value[0]}"
-    raise UsageError(
-        f"{path}: {name} must be {'a number of seeds or a list' if name == 'seeds' else 'a number'}, not {value!r}"
-    )
+    allowed = "a number of seeds, or a list of them" if name == "seeds" else "a whole number"
+    raise UsageError(f"{path}: {name} must be {allowed}, not {value!r}")
 
 
 def one_or_more(values: list[Any]) -> Any:
@@ -68,17 +67,15 @@ def one_or_more(values: list[Any]) -> Any:
 
 
 def _own_of(chosen: Mapping[str, Any]) -> dict[str, Setting]:
-    """The own settings of the parts that are chosen, of all of a grid's; unknown names are complained of elsewhere."""
+    """The own settings of the parts that are chosen, of all of a grid's; names that are not known have none."""
 
     def values(name: str) -> list[str]:
         value = chosen.get(name) or getattr(Settings, name)
         return [str(each).strip() for each in (value if isinstance(value, list) else str(value).split(","))]
 
     own: dict[str, Setting] = {}
-    for method in values("method"):
-        for regularizer in values("regularizer"):
-            for network in values("network"):
-                own |= own_settings(method, regularizer, network)
+    for method, regularizer, network in product(values("method"), values("regularizer"), values("network")):
+        own |= own_settings(method, regularizer, network) if method in METHODS else {}
     return own
 
 

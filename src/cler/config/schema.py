@@ -106,7 +106,7 @@ class Setting:
         below = self.least is not None and value < self.least
         not_above = self.above is not None and value <= self.above
         beyond = self.most is not None and value > self.most
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"must be a finite number, not {value}", self.name)
         if below or not_above or beyond:
             raise UsageError(f"must be {self.bounds}, not {value}", self.name)

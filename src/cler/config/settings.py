@@ -57,7 +57,7 @@ def read_weight(value: Any) -> float | str:
     parts = value.split("+") if isinstance(value, str) else [value]
     try:
         numbers = [float(part) for part in parts if not isinstance(part, bool)]
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         numbers = []
     if len(numbers) != len(parts) or not all(0 <= number <= 1e30 for number in numbers):
         raise ValueError(f"must be a number from 0 to 1e30, or several as 1.5+0.01, not {value!r}")
