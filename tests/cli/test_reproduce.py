@@ -80,7 +80,7 @@ paper.paper_file = settings.paper_file = lambda: PAPER
 def toy(monkeypatch):
     made = {}
     exec(TOY, made)
-    monkeypatch.setitem(images.DATASETS, "toy", made["Toy"]())
+    monkeypatch.setitem(images.DATASETS._entries, "toy", made["Toy"]())
     for module in (paper, settings_module):
         monkeypatch.setattr(module, "paper_file", lambda: made["PAPER"])
     monkeypatch.setattr(cost, "seconds_per_run", lambda missing, *_: {work.cell: 100.0 for work in missing})
@@ -381,7 +381,7 @@ def test_an_image_set_that_cannot_be_fetched_leaves_out_its_own_runs_only(toy, c
         def get(self, folder, progress):
             raise reproduce.UsageError("cannot fetch it: try again")
 
-    monkeypatch.setitem(images.DATASETS, "tiny-imagenet", Far())
+    monkeypatch.setitem(images.DATASETS._entries, "tiny-imagenet", Far())
     code, out, err = cler(*QUICK)
     assert code == 1
     assert "left out: all runs on tiny-imagenet (cannot fetch it: try again)" in err.splitlines()

@@ -410,7 +410,7 @@ def cler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("CLER_DATA", str(tmp_path / "data"))
-    monkeypatch.setitem(images.DATASETS, "mini-imagenet", served)
+    monkeypatch.setitem(images.DATASETS._entries, "mini-imagenet", served)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["cler", *map(str, arguments)])

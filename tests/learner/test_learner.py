@@ -41,7 +41,7 @@ def small(method="er-ace", regularizer="jigsaw", **changes):
 
 def quick(method):
     """Options with which it takes less time."""
-    return {"inner": 1} if method == "cope" else None
+    return {"inner": 1} if method == "cope" else {}
 
 
 IMAGES, LABELS = colors(60)
@@ -88,9 +88,9 @@ def test_remembers_a_class_that_comes_no_more():
     ("method", "regularizer"), [("er-ace", "jigsaw"), ("cope", "none"), ("finetune", "barlow-twins")]
 )
 def test_how_the_stream_is_cut_makes_no_difference(method, regularizer):
-    at_once = small(method, regularizer, options=quick(method)).partial_fit(IMAGES, LABELS)
+    at_once = small(method, regularizer, **quick(method)).partial_fit(IMAGES, LABELS)
     for size in (1, 23):
-        cut = small(method, regularizer, options=quick(method))
+        cut = small(method, regularizer, **quick(method))
         for start in range(0, len(LABELS), size):
             cut.partial_fit(IMAGES[start : start + size], LABELS[start : start + size])
         assert same(at_once, cut)
@@ -223,7 +223,7 @@ def test_a_learner_of_a_gpu_where_there_is_none(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("method", "optimizer"), [("er-ace", "adamw"), ("cope", "sgd")])
 def test_growing_keeps_what_it_knows(method, optimizer):
     n_classes = 16
-    learner = small(method, optimizer=optimizer, options=quick(method)).partial_fit(*colors(80, n_classes))
+    learner = small(method, optimizer=optimizer, **quick(method)).partial_fit(*colors(80, n_classes))
     before, room = learner.predict_proba(IMAGES), learner._core.method.n_classes
     memory = learner._core.method.buffer.labels.clone()
     assert room == n_classes
@@ -539,13 +539,13 @@ def test_classes_of_a_call_that_cannot_be_meant(own, classes, message):
         ({"regularizer": "jigsw"}, "did you mean 'jigsaw'"),
         ({"regularizer": "none", "weight": 1.0}, "no effect"),
         ({"image_size": 9}, "even size"),
-        ({"image_size": 0}, "image_size must lie from 3"),
+        ({"image_size": 0}, "image_size must be at least 3"),
         ({"image_size": 8.0}, "image_size must be a whole number, not 8.0"),
         ({"batch": True}, "batch must be a whole number"),
-        ({"batch": 0}, "^batch must be .*larger than zero"),
+        ({"batch": 0}, "^batch must be at least 1"),
         ({"batch": 1}, "at least 2 for images of 8×8"),
-        ({"buffer": 5}, "^buffer 5 is smaller than replay_batch 10"),
-        ({"lr": float("nan")}, "larger than zero"),
+        ({"buffer": 5}, "^buffer 5 is smaller than the replay batch of 10"),
+        ({"lr": float("nan")}, "lr must be a finite number"),
         ({"lr": "fast"}, "lr must be a number"),
         ({"classes": 10}, "list of the labels"),
         ({"classes": "shrink"}, "list of the labels"),
@@ -554,10 +554,9 @@ def test_classes_of_a_call_that_cannot_be_meant(own, classes, message):
         ({"classes": [1.5, 2]}, "text or a whole number"),
         ({"mean": (0.5, 0.5)}, "one for each of 3 channels"),
         ({"std": 0}, "std must be a number above zero"),
-        ({"options": {"temperature": 1}}, "er-ace has no settings of its own: leave out"),
-        ({"method": "cope", "options": {"temperature": "hot"}}, "temperature must be a number"),
-        ({"options": [1]}, "must be a dictionary"),
-        ({"seed": -1}, "seed must lie from 0"),
+        ({"temperature": 1}, "unknown setting 'temperature': er-ace has none of its own"),
+        ({"method": "cope", "temperature": "hot"}, "temperature must be a number"),
+        ({"seed": -1}, "seed must be at least 0"),
         ({"device": "tpu"}, "unknown device"),
     ],
 )
@@ -568,7 +567,7 @@ def test_parameters_that_cannot_be_meant(changes, message):
 
 
 def test_parameters_are_kept_as_scikit_learn_expects():
-    learner = small("cope", "none", options={"temperature": 0.1}, classes=("a", "b"))
+    learner = small("cope", "none", temperature=0.1, classes=("a", "b"))
     parameters = learner.get_params()
     assert parameters["method"] == "cope"
     assert Learner(**parameters).get_params() == parameters
@@ -641,7 +640,7 @@ def test_asked_too_early():
     ],
 )
 def test_learning_goes_on_after_loading_as_if_it_had_not_stopped(method, regularizer, optimizer, tmp_path):
-    learner = small(method, regularizer, optimizer=optimizer, mean=(0.4, 0.5, 0.6), options=quick(method)).partial_fit(
+    learner = small(method, regularizer, optimizer=optimizer, mean=(0.4, 0.5, 0.6), **quick(method)).partial_fit(
         IMAGES[:37], LABELS[:37]
     )
     learner.save(tmp_path / "learner.safetensors")
@@ -671,7 +670,7 @@ class Counting(METHODS["er"]):
 
 
 def test_a_method_of_ones_own_says_what_it_counts(monkeypatch, tmp_path):
-    monkeypatch.setitem(METHODS, "counting", Counting)
+    monkeypatch.setitem(METHODS._entries, "counting", Counting)
     small("counting", "none").partial_fit(IMAGES[:40], LABELS[:40]).save(tmp_path / "learner.safetensors")
     loaded = Learner.load(tmp_path / "learner.safetensors")
     assert loaded._core.method.steps == loaded.n_seen_ // loaded.batch
@@ -826,10 +825,6 @@ def strange_parameter(tensors, about):
     about["parameters"]["__class__"] = "Learner"
 
 
-def missing_parameter(tensors, about):
-    del about["parameters"]["lr"]
-
-
 def parameter_of_another_kind(tensors, about):
     about["parameters"]["batch"] = "10"
 
@@ -882,7 +877,7 @@ def nothing_but_a_list(tensors, about):
             negative_steps, steps_as_text, more_steps, repeated_label, label_of_a_strange_kind, no_labels,
             too_many_waiting, waiting_of_another_size, strange_class_in_memory, negative_class_in_memory, larger_memory,
             overfull_memory, another_task, number_of_another_kind, negative_variance, strange_parameter,
-            missing_parameter, parameter_of_another_kind, another_method, missing_tensor, altered_table, extra_tensor,
+            parameter_of_another_kind, another_method, missing_tensor, altered_table, extra_tensor,
             moments_for_plain_sgd, moments_without_a_number, infinite_weight, weights_in_double_precision,
             broken_generator, nothing_but_a_list,
         )
@@ -975,7 +970,7 @@ def tensor_bytes():
 
 @pytest.mark.parametrize("method", TASK_FREE)
 def test_memory_does_not_grow_with_the_stream(method, tmp_path):
-    learner, sizes, files_written = small(method, options=quick(method)), set(), set()
+    learner, sizes, files_written = small(method, **quick(method)), set(), set()
     for number in range(6):
         learner.partial_fit(*colors(23, seed=number)).partial_fit(*colors(7, seed=number))
         learner.predict(IMAGES)

@@ -478,7 +478,7 @@ def test_a_method_that_breaks_the_rule_is_caught(mistake, monkeypatch):
             self.descend(loss)
             return loss
 
-    monkeypatch.setitem(METHODS, "finetune", Bad)
+    monkeypatch.setitem(METHODS._entries, "finetune", Bad)
     run = in_later_task(make_run("finetune", "none"))
     with pytest.raises(BrokenRule, match=MISTAKES[mistake]):
         assert_keeps_the_rule(run)
@@ -517,7 +517,7 @@ def test_state_that_is_replaced_is_caught(monkeypatch):
             self.total = self.total + 1
             return super().observe(batch)
 
-    monkeypatch.setitem(METHODS, "finetune", Bad)
+    monkeypatch.setitem(METHODS._entries, "finetune", Bad)
     with pytest.raises(AssertionError, match=r"method\.total"):
         assert_state_stays_in_place(in_later_task(make_run("finetune", "none")))
 
@@ -542,7 +542,7 @@ class Follower(Regularizer):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_regulariser_is_told_of_every_step_of_the_network(method, monkeypatch):
     entry = Entry("follower", "follower", "", build=Follower, weight=1.0, check=lambda height, width: None)
-    monkeypatch.setitem(REGULARIZERS, "follower", entry)
+    monkeypatch.setitem(REGULARIZERS._entries, "follower", entry)
     run = make_run(method, "follower")
     (follower,) = run.method.regularizers
     weight, expected, steps = run.method.network.classifier.weight, follower.average.clone(), []

@@ -36,7 +36,7 @@ class Toy:
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
     file = settings_module.paper_file() | {"toy": {"tasks": 3, "width": 4, "batch": 5, "replay_batch": 5, "buffer": 20}}
-    monkeypatch.setitem(images.DATASETS, "toy", Toy())
+    monkeypatch.setitem(images.DATASETS._entries, "toy", Toy())
     for module in (settings_module, paper):
         monkeypatch.setattr(module, "paper_file", lambda: file)
     monkeypatch.setattr(figure3, "STEPS", 4)

@@ -48,7 +48,7 @@ class Stripes:
 
 @pytest.fixture(autouse=True)
 def stripes(monkeypatch):
-    monkeypatch.setitem(images.DATASETS, "stripes", Stripes())
+    monkeypatch.setitem(images.DATASETS._entries, "stripes", Stripes())
 
 
 def make_jobs(out, seeds=(0,), **changes):

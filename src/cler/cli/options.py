@@ -61,7 +61,7 @@ def takes(*declared: type, argument: str = "", only: tuple[str, ...] = ()) -> Ca
             texts = {name: values.pop(name) for name in known if name in values}
             return command(given=_given(texts, known), **values)
 
-        own = [each for name, each in inspect.signature(command).parameters.items() if name != "given"]
+        own = [each for name, each in inspect.signature(command, eval_str=True).parameters.items() if name != "given"]
         parameters = [*_parameters(known, argument)]
         first = [each for each in parameters if each.name == argument]
         run = [each for each in parameters if each.name in settings_of(Settings) and each.name != argument]

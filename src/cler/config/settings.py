@@ -383,5 +383,8 @@ def title_of(table: Mapping[str, Any], name: str) -> str:
 
 def in_words(settings: Settings, seeds: Sequence[int]) -> str:
     """One line that says what will run, with every setting as it was resolved."""
-    told = ", ".join(f"{name} {value}" for name, value in settings.to_dict().items() if value is not None)
-    return f"{told}, seeds {', '.join(map(str, seeds))}"
+    values = settings.to_dict()
+    shown = ("method", "regularizer", "dataset")
+    told = ", ".join(f"{name} {value}" for name, value in values.items() if value is not None and name not in shown)
+    which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    return f"{label_of(settings.method, settings.regularizer)} on {settings.dataset}, {which}: {told}"

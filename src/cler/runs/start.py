@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cler import data
 from cler.config.settings import Machine, Settings, in_words
 from cler.runs.build import check_fit
+from cler.runs.folders import check_writable
 from cler.runs.jobs import Job, make_jobs, past_failures, remaining, tidy
 from cler.runs.jobs import redo as redo_jobs
 from cler.runs.jobs import restart as restart_jobs
@@ -48,9 +49,11 @@ def prepare(
         say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")
     for line in failures:
         say(line)
+    for job in todo:
+        check_writable(job.folder)
     for one in settings:
         if own := [job.seed for job in todo if job.settings == one]:
-            say(f"training {in_words(one, own)}")
+            say(in_words(one, own))
     if restart:
         restart_jobs(todo)
     return Plan(jobs, todo, failures)
