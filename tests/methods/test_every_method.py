@@ -75,6 +75,8 @@ LOOPS = {"inner": 2, "slow_steps": 2, "fast_steps": 2, "inversion_steps": 3, "re
 def make_run(method, regularizer, seed=0, data=DATA, loops=LOOPS, **changes):
     loops = {name: count for name, count in loops.items() if name in settings_of(METHODS[method].Options)}
     options = {"tasks": 2, "width": 4, "lr": 0.02, "batch": 8, "replay_batch": 8, "buffer": 16} | loops | changes
+    if not METHODS[method].replays:
+        del options["buffer"], options["replay_batch"]
     return build_run(make_settings(method=method, regularizer=regularizer, **options), seed, data)
 
 

@@ -72,4 +72,6 @@ class Entry:
 
 def register(entry: Entry) -> None:
     """Make a regularizer known to the command line and the tests."""
+    if entry.name == "none":  # what settings say for no regularizer at all
+        raise ValueError("two regularizers are named 'none'")
     REGULARIZERS.register(entry.name, entry)
