@@ -65,7 +65,7 @@ def test_the_head_is_trained_once_also_after_the_optimiser_was_set_up_anew(plugi
 def test_its_loss_is_added(plugin_of):
     model, regularizer = regularized(weight=0.5)
     images = torch.randn(4, 3, 8, 8)
-    strategy = strategy_for(model, mb_x=images)
+    strategy = strategy_for(model, mb_x=images, mb_y=torch.zeros(4, dtype=torch.int64))
     plugin_of(regularizer).before_backward(strategy)
     regularizer.generator.manual_seed(1)
     assert float(strategy.loss.detach()) == pytest.approx(2 + float(regularizer(images).detach()), rel=1e-5)

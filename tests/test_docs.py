@@ -59,7 +59,7 @@ def test_the_readme_has_the_gains_that_the_result_files_give():
             continue
         pairs = [f"{each.mean:.2f} ({each.paper.mean:.2f})" for each in (alone, line)]
         gain = f"{line.gain.points:+.2f} ({line.paper_gain.points:+.2f})"
-        start = f"| {METHODS[cell.method].title} | {cell.buffer} | {line.runs} |"
+        start = f"| {METHODS[cell.method].about.title} | {cell.buffer} | {line.runs} |"
         assert f"{start} {' | '.join(pairs)} | {gain} |" in README
 
 
@@ -108,7 +108,7 @@ def test_the_readme_has_the_measured_times(method):
         if timing["method"] == method and timing["runs"] == 10
     }
     speed = README.partition("## Speed")[2]
-    (row,) = [line for line in speed.splitlines() if line.startswith(f"| {METHODS[method].title} |")]
+    (row,) = [line for line in speed.splitlines() if line.startswith(f"| {METHODS[method].about.title} |")]
     stated = [cell.strip() for cell in row.split("|")[2:5]]
     measured = [timings.get(name) for name in ("none", "jigsaw", "barlow-twins")]
     assert stated == ["" if time is None else f"{time:.2f}" for time in measured]

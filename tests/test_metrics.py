@@ -49,7 +49,7 @@ def test_golden_joint_as_printed_and_as_it_should_be(golden):
 def test_golden_class_and_task_correct(golden):
     logits, labels = torch.from_numpy(golden["logits"]), torch.from_numpy(golden["labels"].astype(np.int64))
     tasks, _, classes = logits.shape
-    class_il, task_il = metrics.class_and_task_correct(logits, labels, classes // tasks)
+    class_il, task_il = metrics.class_and_task_correct(logits, labels, torch.arange(classes) // (classes // tasks))
     assert close(100 * class_il.double().mean(1), golden["acc_cil"])
     assert close(100 * task_il.double().mean(1), golden["acc_til"])
 
@@ -120,10 +120,18 @@ def test_joint_as_printed_weighs_tasks_by_their_size():
 
 def test_class_and_task_correct_by_hand():
     logits = torch.tensor([[1.0, 2.0, 9.0, 0.0], [1.0, 2.0, 9.0, 0.0], [0.0, 5.0, 1.0, 2.0], [3.0, 0.0, 0.0, 0.0]])
-    class_il, task_il = metrics.class_and_task_correct(logits, torch.tensor([1, 2, 2, 0]), classes_per_task=2)
+    class_il, task_il = metrics.class_and_task_correct(logits, torch.tensor([1, 2, 2, 0]), torch.tensor([0, 0, 1, 1]))
     assert class_il.tolist() == [False, True, False, True]
     assert task_il.tolist() == [True, True, False, True]
     assert class_il.dtype == task_il.dtype == torch.bool
+
+
+def test_among_unequal_tasks_by_hand():
+    """Classes 0 and 3 are the first task, 1, 2 and 4 the second."""
+    logits = torch.tensor([[1.0, 9.0, 8.0, 2.0, 0.0], [3.0, 9.0, 8.0, 2.0, 0.0], [9.0, 1.0, 0.0, 9.0, 2.0]])
+    class_il, task_il = metrics.class_and_task_correct(logits, torch.tensor([3, 3, 4]), torch.tensor([0, 1, 1, 0, 1]))
+    assert class_il.tolist() == [False, False, False]
+    assert task_il.tolist() == [True, False, True]
 
 
 @given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 5))
@@ -132,7 +140,7 @@ def test_right_among_all_classes_is_right_within_the_task(seed, classes_per_task
     classes = classes_per_task * tasks
     logits = torch.randn(30, classes, generator=generator)
     labels = torch.randint(classes, (30,), generator=generator)
-    class_il, task_il = metrics.class_and_task_correct(logits, labels, classes_per_task)
+    class_il, task_il = metrics.class_and_task_correct(logits, labels, torch.arange(classes) // classes_per_task)
     assert torch.all(task_il | ~class_il)
     if tasks == 1:
         assert torch.equal(task_il, class_il)
@@ -142,7 +150,8 @@ def test_right_among_all_classes_is_right_within_the_task(seed, classes_per_task
 
 def test_no_value_leaves_the_device():
     logits, labels = torch.empty(6, 4, device="meta"), torch.empty(6, dtype=torch.int64, device="meta")
-    class_il, task_il = metrics.class_and_task_correct(logits, labels, 2)  # a meta tensor has no values to read
+    of_class = torch.empty(4, dtype=torch.int64, device="meta")
+    class_il, task_il = metrics.class_and_task_correct(logits, labels, of_class)  # a meta tensor has no values to read
     assert class_il.shape == task_il.shape == (6,)
 
 

@@ -36,4 +36,6 @@ class EquivariantPlugin(SupervisedPlugin):
 
     def before_backward(self, strategy: Any, *_: Any, **__: Any) -> None:
         """Add the loss on the images of this step."""
-        strategy.loss = strategy.loss + self.regularizer.loss(strategy.model, strategy.mb_x, strategy.mb_x)
+        strategy.loss = strategy.loss + self.regularizer.loss(
+            strategy.model, strategy.mb_x, strategy.mb_x, strategy.mb_y
+        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-import torch
 from torch import Tensor
 
 from cler.errors import UsageError
@@ -100,14 +99,14 @@ def joint_paper_style(
     return fmean([whole_class_il, *class_il[1:]]), fmean([whole_task_il, *task_il[1:]])
 
 
-def class_and_task_correct(logits: Tensor, labels: Tensor, classes_per_task: int) -> tuple[Tensor, Tensor]:
+def class_and_task_correct(logits: Tensor, labels: Tensor, of_class: Tensor) -> tuple[Tensor, Tensor]:
     """Which samples are right, as booleans: class-incremental, task-incremental.
 
-    `logits` is (..., C), `labels` (...). Class-incremental is the argmax over all C logits, unseen classes included;
-    task-incremental is the argmax among the classes of the label's own task. No value leaves the device.
+    `logits` is (..., C), `labels` (...), `of_class` (C,) the task of each class. Class-incremental is the argmax over
+    all C logits, unseen classes included; task-incremental is the argmax among the classes of the label's own task. No
+    value leaves the device.
     """
-    classes = torch.arange(logits.shape[-1], device=logits.device)
-    other_task = classes // classes_per_task != (labels // classes_per_task).unsqueeze(-1)
+    other_task = of_class != of_class[labels].unsqueeze(-1)
     own_task_logits = logits.masked_fill(other_task, float("-inf"))
     return logits.argmax(-1) == labels, own_task_logits.argmax(-1) == labels
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -363,7 +364,7 @@ def test_mistakes_are_one_line(cler, tmp_path, arguments, says):
 
 def test_too_little_disk_or_no_folder_is_one_line(toy, cler, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(ErAce, "running_bytes", 10**18)
+        patch.setattr(ErAce, "about", replace(ErAce.about, running_bytes=10**18))
         code, _, err = cler(*QUICK)
     assert code == 2
     assert err.startswith("cler: reproduction has ")  # before anything is measured

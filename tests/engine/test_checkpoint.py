@@ -12,6 +12,7 @@ from cler.data.images import ImageData
 from cler.engine import Listener, checkpoint, train
 from cler.errors import UsageError
 from cler.methods import METHODS
+from cler.methods.base import total
 from cler.regularizers import REGULARIZERS
 from cler.runs.build import build_run
 
@@ -173,7 +174,9 @@ def test_progress_goes_on_from_there(tmp_path):
 def test_a_loss_that_was_not_finite_is_still_known(tmp_path):
     run = make_run()
     learn = run.method.observe
-    run.method.observe = lambda batch: learn(batch) * (float("nan") if int(run._position) == 2 else 1.0)
+    run.method.observe = lambda batch: {
+        "loss": total(learn(batch)) * (float("nan") if int(run._position) == 2 else 1.0)
+    }
     with pytest.raises(Stopped):
         train([run], StopAt(tmp_path, (0, 4)))
     later = go_on(tmp_path)

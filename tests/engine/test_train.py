@@ -13,6 +13,7 @@ from cler.engine import evaluate as evaluation
 from cler.engine.bundles import train_in_groups
 from cler.engine.evaluate import evaluate
 from cler.methods import METHODS
+from cler.methods.base import total
 from cler.runs.build import build_run
 
 loop = importlib.import_module("cler.engine.train")  # the name in the package is the function
@@ -79,8 +80,8 @@ def poison(run, task, step):
 
     def observe(batch):
         taken[run.method.task] += 1
-        loss = learn(batch)
-        return loss * math.nan if taken[task] == step and run.method.task == task else loss
+        loss = total(learn(batch))
+        return {"loss": loss * math.nan if taken[task] == step and run.method.task == task else loss}
 
     run.method.observe = observe
     return run
@@ -180,7 +181,7 @@ def test_in_bfloat16_a_second_step_on_a_batch_sees_what_the_first_has_changed():
             seen.append(layer(images))
             with torch.no_grad():
                 layer.weight.add_(1)
-        return seen[-1].float().mean()
+        return {"loss": seen[-1].float().mean()}
 
     run.method.observe = observe
     run.begin_task(0)
@@ -305,7 +306,7 @@ def test_a_failure_in_the_first_task_leaves_no_row():
 def test_an_infinite_loss_is_a_failure_too(value):
     run = make_run()
     learn = run.method.observe
-    run.method.observe = lambda batch: learn(batch).detach() * 0 + value
+    run.method.observe = lambda batch: {"loss": total(learn(batch)).detach() * 0 + value}
     train([run])
     assert "task 1, step 1;" in run.failure
 
@@ -528,9 +529,9 @@ def test_on_a_gpu_steps_that_cannot_be_recorded_are_taken_all_the_same(monkeypat
         learn = run.method.observe
 
         def look(batch, learn=learn):
-            loss = learn(batch)
-            loss.item()
-            return loss
+            terms = learn(batch)
+            total(terms).item()
+            return terms
 
         run.method.observe = look
         with monkeypatch.context() as patch:

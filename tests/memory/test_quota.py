@@ -28,7 +28,7 @@ def labels_in(memory):
 
 def test_only_classes_with_room_are_stored_in_their_order():
     memory = make_buffer(capacity=4)
-    memory.share_room(range(2, 4))
+    memory.share_room(torch.arange(2, 4))
     assert memory.room.tolist() == [0, 0, 2, 2, 0, 0]
     memory.add(*samples([2, 5, 2, 2, 3]))
     assert numbers_in(memory) == [0, 2, 4]
@@ -56,11 +56,11 @@ def test_shrinking_keeps_the_first_of_each_class_by_class():
 def test_slots_that_were_never_filled_are_no_samples():
     """All zero as they are, they must not pass for samples of class 0."""
     memory = make_buffer(capacity=12)
-    memory.share_room(range(1, 3))
+    memory.share_room(torch.arange(1, 3))
     memory.add(*samples([1, 2, 2, 1]))  # the task has no more: the memory stays partly empty
     memory.shrink(3)
     assert labels_in(memory) == [1, 1, 2, 2]
-    memory.share_room(range(3, 5))
+    memory.share_room(torch.arange(3, 5))
     assert memory.room.tolist() == [0, 0, 0, 4, 4, 0]
     assert set(memory.sample(10, draws=3).labels.tolist()) == {1, 2}
 
@@ -68,11 +68,11 @@ def test_slots_that_were_never_filled_are_no_samples():
 def test_nothing_kept():
     memory = make_buffer(capacity=3)
     memory.shrink(0)
-    memory.share_room(range(3))
+    memory.share_room(torch.arange(3))
     memory.add(*samples([0, 1, 2]))
     memory.shrink(0)
     assert memory.filled == 0
-    memory.share_room(range(3, 6))
+    memory.share_room(torch.arange(3, 6))
     assert memory.room.tolist() == [0, 0, 0, 1, 1, 1]
 
 
@@ -81,7 +81,7 @@ def test_what_does_not_divide_goes_to_random_classes():
     generator = torch.Generator().manual_seed(0)
     for _ in range(300):
         memory = QuotaBuffer(10, (1,), 6, generator=generator)
-        memory.share_room(range(2, 6))
+        memory.share_room(torch.arange(2, 6))
         assert sorted(memory.room.tolist()) == [0, 0, 2, 2, 3, 3]
         counts += memory.room[2:] - 2
     assert stats.chisquare(counts.numpy()).pvalue > 1e-3
@@ -105,7 +105,7 @@ def test_after_every_task_the_memory_is_balanced(capacity, tasks, per_task, per_
         memory.shrink(capacity // seen)
         kept = memory.labels[: memory.filled].bincount(minlength=seen)
         assert torch.equal(kept, before.clamp(max=capacity // seen))
-        memory.share_room(range(task * per_task, seen))
+        memory.share_room(torch.arange(task * per_task, seen))
         share = memory.room[classes]
         assert int(share.sum()) == capacity - memory.filled
         assert int(share.max() - share.min()) <= 1
@@ -148,7 +148,7 @@ def test_only_accepted_slots_are_counted_and_written():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_logits_are_kept_as_they_are(dtype):
     memory = QuotaBuffer(3, (1,), 2, dtype=dtype)
-    memory.share_room(range(1))
+    memory.share_room(torch.arange(1))
     logits = torch.randn(3, 2, dtype=dtype)
     memory.add(torch.zeros(3, 1, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64), logits)
     assert torch.equal(memory.recall(torch.arange(3)).logits, logits)

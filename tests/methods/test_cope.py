@@ -10,8 +10,9 @@ from cler import Equivariant, Jigsaw, ResNet18
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
+from cler.methods.base import total
 from cler.methods.cope import EMBEDDING_SIZE, CoPE, CopeOptions, evolved, ppp_loss, similarities, sums_and_counts
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch, Tasks
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 PPP_CASES = ["two_class", "single_class", "single_class_two_protos", "singletons", "mixed20", "shuffled_protos"]
@@ -220,8 +221,7 @@ def setup(network, *, tasks=4, seed=0, views=None, shape=(3, 4, 4), regularizers
     return Setup(
         network=network,
         views=views or Views(*CIFAR, dtype=torch.float64),
-        tasks=tasks,
-        classes_per_task=1,
+        tasks=Tasks.of_sizes([1] * tasks),
         image_shape=shape,
         generator=torch.Generator().manual_seed(seed),
         regularizers=regularizers,
@@ -241,7 +241,7 @@ def test_with_one_class_nothing_is_learned_and_its_prototype_follows():
     network = GivenOutputs()
     method = CoPE(setup(network, momentum=0.5, variant="text"))
     weights, prototypes = network.table.detach().clone(), method.prototypes.clone()
-    loss = method.observe(batch_of([2, 2, 2]))
+    loss = total(method.observe(batch_of([2, 2, 2])))
     assert float(loss) == pytest.approx(0, abs=1e-12)
     assert torch.equal(network.table, weights)
     assert method.seen.tolist() == [False, False, True, False]
@@ -257,7 +257,7 @@ def test_with_one_class_the_regulariser_is_still_learned():
     network = ResNet18(EMBEDDING_SIZE, width=2).double()
     method = CoPE(setup(network, shape=(3, 8, 8), regularizers=[Equivariant(network, "rotation")]))
     before = copy.deepcopy(network)
-    loss = method.observe(batch_of([2, 2, 2], (3, 8, 8)))
+    loss = total(method.observe(batch_of([2, 2, 2], (3, 8, 8))))
     assert float(loss) > 0
     assert torch.equal(network.classifier.weight, before.classifier.weight)
     assert torch.equal(network.layer4[0].conv1.weight, before.layer4[0].conv1.weight)
@@ -270,7 +270,7 @@ def test_each_inner_step_draws_its_own_replay(inner):
     method = CoPE(setup(GivenOutputs(), inner=inner))
     draws, steps, sample, descend = [], [], method.buffer.sample, method.descend
     method.buffer.sample = lambda count: draws.append(sample(count)) or draws[-1]
-    method.descend = lambda loss, **options: steps.append(options) or descend(loss, **options)
+    method.descend = lambda terms, **options: steps.append(options) or descend(terms, **options)
     method.observe(batch_of([0, 1]))
     assert not draws  # nothing to replay yet
     assert len(steps) == inner
@@ -288,9 +288,9 @@ def test_gradients_add_up_as_released_only(variant):
     method = CoPE(setup(network, variant=variant, inner=3))
     seen, own, descend = [], [], method.descend
 
-    def watched(loss, **options):
-        own.append(torch.autograd.grad(loss, network.table, retain_graph=True)[0])
-        descend(loss, **options)
+    def watched(terms, **options):
+        own.append(torch.autograd.grad(total(terms), network.table, retain_graph=True)[0])
+        descend(terms, **options)
         seen.append(network.table.grad.clone())
 
     method.descend = watched
@@ -306,7 +306,8 @@ def test_bfloat16_gradients_add_up_in_single_precision(options):
     """Working copies hand over each step's gradient, and what was there before is not lost."""
     torch.manual_seed(0)
     network = ResNet18(EMBEDDING_SIZE, width=2)
-    method = CoPE(Setup(network, Views(*CIFAR), 4, 1, (3, 8, 8), bfloat16=True, options=CopeOptions(), **options))
+    tasks = Tasks.of_sizes([1] * 4)
+    method = CoPE(Setup(network, Views(*CIFAR), tasks, (3, 8, 8), bfloat16=True, options=CopeOptions(), **options))
     pixels = torch.randint(256, (4, 3, 8, 8)).to(torch.uint8)
     gathered, gather = [], method.working_copies.gather_gradients
     weight = network.layer2[0].conv1.weight
@@ -386,14 +387,14 @@ def observe_golden(method, fixture):
     losses, corners, descend = [], [], method.descend
     shape = fixture["plain.layer3.1.conv2_corner_per_step"].shape[1:]
 
-    def watched(loss, **options):
-        descend(loss, **options)
-        losses.append(loss.detach())
+    def watched(terms, **options):
+        descend(terms, **options)
+        losses.append(total(terms).detach())
         corners.append(method.network.layer3[1].conv2.weight.detach()[: shape[0], : shape[1]].clone())
 
     method.descend = watched
     pixels = fixture["stream_images"]
-    loss = method.observe(Batch(pixels, method.views.augmented(pixels), fixture["stream_labels"]))
+    loss = total(method.observe(Batch(pixels, method.views.augmented(pixels), fixture["stream_labels"])))
     return loss, torch.stack(losses), torch.stack(corners)
 
 

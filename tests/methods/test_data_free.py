@@ -8,11 +8,12 @@ from torch import nn
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
+from cler.methods.base import total
 from cler.methods.lwf_mc import LwfMc, LwfMcOptions, distillation
 from cler.methods.rdfcil import RDfcil, RDfcilOptions, relations, weights
 from cler.nets import ResNet18
 from cler.nets.synthesizer import Synthesizer, blur_kernel, one_sidedness, roughness, watched
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch, Tasks
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
@@ -46,20 +47,21 @@ def test_a_step_of_lwf_mc_as_released(golden, assert_close):
     network = StandIn(12, 100).double()
     network.load_state_dict({"weight": case["W"], "bias": case["b"]})
     options = LwfMcOptions(alpha=float(case["alpha"]), decay=float(case["wd"]), variant="released")
-    common = {"views": Views(*CIFAR), "tasks": 10, "classes_per_task": 10, "image_shape": (12,)}
+    common = {"views": Views(*CIFAR), "tasks": Tasks.of_sizes([10] * 10), "image_shape": (12,)}
     method = LwfMc(Setup(network=network, lr=float(case["lr"]), options=options, **common))
     method.begin_task(2)
     method.begin_phase("observe")
     method.old_logits = lambda images: case["teacher_logits"][:, : int(case["n_past"])]
-    loss = method.observe(Batch(torch.zeros(10, 3, 1, 1), case["x"], case["labels"]))
+    loss = total(method.observe(Batch(torch.zeros(10, 3, 1, 1), case["x"], case["labels"])))
     assert_close(loss, case["loss_total"])
     assert_close(network.bias.detach(), case["b_after"])
 
 
 def test_with_sigmoids_labels_are_the_targets_of_new_classes_and_old_outputs_those_of_past_ones(assert_close):
-    logits = torch.tensor([[1.0, -2.0, 0.5, 3.0, 9.0], [0.0, 1.5, -1.0, 0.25, 9.0]], dtype=torch.float64)
+    logits = torch.tensor([[1.0, -2.0, 0.5, 3.0], [0.0, 1.5, -1.0, 0.25]], dtype=torch.float64)
+    logits = torch.cat([logits, torch.full((2, 6), 9.0)], dim=1)  # of classes to come
     old_logits = torch.tensor([[0.3, -0.7], [2.0, 0.1]], dtype=torch.float64)
-    shape = {"tasks": 5, "classes_per_task": 2, "image_shape": (12,)}
+    shape = {"tasks": Tasks.of_sizes([2] * 5), "image_shape": (12,)}
     method = LwfMc(Setup(network=StandIn(12, 10), views=Views(*CIFAR), options=LwfMcOptions(), **shape))
     batch = Batch(torch.zeros(2, 3, 1, 1), torch.zeros(2, 12), torch.tensor([3, 2]))
     wanted = torch.cat([1 / (1 + torch.exp(-old_logits)), torch.tensor([[0.0, 1.0], [1.0, 0.0]])], dim=1)
@@ -67,12 +69,12 @@ def test_with_sigmoids_labels_are_the_targets_of_new_classes_and_old_outputs_tho
     method.begin_task(1)
     method.old_logits = lambda images: old_logits if images is batch.images else None
     loss = -(wanted * said.log() + (1 - wanted) * (1 - said).log()).sum() / 8
-    assert_close(method.sigmoid_loss(logits, batch), loss)
+    assert_close(total(method.sigmoid_terms(logits, batch)), loss)
     method.begin_task(0)
     first = Batch(batch.pixels, batch.images, torch.tensor([1, 0]))
     wanted = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     loss = -(wanted * said[:, :2].log() + (1 - wanted) * (1 - said[:, :2]).log()).sum() / 4
-    assert_close(method.sigmoid_loss(logits, first), loss)
+    assert_close(total(method.sigmoid_terms(logits, first)), loss)
 
 
 def test_a_weight_of_the_distillation_that_would_do_nothing_is_refused():
@@ -82,7 +84,7 @@ def test_a_weight_of_the_distillation_that_would_do_nothing_is_refused():
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_the_warm_up_of_lwf_mc_trains_the_new_rows_and_nothing_else(optimizer):
-    shape = {"tasks": 3, "classes_per_task": 2, "image_shape": (3, 8, 8)}
+    shape = {"tasks": Tasks.of_sizes([2, 2, 2]), "image_shape": (3, 8, 8)}
     network, options = ResNet18(6, width=2), LwfMcOptions(variant="released")
     method = LwfMc(Setup(network=network, views=Views(*CIFAR), optimizer=optimizer, options=options, **shape))
     pixels = torch.randint(256, (4, 3, 8, 8), dtype=torch.uint8)
@@ -109,7 +111,7 @@ def test_the_warm_up_of_lwf_mc_trains_the_new_rows_and_nothing_else(optimizer):
 
 def test_weights(golden):
     for task, *expected in golden("datafree").under("lambda.")["task_ce_hkd_rkd"].tolist():
-        assert weights(int(task) - 1, 10) == pytest.approx(expected, rel=1e-12)
+        assert weights(10 * (int(task) - 1), 10) == pytest.approx(expected, rel=1e-12)
 
 
 def test_relations(golden, assert_close):
@@ -143,7 +145,7 @@ def method(golden, load_golden):
     shared = {name: value for name, value in golden("net_nf4").items() if not name.startswith("classifier")}
     load_golden(network, shared | {"classifier.weight": torch.zeros(100, 32)})
     options = RDfcilOptions(noise=8, refinement_lr=float(golden("datafree")["refine.lr"]))
-    common = {"views": Views(*CIFAR, dtype=torch.float64), "tasks": 10, "classes_per_task": 10}
+    common = {"views": Views(*CIFAR, dtype=torch.float64), "tasks": Tasks.of_sizes([10] * 10)}
     setup = Setup(network=network, image_shape=(3, 32, 32), lr=float(step["lr"]), options=options, **common)
     method = RDfcil(setup)
     for linear in (method.student, method.teacher):
@@ -169,7 +171,7 @@ def test_inversion(golden, assert_close, method):
     assert_close(blur_kernel(images), case["blur_kernel"])
     assert len(strange) == int(case["n_bn_layers"])
     assert_close(torch.stack(strange).sort().values, case["bnstat_per_layer"].sort().values)
-    loss = method.inversion_loss(images)
+    loss = total(method.inversion_terms(images))
     assert_close(loss, case["loss_total"])
     (gradient,) = torch.autograd.grad(loss, images)
     assert_close(gradient[0], case["grad_images_first"])
@@ -190,9 +192,9 @@ def test_every_inversion_begins_with_a_new_optimizer(golden, method):
 def test_a_step(golden, assert_close, method):
     case = golden("datafree").under("step.")
     batch = Batch(case["images"], method.views.plain(case["images"]), case["labels"])
-    loss = method.loss(batch, golden("datafree").under("inv.")["images"])
-    assert_close(loss, case["loss_total"])
-    method.descend(loss)
+    terms = method.terms(batch, golden("datafree").under("inv.")["images"])
+    assert_close(total(terms), case["loss_total"])
+    method.descend(terms)
     assert_close(method.network.stem.conv.weight.detach(), case["after.stem.conv"])
     assert_close(method.network.classifier.weight.detach()[:40], case["after.classifier.weight"])
     assert_close(method.student.bias.detach(), case["after.E1.bias"])
@@ -201,9 +203,9 @@ def test_a_step(golden, assert_close, method):
 def test_a_step_of_refinement(golden, assert_close, method):
     case, step = golden("datafree").under("refine."), golden("datafree").under("step.")
     batch = Batch(step["images"], method.views.plain(step["images"]), step["labels"])
-    loss = method.refinement_loss(batch, golden("datafree").under("inv.")["images"])
-    assert_close(loss, case["loss_total"])
-    method.descend(loss, method.refiner)
+    terms = method.refinement_terms(batch, golden("datafree").under("inv.")["images"])
+    assert_close(total(terms), case["loss_total"])
+    method.descend(terms, method.refiner)
     assert_close(method.network.stem.conv.weight.detach(), case["after.stem.conv"])
     assert_close(method.network.classifier.weight.detach()[:40], case["after.classifier.weight"])
 
@@ -213,7 +215,7 @@ def method_as_described():
     """R-DFCIL as its authors describe it, refining in its second task of two classes each."""
     network = RDfcil.make_network(6, width=2, channels=3).double()
     views = Views(*CIFAR, dtype=torch.float64)
-    shape = {"tasks": 3, "classes_per_task": 2, "image_shape": (3, 8, 8)}
+    shape = {"tasks": Tasks.of_sizes([2, 2, 2]), "image_shape": (3, 8, 8)}
     method = RDfcil(Setup(network=network, views=views, options=RDfcilOptions(noise=8, variant="text"), **shape))
     method.synthesizer.double()
     method.begin_task(1)
@@ -230,10 +232,10 @@ def refinement_batch():
 
 def test_refinement_as_described_weighs_classes_by_how_often_they_came(assert_close, method_as_described):
     method, batch, counts = method_as_described, refinement_batch(), torch.zeros(4, dtype=torch.float64)
-    _, hkd, _ = weights(1, 2)
+    _, hkd, _ = weights(2, 2)
     for _ in range(2):
         made_up = torch.randn(4, 3, 8, 8, dtype=torch.float64)
-        loss = method.head_loss(batch, made_up)
+        loss = total(method.head_terms(batch, made_up))
         with torch.no_grad():
             features = method.network.eval().features(torch.cat([batch.images, made_up]))
             logits = features @ method.network.classifier.weight[:4].T

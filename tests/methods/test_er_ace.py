@@ -7,8 +7,9 @@ from torch import nn
 from cler import Equivariant, Jigsaw, ResNet18, Rotation
 from cler.data.views import Views
 from cler.methods import Setup
+from cler.methods.base import total
 from cler.methods.er_ace import ErAce, allowed_classes, masked_cross_entropy
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch, Tasks
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 CASES = ["first", "first_unordered", "middle_early", "middle", "last_early", "last"]
@@ -40,8 +41,7 @@ def test_golden_losses(golden, assert_close, case):
     setup = Setup(
         network=network,
         views=Views(*CIFAR, dtype=torch.float64),
-        tasks=n_classes,
-        classes_per_task=1,
+        tasks=Tasks.of_sizes([1] * n_classes),
         image_shape=(3, 4, 4),
         buffer=max(1, len(replay_labels)),
         replay_batch=len(replay_labels),
@@ -54,7 +54,7 @@ def test_golden_losses(golden, assert_close, case):
         method.buffer.draw_slots = torch.arange
     method.begin_task(int(fixture["task"]))
     before = network.table.detach().clone()
-    loss = method.observe(Batch(pixels, pixels.double(), labels))
+    loss = total(method.observe(Batch(pixels, pixels.double(), labels)))
 
     assert_close(loss, fixture["loss_total"])
     assert_close(network.table.grad[: len(labels)], fixture["grad_logits"])
@@ -109,8 +109,7 @@ def test_mask_and_replay_begin_with_the_second_task(task):
     setup = Setup(
         network=network,
         views=Views(*CIFAR),
-        tasks=2,
-        classes_per_task=2,
+        tasks=Tasks.of_sizes([2, 2]),
         image_shape=(3, 4, 4),
         buffer=8,
         replay_batch=2,
@@ -133,8 +132,7 @@ def test_a_replay_draw_is_never_larger_than_what_is_stored():
     setup = Setup(
         network=ResNet18(4, width=2),
         views=Views(*CIFAR),
-        tasks=2,
-        classes_per_task=2,
+        tasks=Tasks.of_sizes([2, 2]),
         image_shape=(3, 8, 8),
         buffer=20,
         replay_batch=8,
@@ -185,8 +183,7 @@ def step_method(golden, load_golden, fixture, case):
     setup = Setup(
         network=network,
         views=views,
-        tasks=n_classes,
-        classes_per_task=1,
+        tasks=Tasks.of_sizes([1] * n_classes),
         image_shape=tuple(fixture["buffer_images"].shape[1:]),
         regularizers=regularizers,
         lr=float(fixture["lr"]),
@@ -229,16 +226,17 @@ def test_golden_step(golden, load_golden, assert_close, case):
     images = method.views.augmented(pixels)
     first = fixture["stream_augmented_first2"]
     assert_close(images[: len(first)], first)
-    loss = method.observe(Batch(pixels, images, labels))
+    terms = method.observe(Batch(pixels, images, labels))
 
-    assert_close(loss, fixture[f"{case}.loss_total"])
+    assert_close(total(terms), fixture[f"{case}.loss_total"])
     replay_logits = fixture[f"{case}.replay_logits"]
     assert_close(outputs[0][-len(replay_logits) :], replay_logits)
-    total = fixture[f"{case}.loss_stream"] + fixture[f"{case}.loss_replay"]
+    assert_close(terms["stream"], fixture[f"{case}.loss_stream"])
+    assert_close(terms["replay"], fixture[f"{case}.loss_replay"])
     if case != "plain":
         assert_close(pretext[0], fixture[f"{case}.pretext_logits"])
-        total = total + fixture[f"{case}.lambda_r"] * fixture[f"{case}.loss_pretext_unweighted"]
-    assert_close(loss, total)
+        penalty = fixture[f"{case}.lambda_r"] * fixture[f"{case}.loss_pretext_unweighted"]
+        assert_close(terms["regularizer"], penalty)
 
     after = tensors(method)
     stored = fixture.under(f"{case}.after.")

@@ -1,5 +1,6 @@
 """What holds for every method with every regularizer: a new one is tested by being registered."""
 
+import copy
 import itertools
 import random
 import sys
@@ -14,19 +15,22 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from cler.config.settings import make_settings, option_kinds
+from cler.config.schema import settings_of
+from cler.config.settings import make_settings
 from cler.data.images import ImageData
-from cler.engine import train
+from cler.engine import Listener, train
 from cler.engine.evaluate import evaluate
 from cler.engine.state import collect
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.methods.base import register
 from cler.methods.finetune import Finetune
-from cler.regularizers import REGULARIZERS, Regularizer, find_regularizer
+from cler.regularizers import REGULARIZERS, Regularizer
 from cler.regularizers import base as regularizers
 from cler.regularizers.base import Entry
 from cler.runs.build import build_run
+from cler.streams import Tasks
+from cler.streams.class_incremental import _members
 
 REGULARIZER_NAMES = ["none", *REGULARIZERS]
 PAIRS = [(method, regularizer) for method in METHODS for regularizer in REGULARIZER_NAMES]
@@ -69,8 +73,10 @@ LOOPS = {"inner": 2, "slow_steps": 2, "fast_steps": 2, "inversion_steps": 3, "re
 
 
 def make_run(method, regularizer, seed=0, data=DATA, loops=LOOPS, **changes):
-    loops = {name: count for name, count in loops.items() if name in option_kinds(method)}
+    loops = {name: count for name, count in loops.items() if name in settings_of(METHODS[method].Options)}
     options = {"tasks": 2, "width": 4, "lr": 0.02, "batch": 8, "replay_batch": 8, "buffer": 16} | loops | changes
+    if not METHODS[method].replays:
+        del options["buffer"], options["replay_batch"]
     return build_run(make_settings(method=method, regularizer=regularizer, **options), seed, data)
 
 
@@ -475,8 +481,9 @@ def test_a_method_that_breaks_the_rule_is_caught(mistake, monkeypatch):
     class Bad(Finetune):
         def observe(self, batch):
             loss = mistake(self, batch, F.cross_entropy(self.network(batch.images), batch.labels))
-            self.descend(loss)
-            return loss
+            terms = {"loss": loss}
+            self.descend(terms)
+            return terms
 
     monkeypatch.setitem(METHODS._entries, "finetune", Bad)
     run = in_later_task(make_run("finetune", "none"))
@@ -522,6 +529,24 @@ def test_state_that_is_replaced_is_caught(monkeypatch):
         assert_state_stays_in_place(in_later_task(make_run("finetune", "none")))
 
 
+# -- the terms of the loss ---------------------------------------------------------------------------------------------
+
+
+@every_pair
+def test_every_phase_names_its_terms_and_the_regularizer(method, regularizer, monkeypatch):
+    """A step gives back what it has descended on; the regularizer's loss has the name that it is registered by."""
+    run = in_later_task(make_run(method, regularizer))
+    for phase in run.phases[-1]:
+        run.begin_phase(phase)
+        terms = getattr(run.method, phase)(run._batch(torch.arange(8)))
+        assert terms
+        for name, term in terms.items():
+            assert name == name.strip().lower() != ""
+            assert term.shape == ()
+            assert term.isfinite()
+        assert (regularizer in terms) == (regularizer != "none" and phase == "observe")
+
+
 # -- regularizers that follow the network ------------------------------------------------------------------------------
 
 
@@ -532,7 +557,7 @@ class Follower(Regularizer):
         super().__init__()
         self.register_buffer("average", network.classifier.weight.detach().clone())
 
-    def loss(self, network, raw, augmented, groups=None):
+    def loss(self, network, raw, augmented, labels, groups=None):
         return raw.new_zeros(())
 
     def after_step(self, network):
@@ -560,6 +585,116 @@ def test_a_regulariser_is_told_of_every_step_of_the_network(method, monkeypatch)
     assert "regularizers.0.average" in collect(run.method).tensors
 
 
+# -- regularizers and running statistics -------------------------------------------------------------------------------
+
+
+def moves_statistics(regularizer):
+    """Whether a method's pass with it leaves other running statistics in the network than the pass without."""
+    run = make_run("finetune", regularizer)
+    alone, pixels, labels = copy.deepcopy(run.method.network), DATA.train_images[::6], DATA.train_labels[::6]
+    images = run.views.plain(pixels)
+    alone(images)
+    run.method.outputs(images, pixels=pixels, labels=labels)
+    pairs = zip(run.method.network.named_buffers(), alone.buffers(), strict=True)
+    return any("running" in name and not torch.allclose(moved, once) for (name, moved), once in pairs)
+
+
+@pytest.mark.parametrize("name", REGULARIZERS)
+def test_a_regularizer_says_whether_it_moves_the_running_statistics(name):
+    (regularizer,) = make_run("finetune", name).method.regularizers
+    assert moves_statistics(name) == regularizer.moves_statistics
+
+
+class SecondPass(Regularizer):
+    """Passes the images through the network once more, and forgets about batch norm."""
+
+    def __init__(self, network, *, weight, views, generator):
+        super().__init__()
+
+    def loss(self, network, raw, augmented, labels, groups=None):
+        return network.features(augmented).square().mean()
+
+
+def test_a_regularizer_that_moves_the_running_statistics_without_saying_so_is_caught(monkeypatch):
+    entry = Entry("second-pass", "second pass", "", build=SecondPass, weight=1.0, check=lambda height, width: None)
+    monkeypatch.setitem(REGULARIZERS._entries, "second-pass", entry)
+    assert not SecondPass.moves_statistics
+    assert moves_statistics("second-pass")
+
+
+# -- tasks of different sizes ------------------------------------------------------------------------------------------
+
+
+def make_unequal_run(method, sizes, seed=0):
+    """A run with tasks of these numbers of classes."""
+    return make_run(method, "jigsaw", seed, tasks="+".join(map(str, sizes)))
+
+
+@pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (1, 2, 1)], ids=str)
+@pytest.mark.parametrize("method", METHODS)
+def test_unequal_tasks_together_equal_each_alone(method, sizes):
+    alone = [make_unequal_run(method, sizes, seed) for seed in (0, 1)]
+    together = [make_unequal_run(method, sizes, seed) for seed in (0, 1)]
+    train(together)
+    for one, beside in zip(alone, together, strict=True):
+        train([one])
+        assert one.complete
+        assert one.failure is None
+        assert one.accuracy == beside.accuracy
+        assert not differences(snapshot(one), snapshot(beside))
+        rows = [len(sizes)] if METHODS[method].merged else list(range(1, len(sizes) + 1))
+        assert [len(row) for row in one.accuracy["task_il"]] == rows
+        for row in one.accuracy["task_il"]:
+            assert all(right == 100 for right, size in zip(row, sizes, strict=False) if size == 1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_unequal_tasks_resume_as_if_nothing_had_happened(method):
+    """In the larger second task, in the middle of its last phase."""
+    whole = make_unequal_run(method, (1, 3))
+    train([whole])
+    first = make_unequal_run(method, (1, 3))
+    stopper = StopBeforeTheEnd()
+    with pytest.raises(KeyboardInterrupt):
+        train([first], stopper)
+    later = make_unequal_run(method, (1, 3), seed=5)
+    later.restore(stopper.state, copy.deepcopy(first.accuracy))
+    train([later])
+    assert later.accuracy == whole.accuracy
+    ours, theirs = later.state(), whole.state()
+    assert not differences(ours.tensors, theirs.tensors)
+
+
+class StopBeforeTheEnd(Listener):
+    """Keeps the state of a run one step before its end, and stops it."""
+
+    checkpoint_every = 0.0
+
+    def checkpoint(self, run):
+        self.state = copy.deepcopy(run.state())
+        self.stop = run.task == len(run.schedule) - 1 and run.taken == run.schedule[-1] - 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_phase_keeps_the_rule_with_unequal_tasks(method):
+    assert_every_phase_keeps_the_rule(make_unequal_run(method, (1, 3)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_only_the_order_of_tasks_matters_not_the_numbers_of_classes(method):
+    """Classes of a task need not have successive numbers; ER-ACE alone goes by them."""
+    run = make_run(method, "none")
+    tasks = Tasks(torch.tensor([0, 1, 0, 1]))
+    object.__setattr__(run.method.setup, "tasks", tasks)
+    run.stream.tasks, run.stream._train = tasks, _members(run.stream.train_labels, tasks)
+    run.stream._test = _members(run.stream.test_labels, tasks)
+    if METHODS[method].merged:
+        run.stream._train = [torch.arange(len(DATA.train_labels))]
+    train([run])
+    assert run.complete
+    assert run.failure is None
+
+
 # -- the registries ----------------------------------------------------------------------------------------------------
 
 
@@ -580,10 +715,9 @@ def test_a_regulariser_cannot_take_the_name_of_another(name):
 
 
 def test_regularisers_are_found_by_name():
-    assert find_regularizer("none") is None
-    assert find_regularizer("jigsaw") is REGULARIZERS["jigsaw"]
+    assert REGULARIZERS.find("jigsaw") is REGULARIZERS["jigsaw"]
     with pytest.raises(UsageError, match=r"unknown regularizer 'jigsav'.*jigsaw"):
-        find_regularizer("jigsav")
+        REGULARIZERS.find("jigsav")
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------
@@ -593,7 +727,7 @@ def test_regularisers_are_found_by_name():
 def test_evaluation_changes_nothing(method, regularizer):
     watched, unwatched = (in_later_task(make_run(method, regularizer)) for _ in range(2))
     before = snapshot(watched)
-    tasks = range(watched.stream.tasks)
+    tasks = range(watched.stream.tasks.number)
     first = evaluate(watched.method, watched.stream, watched.views, tasks)
     assert not differences(before, snapshot(watched))
     assert watched.method.network.training

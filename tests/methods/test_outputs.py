@@ -9,18 +9,20 @@ from torch import nn
 from cler import Equivariant
 from cler.data.views import Views
 from cler.methods import Setup
-from cler.methods.base import Method
+from cler.methods.base import Method, total
 from cler.nets import ResNet18, forward_apart
 from cler.nets.dualnet import DualNetwork
 from cler.nets.norm import Groups
 from cler.nets.simplex import SimplexResNet18
+from cler.regularizers import Regularizer
+from cler.streams import Tasks
 
 PARTS = (4, 3, 2)
 
 
 def make_method(network, regularizers):
     views = Views((0.5,) * 3, (0.25,) * 3, dtype=torch.float64)
-    setup = Setup(network, views, tasks=2, classes_per_task=3, image_shape=(3, 16, 16), regularizers=regularizers)
+    setup = Setup(network, views, tasks=Tasks.of_sizes([3, 3]), image_shape=(3, 16, 16), regularizers=regularizers)
     return Method(setup)
 
 
@@ -47,16 +49,19 @@ def test_guests_are_as_good_as_passes_of_their_own(kind, groups, heads, assert_c
     apart, own_heads = copy.deepcopy((network, regularizers))
 
     torch.manual_seed(1)
-    outputs, penalty = make_method(network, regularizers).outputs(*batches, pixels=pixels, groups=groups)
-    (torch.cat(outputs).square().mean() + penalty).backward()
+    labels = torch.zeros(len(pixels), dtype=torch.int64)
+    outputs, penalties = make_method(network, regularizers).outputs(
+        *batches, pixels=pixels, labels=labels, groups=groups
+    )
+    (torch.cat(outputs).square().mean() + total(penalties)).backward()
 
     torch.manual_seed(1)
     raw = make_method(apart, ()).views.plain(pixels)
-    expected_penalty = sum(each.loss(apart, raw, raw, groups) for each in own_heads)
+    expected_penalty = sum(each.loss(apart, raw, raw, labels, groups) for each in own_heads)
     expected = forward_apart(apart, *batches)
     (torch.cat(expected).square().mean() + expected_penalty).backward()
 
-    assert_close(penalty, expected_penalty)
+    assert_close(total(penalties), expected_penalty)
     for mine, theirs in zip(outputs, expected, strict=True):
         assert_close(mine, theirs)
     found, wanted = state(network, *regularizers), state(apart, *own_heads)
@@ -65,6 +70,27 @@ def test_guests_are_as_good_as_passes_of_their_own(kind, groups, heads, assert_c
         assert (found[name] is None) == (value is None), name
         if value is not None:
             assert_close(found[name], value, name)
+
+
+class Constant(Regularizer):
+    """A loss that is known beforehand, and the labels that came with the images."""
+
+    def __init__(self, name, loss):
+        super().__init__()
+        self.name, self.constant = name, loss
+
+    def loss(self, network, raw, augmented, labels, groups=None):
+        self.labels = labels
+        return torch.tensor(self.constant)
+
+
+def test_penalties_have_the_names_of_their_regularizers():
+    regularizers = [Constant("one", 1.0), Constant("two", 2.0), Constant("one", 4.0)]
+    method = make_method(ResNet18(6, width=4).double(), regularizers)
+    pixels, labels = torch.zeros(2, 3, 16, 16, dtype=torch.uint8), torch.tensor([4, 1])
+    _, penalties = method.outputs(method.views.plain(pixels), pixels=pixels, labels=labels)
+    assert penalties == {"one": 5.0, "two": 2.0}
+    assert all(each.labels is labels for each in regularizers)
 
 
 @pytest.mark.parametrize(
@@ -83,5 +109,6 @@ def test_where_guests_would_not_fit_the_images_have_a_pass_of_their_own(where, g
     assert regularizer.invite(network, torch.zeros(2, 3, 16, 16), None) is None
     method = make_method(network.double(), [regularizer.double()])
     pixels = torch.randint(256, (4, 3, 16, 16)).to(torch.uint8)
-    _, penalty = method.outputs(method.views.plain(pixels), pixels=pixels, groups=groups)
-    assert float(penalty.detach()) > 0
+    labels = torch.zeros(len(pixels), dtype=torch.int64)
+    _, penalties = method.outputs(method.views.plain(pixels), pixels=pixels, labels=labels, groups=groups)
+    assert float(total(penalties).detach()) > 0

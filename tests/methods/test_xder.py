@@ -10,6 +10,7 @@ from cler.config.settings import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
+from cler.methods.base import total
 from cler.methods.xder import (
     XDer,
     XDerOptions,
@@ -22,7 +23,7 @@ from cler.methods.xder import (
 from cler.nets.norm import Groups
 from cler.nets.simplex import SimplexResNet18, simplex
 from cler.regularizers import Regularizer
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch, Tasks
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
@@ -60,8 +61,7 @@ def stand_in_method(case, constants, *, tasks, capacity, **options):
     setup = Setup(
         network=LinearStandIn(case["W"], case["b"]),
         views=AsTheyAre(),
-        tasks=tasks,
-        classes_per_task=n_classes // tasks,
+        tasks=Tasks.of_sizes([n_classes // tasks] * tasks),
         image_shape=(size,),
         lr=float(constants["lr"]),
         buffer=capacity,
@@ -109,7 +109,7 @@ def stand_in_at(fixture, case, **options):
 
 def test_golden_overwritten_head(golden, assert_close):
     fixture = golden("xder").under("rescale.")
-    head = slice(*fixture["head_range"].tolist())
+    head = torch.arange(*fixture["head_range"].tolist())
     labels, gamma = fixture["labels"], float(fixture["gamma"])
     assert_close(overwrite_head(fixture["old"], fixture["new"], labels, head, gamma), fixture["result"])
     truth, largest = fixture["old"].gather(1, labels.unsqueeze(1))[:, 0], fixture["new"][:, head].max(1).values
@@ -120,14 +120,14 @@ def test_golden_overwritten_head(golden, assert_close):
 def test_an_overwritten_head_stays_below_the_true_class():
     stored = torch.tensor([[2.0, 0.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]])
     outputs = torch.tensor([[9.0, 9.0, 4.0, -1.0], [9.0, 9.0, 1.5, -1.0], [9.0, 9.0, 2.0, 1.0]])
-    result = overwrite_head(stored, outputs, torch.tensor([0, 0, 0]), slice(2, 4), 0.5)
+    result = overwrite_head(stored, outputs, torch.tensor([0, 0, 0]), torch.tensor([2, 3]), 0.5)
     assert result.tolist() == [[2.0, 0.0, 1.0, -0.25], [2.0, 0.0, 1.5, -1.0], [-1.0, 0.0, -0.5, -0.25]]
 
 
 def test_past_violations_by_hand():
     probabilities = torch.tensor([[0.5, 0.1, 0.3, 0.1], [0.1, 0.1, 0.2, 0.6]])
     logits = torch.cat([probabilities.log(), torch.full((2, 2), 9.0)], dim=1).requires_grad_()  # the future is left out
-    violations = past_violations(logits, slice(2, 4), 0.3)
+    violations = past_violations(logits, Tasks.of_sizes([2, 2, 2]), 1, 0.3)
     assert violations.tolist() == pytest.approx([0.5, -0.2], abs=1e-6)
     (gradient,) = torch.autograd.grad(violations[0], logits)
     only_present = -0.3 * (torch.tensor([0.0, 0.0, 1.0, 0.0]) - probabilities[0])
@@ -137,13 +137,12 @@ def test_past_violations_by_hand():
 
 def test_future_violations_by_hand():
     logits = torch.tensor([[5.0, 1.0, 0.0, 2.0, 1.0, 1.5]] * 2, requires_grad=True)
-    violations = future_violations(
-        logits, torch.tensor([1, 2]), slice(2, 4), 0.3
-    )  # own head: the past one, the present
+    tasks = Tasks.of_sizes([2, 2, 2])
+    violations = future_violations(logits, torch.tensor([1, 2]), tasks, 1, 0.3)  # own head: the past one, the present
     assert violations.tolist() == pytest.approx([1.5 + 0.3 - 5.0, 1.5 + 0.3 - 2.0])
     violations.sum().backward()
     assert logits.grad.tolist() == [[-1, 0, 0, 0, 0, 1], [0, 0, 0, -1, 0, 1]]
-    assert future_violations(logits, torch.tensor([4, 5]), slice(4, 6), 0.3).tolist() == [0, 0]  # no future any more
+    assert future_violations(logits, torch.tensor([4, 5]), tasks, 2, 0.3).tolist() == [0, 0]  # no future any more
 
 
 @pytest.mark.parametrize(("violations", "mean"), [([1.0, -5.0, 3.0, 0.0], 2.0), ([-1.0, 0.0], 0.0), ([4.0], 4.0)])
@@ -172,7 +171,7 @@ def test_golden_step_of_a_linear_network(golden, assert_close, name):
     outputs = []
     method.network.register_forward_hook(lambda module, inputs, output: output.retain_grad() or outputs.append(output))
 
-    loss = method.observe(Batch(case["x"], case["x"], case["labels"]))
+    loss = total(method.observe(Batch(case["x"], case["x"], case["labels"])))
 
     assert_close(loss, case["loss_total"])
     (output,) = outputs
@@ -192,17 +191,20 @@ def test_golden_step_of_a_linear_network(golden, assert_close, name):
 
 
 @pytest.mark.parametrize("name", ["first", "middle", "last"])
-@pytest.mark.parametrize(
-    ("option", "terms"), [(None, []), ("alpha", ["mse"]), ("beta", ["ce"]), ("eta", ["past", "future"])]
-)
-def test_golden_terms(golden, assert_close, name, option, terms):
-    """The stream's term, and those that an option weights; the others are left out."""
+def test_golden_terms(golden, assert_close, name):
     fixture = golden("xder")
     case = fixture.under(f"{name}.")
-    without = dict.fromkeys({"alpha", "beta", "eta"} - {option}, 0.0)
-    method = stand_in_at(fixture, case, **without)
-    loss = method.observe(Batch(case["x"], case["x"], case["labels"]))
-    assert_close(loss, sum((case[f"loss_{term}"] for term in terms), case["loss_stream"]))
+    terms = stand_in_at(fixture, case).observe(Batch(case["x"], case["x"], case["labels"]))
+    names = {
+        "stream": "stream",
+        "mse": "distillation",
+        "ce": "replay",
+        "past": "past margin",
+        "future": "future margin",
+    }
+    for theirs, ours in names.items():
+        assert_close(terms.get(ours, torch.tensor(0.0)), case[f"loss_{theirs}"], ours)
+    assert terms.keys() == (set(names.values()) if "draw1" in case else {"stream", "future margin"})
 
 
 def ours(name):
@@ -239,8 +241,7 @@ def network_step_method(golden, load_golden, fixture, variant):
     setup = Setup(
         network=network,
         views=views,
-        tasks=tasks,
-        classes_per_task=n_classes // tasks,
+        tasks=Tasks.of_sizes([n_classes // tasks] * tasks),
         image_shape=tuple(shared["buffer_images"].shape[1:]),
         regularizers=[regularizer],
         lr=float(fixture["lr"]),
@@ -268,7 +269,7 @@ def test_golden_step(golden, load_golden, assert_close, case, variant):
     regularizer.classify = lambda *inputs: pretext.append(original(*inputs)) or pretext[-1]
     before, labels = tensors(method), fixture["stream_labels"]
 
-    loss = method.observe(Batch(pixels, method.views.augmented(pixels), labels))
+    loss = total(method.observe(Batch(pixels, method.views.augmented(pixels), labels)))
 
     assert_close(loss, expected["loss_total"])
     assert_close(pretext[0], expected["pretext_logits"])
@@ -304,8 +305,7 @@ def toy_method(tasks=3, **changes):
     settings = {
         "network": XDer.make_network(2 * tasks, **options),
         "views": Views(*CIFAR, generator=torch.Generator().manual_seed(0)),
-        "tasks": tasks,
-        "classes_per_task": 2,
+        "tasks": Tasks.of_sizes([2] * tasks),
         "image_shape": (3, 8, 8),
         "generator": torch.Generator().manual_seed(1),
         "buffer": 9,
@@ -371,8 +371,7 @@ def compositions(capacity, tasks, n_classes, per_class):
     setup = Setup(
         network=LinearStandIn(torch.zeros(n_classes, 1), torch.zeros(n_classes, dtype=torch.float64)),
         views=AsTheyAre(),
-        tasks=tasks,
-        classes_per_task=size,
+        tasks=Tasks.of_sizes([size] * tasks),
         image_shape=(1,),
         generator=generator,
         buffer=capacity,
@@ -514,8 +513,8 @@ def test_classification_passes_all_count_in_the_running_statistics():
 class Listening(Regularizer):
     """Keeps what it is given."""
 
-    def loss(self, network, raw, augmented, groups=None):
-        self.given = raw, augmented, groups
+    def loss(self, network, raw, augmented, labels, groups=None):
+        self.given = raw, augmented, labels, groups
         return torch.zeros(())
 
 
@@ -532,7 +531,7 @@ def test_what_a_regularizer_is_given(variant, monkeypatch):
         method.begin_task(task)
         (batch,) = toy_batches(method, task, count=1)
         method.observe(batch)
-        raw, augmented, groups = method.regularizers[0].given
+        raw, augmented, labels, groups = method.regularizers[0].given
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in CIFAR)
         once = batch.pixels / 255 if variant == "text" else batch.images
         assert torch.allclose(raw[:6], (once - mean) / std, atol=1e-5)
@@ -541,7 +540,9 @@ def test_what_a_regularizer_is_given(variant, monkeypatch):
         assert len(raw) == len(augmented) == (6 if task == 0 else 14)
         if task > 0:
             stored = method.views.plain(method.buffer.pixels[: method.buffer.filled])
-            assert all((image == stored).flatten(1).all(1).any() for image in raw[6:])
+            slots = [int((image == stored).flatten(1).all(1).nonzero()[0]) for image in raw[6:]]
+            assert torch.equal(labels[6:], method.buffer.labels[slots])
+        assert torch.equal(labels[:6], batch.labels)
         method.end_task(task, toy_batches(method, task))
 
 

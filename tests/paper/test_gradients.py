@@ -20,7 +20,7 @@ def images():
 
 
 def test_the_mean_is_over_images_however_they_are_cut(network, images):
-    losses = {"all": F.cross_entropy, "own": among(range(2, 4))}
+    losses = {"all": F.cross_entropy, "own": among(torch.tensor([2, 3]), torch.tensor([0, 1, 0, 1]))}
     batches = zip(images.split([3, 4]), LABELS.split([3, 4]), strict=True)
     found = mean_gradients(network, batches, losses)
     logits = network(images)

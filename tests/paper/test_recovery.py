@@ -39,14 +39,14 @@ def test_other_filters_are_lost_with_another_generator(network):
 
 
 def test_filters_grow_again_and_accuracy_comes_back(network):
-    labels = torch.arange(4).repeat(10)
+    labels, of_class = torch.arange(4).repeat(10), torch.tensor([0, 0, 1, 1])
     images = torch.randn(40, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 0.1 + labels.view(-1, 1, 1, 1) - 1.5
     for layer in network.modules():
         if isinstance(layer, BatchNorm):
             torch.nn.init.constant_(layer.bias, 0.1)  # at 0 or below, ReLU lets no gradient through to a lost filter
     drop_filters(network, 0.3, torch.Generator().manual_seed(0))
-    at_first = accuracy(network, (images, labels), 2).tolist()
-    found = recover(network, [(images, labels)] * 40, (images, labels), classes_per_task=2, lr=0.05)
+    at_first = accuracy(network, (images, labels), of_class).tolist()
+    found = recover(network, [(images, labels)] * 40, (images, labels), of_class=of_class, lr=0.05)
     assert len(found["class_il"]) == len(found["task_il"]) == 41
     assert [found["class_il"][0], found["task_il"][0]] == at_first
     assert found["class_il"][-1] > 90 > found["class_il"][0]

@@ -24,7 +24,7 @@ from cler.runs.compare import compare
 from cler.runs.jobs import make_jobs
 from cler.runs.machine import environment
 from cler.runs.results import METRICS, Result, make_result
-from cler.streams.class_incremental import Stream
+from cler.streams import Stream
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")

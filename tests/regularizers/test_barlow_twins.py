@@ -7,11 +7,14 @@ import torch
 from cler import ResNet18
 from cler.data.views import Views, crop_and_flip
 from cler.methods import Setup
+from cler.methods.base import total
 from cler.methods.er_ace import ErAce
 from cler.nets.norm import Groups
 from cler.regularizers.barlow_twins import BarlowTwins, barlow_twins_loss
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch, Tasks
 
+NO_LABELS = torch.zeros(0, dtype=torch.int64)
+"""The loss does not look at them."""
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
 
@@ -60,7 +63,7 @@ def test_golden_network(golden, load_golden, assert_close):
     fixture = golden("barlow").under("net.")
     views = given_crops(fixture["crops1"], fixture["crops2"])
     network, regularizer = golden_pair(golden, load_golden, views)
-    loss = regularizer.loss(network, views.plain(fixture["images"]), views.augmented(fixture["images"]))
+    loss = regularizer.loss(network, views.plain(fixture["images"]), views.augmented(fixture["images"]), NO_LABELS)
     loss.backward()
     assert_close(loss, fixture["loss"])
     modules = dict(network.named_parameters()) | dict(regularizer.named_parameters())
@@ -91,8 +94,7 @@ def test_golden_er_ace_step(golden, load_golden, assert_close):
     setup = Setup(
         network=network,
         views=views,
-        tasks=n_classes,
-        classes_per_task=1,
+        tasks=Tasks.of_sizes([1] * n_classes),
         image_shape=tuple(step["buffer_images"].shape[1:]),
         regularizers=[regularizer],
         lr=float(step["lr"]),
@@ -117,7 +119,7 @@ def test_golden_er_ace_step(golden, load_golden, assert_close):
 
     before = tensors()
     pixels = step["stream_images"]
-    loss = method.observe(Batch(pixels, views.augmented(pixels), step["stream_labels"]))
+    loss = total(method.observe(Batch(pixels, views.augmented(pixels), step["stream_labels"])))
 
     assert_close(loss, fixture["loss_total"])
     assert_close(regularization[0], fixture["lambda_r"] * fixture["loss_bt_unweighted"])
@@ -179,7 +181,7 @@ def test_loss_is_computed_in_full_under_autocast():
     network, images = ResNet18(4, width=4), torch.randn(2, 8, 3, 16, 16)
     regularizer = BarlowTwins(network, Views(*CIFAR))
     with torch.autocast("cpu", torch.bfloat16):
-        assert regularizer.loss(network, *images).dtype == torch.float32
+        assert regularizer.loss(network, *images, NO_LABELS).dtype == torch.float32
         first, second = torch.randn(2, 8, 4)
         loss = barlow_twins_loss(first, second)
     assert torch.equal(loss, barlow_twins_loss(first, second))
@@ -205,7 +207,7 @@ def test_two_views_are_two_passes_in_order(assert_close):
     projector = copy.deepcopy(regularizer.projector)
     raw, augmented, second = torch.randn(3, 8, 3, 16, 16, dtype=torch.float64)
     views.augmented_again = lambda images: second
-    loss = regularizer.loss(network, raw, augmented, Groups((5, 3)))  # parts of the batch are not normalized apart
+    loss = regularizer.loss(network, raw, augmented, NO_LABELS, Groups((5, 3)))  # which it does not normalize apart
     assert_close(loss, 0.5 * barlow_twins_loss(*(projector(one_by_one.features(view)) for view in (augmented, second))))
     pairs = [*zip(network.named_buffers(), one_by_one.buffers(), strict=True)]
     pairs += zip(regularizer.projector.named_buffers(), projector.buffers(), strict=True)
@@ -216,7 +218,7 @@ def test_two_views_are_two_passes_in_order(assert_close):
 def test_the_classifier_is_left_alone():
     network = ResNet18(4, width=4)
     regularizer = BarlowTwins(network, Views(*CIFAR), weight=0.1)
-    regularizer.loss(network, *torch.randn(2, 8, 3, 16, 16)).backward()
+    regularizer.loss(network, *torch.randn(2, 8, 3, 16, 16), NO_LABELS).backward()
     assert all(parameter.grad is None for parameter in network.classifier.parameters())
     trained = [*(parameter for stage in (network.stem, network.layer4) for parameter in stage.parameters())]
     assert all(parameter.grad is not None for parameter in (*trained, *regularizer.parameters()))

@@ -121,7 +121,7 @@ def images():
 
 
 def as_methods_do(regularizer, network, raw):
-    return regularizer.loss(network, raw, torch.zeros_like(raw), Groups((len(raw),)))
+    return regularizer.loss(network, raw, torch.zeros_like(raw), groups=Groups((len(raw),)))
 
 
 @pytest.mark.parametrize("name", ["rotation", "jigsaw"])

@@ -16,6 +16,7 @@ from cler.data import images
 from cler.data.images import ImageData, Status
 from cler.errors import UsageError
 from cler.files import read_json
+from cler.methods.base import total
 from cler.runs import execute as execution
 from cler.runs import record, trainers, workers
 from cler.runs.build import check_fit
@@ -318,7 +319,9 @@ def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatc
     def poisoned(settings, seed, data, label=""):
         run = build(settings, seed, data, label)
         learn = run.method.observe
-        run.method.observe = lambda batch: learn(batch) * (float("nan") if run.method.task == 1 else 1.0)
+        run.method.observe = lambda batch: {
+            "loss": total(learn(batch)) * (float("nan") if run.method.task == 1 else 1.0)
+        }
         return run
 
     monkeypatch.setattr(record, "build_run", poisoned)

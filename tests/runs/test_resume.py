@@ -22,6 +22,7 @@ from cler.data import images
 from cler.data.images import ImageData, Status
 from cler.engine import Listener, checkpoint
 from cler.errors import UsageError
+from cler.methods.base import total
 from cler.runs import record
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy
@@ -228,7 +229,7 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
         def learn_badly(batch):
             if moment == "in the second task" and seed == 3 and built.method.task == 1 and built.at_once > 2:
                 raise torch.OutOfMemoryError("CUDA out of memory")
-            return learn(batch) * (float("nan") if seed == 0 else 1.0)
+            return {"loss": total(learn(batch)) * (float("nan") if seed == 0 else 1.0)}
 
         def evaluate_badly(task):
             if moment == "in the last evaluation" and seed == 2 and task == 1 and built.at_once > 2:

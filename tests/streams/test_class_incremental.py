@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from cler.data.images import ImageData
 from cler.errors import UsageError
-from cler.streams.class_incremental import Stream
+from cler.streams import Stream
 
 
 def numbered(labels, test_labels, n_classes):
@@ -29,15 +29,15 @@ def numbered(labels, test_labels, n_classes):
 
 @st.composite
 def situations(draw):
-    """A data set with its classes in any order and number, and a way to make a stream of it."""
-    tasks, per_task = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    n_classes = tasks * per_task
+    """A dataset with its classes in any order and number, and a way to make a stream of it."""
+    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    n_classes = sum(sizes)
     batch = draw(st.integers(1, 4))
     counts = [draw(st.integers(batch, batch + 5)) for _ in range(n_classes)]
     labels = draw(st.permutations([k for k, count in enumerate(counts) for _ in range(count)]))
     test_labels = draw(st.permutations(list(range(n_classes)) * draw(st.integers(1, 3))))
     how = {
-        "tasks": tasks,
+        "tasks": sizes,
         "batch": batch,
         "epochs": draw(st.integers(1, 3)),
         "class_order": draw(st.none() | st.integers(0, 1000)),
@@ -51,8 +51,10 @@ def situations(draw):
 def test_the_split(situation, seed):
     data, how = situation
     stream = Stream(data, **how)
-    per_task, generator = data.n_classes // how["tasks"], torch.Generator().manual_seed(seed)
-    assert (stream.classes_per_task, stream.n_classes) == (per_task, data.n_classes)
+    sizes, generator = how["tasks"], torch.Generator().manual_seed(seed)
+    of_class = [task for task, size in enumerate(sizes) for _ in range(size)]
+    assert stream.tasks.of_class.tolist() == of_class
+    assert (stream.tasks.number, stream.n_classes) == (len(sizes), data.n_classes)
 
     # labels: a renumbering of the classes, the natural one unless a seed asks for another
     order = stream.class_order
@@ -63,12 +65,11 @@ def test_the_split(situation, seed):
     assert torch.equal(order[stream.test_labels], data.test_labels)
 
     # training: each image in exactly one task, and in each epoch at most once
-    training_tasks = 1 if how["merged"] else how["tasks"]
+    training_tasks = 1 if how["merged"] else len(sizes)
     assert len(stream.schedule) == training_tasks
     members = []
     for task in range(training_tasks):
-        size = data.n_classes // training_tasks
-        mine = [i for i, label in enumerate(stream.train_labels.tolist()) if task * size <= label < (task + 1) * size]
+        mine = [i for i, label in enumerate(stream.train_labels.tolist()) if how["merged"] or of_class[label] == task]
         members += mine
         batches = stream.order(task, generator)
         whole = len(mine) // how["batch"]
@@ -82,9 +83,9 @@ def test_the_split(situation, seed):
 
     # test: the same tasks whether merged or not, each image in exactly one
     seen = []
-    for task in range(how["tasks"]):
+    for task in range(len(sizes)):
         pixels, labels = stream.test(task)
-        assert ((labels >= task * per_task) & (labels < (task + 1) * per_task)).all()
+        assert {of_class[label] for label in labels.tolist()} == {task}
         numbers = 255 - pixels[:, 0, 0, 0].long()
         assert torch.equal(stream.test_labels[numbers], labels)
         seen += numbers.tolist()
@@ -135,22 +136,24 @@ def test_a_class_order_is_fixed_by_its_seed_alone(data):
 def test_merged_is_one_task_to_train_and_all_tasks_to_test(data):
     stream = Stream(data, 3, batch=5, merged=True)
     assert stream.schedule == (8,)
-    assert stream.tasks == 3
+    assert stream.tasks.sizes == (2, 2, 2)
     assert [stream.test(task)[1].tolist() for task in range(3)] == [[0, 1], [2, 3], [4, 5]]
     batches = stream.order(0, torch.Generator().manual_seed(0))
     assert {int(stream.train_labels[i]) // 2 for i in batches[0]} != {0}
     assert set(stream.train_labels[batches].flatten().tolist()) == set(range(6))
 
 
-@pytest.mark.parametrize("tasks", [0, -1, 4, 5, 7, 12])
-def test_tasks_that_do_not_divide_the_classes_are_refused(data, tasks):
-    with pytest.raises(UsageError, match=rf"{tasks} tasks do not divide the 6 classes.*--tasks can be 1, 2, 3, 6"):
-        Stream(data, tasks)
+def test_tasks_may_have_different_sizes(data):
+    stream = Stream(data, (1, 3, 2), batch=4)
+    assert stream.schedule == (1, 5, 3)  # 7, 21 and 14 images
+    assert [stream.test(task)[1].tolist() for task in range(3)] == [[0], [1, 2, 3], [4, 5]]
 
 
 def test_a_batch_larger_than_a_task_is_refused(data):
-    with pytest.raises(UsageError, match=r"batch of 15 .*smallest task \(14 images\).*--batch"):
+    with pytest.raises(UsageError, match=r"^batch must be at most 14, the images of the smallest task, not 15$"):
         Stream(data, 3, batch=15)
+    with pytest.raises(UsageError, match=r"^batch must be at most 7, "):
+        Stream(data, (5, 1), batch=8)
     Stream(data, 3, batch=15, merged=True)
 
 

@@ -22,7 +22,7 @@ def methods(as_json: AsJson = False) -> None:
     if as_json:
         about = {
             name: {
-                "summary": method.summary,
+                "summary": method.about.summary,
                 "memory": method.replays,
                 "learns_without_tasks": method.task_free,
                 "settings": _own_settings(name),
@@ -31,7 +31,7 @@ def methods(as_json: AsJson = False) -> None:
         }
         print(json.dumps({"methods": about, "regularizers": regularizers}, indent=1))
         return
-    _show(("method", "what it does"), [(name, method.summary) for name, method in METHODS.items()])
+    _show(("method", "what it does"), [(name, method.about.summary) for name, method in METHODS.items()])
     _show(("regularizer", "what it does"), list(regularizers.items()))
     own = [
         (name, f"{setting}={about['default']}", about["help"])

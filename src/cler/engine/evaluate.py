@@ -10,7 +10,7 @@ from cler.data.views import Views
 from cler.methods.base import Method
 from cler.metrics import class_and_task_correct
 from cler.nets.modes import evaluating
-from cler.streams.class_incremental import Stream
+from cler.streams import Stream
 
 CHUNK = 1000
 """Test images in one pass; the result does not depend on it."""
@@ -27,7 +27,7 @@ def evaluate(method: Method, stream: Stream, views: Views, tasks: Iterable[int])
         for task in tasks:
             pixels, labels = stream.test(task)
             logits = torch.cat([method.logits(views.plain(chunk)) for chunk in pixels.split(CHUNK)])
-            right = class_and_task_correct(logits, labels, stream.classes_per_task)
+            right = class_and_task_correct(logits, labels, stream.tasks.of_class)
             shares = torch.stack([each.double().mean() for each in right])
             rows.append(torch.where(logits.isnan().any(), torch.nan, shares))
     class_il, task_il = (100 * torch.stack(rows)).T.tolist()

@@ -14,8 +14,8 @@ from torch import Tensor
 from cler.data.views import Views
 from cler.engine.evaluate import evaluate
 from cler.engine.state import State, collect, restore
-from cler.methods.base import Method
-from cler.streams.class_incremental import Batch, Stream
+from cler.methods.base import Method, total
+from cler.streams import Batch, Stream
 
 T = TypeVar("T")
 _TENSORS = ("order", "position", "bad_step")
@@ -110,8 +110,9 @@ class Run:
         """Learn the next batch."""
         with self._autocast():
             learn = getattr(self.method, self.method.phase)
-            loss = learn(self._batch(self._order.index_select(0, self._position)[0]))
-        first_bad = (self._bad_step < 0) & ~loss.detach().isfinite()
+            terms = learn(self._batch(self._order.index_select(0, self._position)[0]))
+            loss = total(terms).detach()
+        first_bad = (self._bad_step < 0) & ~loss.isfinite()
         self._bad_step.copy_(torch.where(first_bad, self._position, self._bad_step))
         self._position.add_(1)
 
@@ -142,7 +143,7 @@ class Run:
 
     def evaluate(self, task: int) -> None:
         """Measure every task that has been seen; a run that has become useless is marked."""
-        seen = range(self.stream.tasks) if self.method.merged else range(task + 1)
+        seen = range(self.stream.tasks.number) if self.method.merged else range(task + 1)
         with self._autocast():
             class_il, task_il = evaluate(self.method, self.stream, self.views, seen)
         if any(map(math.isnan, class_il)):

@@ -17,10 +17,11 @@ from cler.learner.inputs import Label, in_order, to_labels
 from cler.learner.parameters import check_parameters, to_plain
 from cler.learner.saved import Saved
 from cler.methods import Method, find_method
+from cler.methods.base import total
 from cler.nets.modes import evaluating
 from cler.runs.build import build_method
 from cler.runs.machine import find_device
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch, Tasks
 
 Content: TypeAlias = tuple[dict[str, Tensor], dict[str, Any]]
 CHUNK = 500
@@ -78,7 +79,7 @@ class Core:
             if method.task == 0 and method.settled:
                 method.begin_task(1)
             batch = Batch(pixels, method.views.augmented(pixels), torch.tensor(numbers, device=self.device))
-            loss = method.observe(batch)
+            loss = total(method.observe(batch))
         except BaseException:
             self.method = before  # without room for classes that were not learned
             raise
@@ -103,8 +104,7 @@ class Core:
             self.seed,
             views=Views(*statistics, generator=self.generator, device=self.device),
             generator=self.generator,
-            tasks=1,
-            classes_per_task=self._room(n_classes),
+            tasks=Tasks.of_sizes([self._room(n_classes)], self.device),
             image_shape=self.shape,
         )
 

@@ -70,11 +70,11 @@ class Saved:
         fresh, numbers = collect(method), self.state.numbers
         require(fresh.numbers.keys() == numbers.keys(), "numbers")
         for name, number in fresh.numbers.items():
-            may_differ = name in method.counted or isinstance(number, bool)
+            may_differ = name in method.about.counted or isinstance(number, bool)
             require(type(numbers[name]) is type(number) and (may_differ or numbers[name] == number), "numbers")
         require(numbers["task"] in (0, 1), "task")
         for name, tensor in fresh.tensors.items():
-            fixed = tensor.dtype == torch.int64 and name not in method.counted
+            fixed = tensor.dtype == torch.int64 and name not in method.about.counted
             require(not fixed or torch.equal(tensor.cpu(), self.state.tensors[name]), "tables")
             require(not name.endswith("running_var") or bool((self.state.tensors[name] >= 0).all()), "variances")
         remembered: dict[str, set[str]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""Fixed-size replay memories on the device."""
+"""Fixed-size replay buffers on the device."""
 
 from cler.memory.balanced import BalancedReservoir
 from cler.memory.quota import QuotaBuffer, Recollection

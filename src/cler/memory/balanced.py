@@ -11,7 +11,7 @@ from cler.memory.reservoir import Reservoir, last_of_each
 
 
 class BalancedReservoir(Reservoir):
-    """A memory in which every class ever offered tends to hold as many slots as any other.
+    """A buffer in which every class ever offered tends to hold as many slots as any other.
 
     While there is room, everything is stored. Later a sample is accepted if plain reservoir sampling would accept it,
     or if its class holds fewer slots than the median class; it takes the place of a member of the largest class.

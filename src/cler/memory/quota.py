@@ -1,4 +1,4 @@
-"""A memory with an equal share for every class, filled between tasks, that also keeps logits."""
+"""A buffer with an equal share for every class, filled between tasks, that also keeps logits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Recollection(NamedTuple):
-    """What the memory hands out: which slots, and what they hold."""
+    """What a `QuotaBuffer` hands out: which slots, and what they hold."""
 
     slots: Tensor
     pixels: Tensor
@@ -91,12 +91,12 @@ class QuotaBuffer:
             values[: len(kept)] = values[kept]
         self.filled = len(kept)
 
-    def share_room(self, classes: range) -> None:
-        """Share the free slots among some classes; what does not divide goes to random ones of them."""
+    def share_room(self, classes: Tensor) -> None:
+        """Share the free slots among some classes, int64 (K,); what does not divide goes to random ones of them."""
         share, left = divmod(self.capacity - self.filled, len(classes))
         self.room.zero_()
-        self.room[classes.start : classes.stop] = share
-        self.room[classes.start + self.draw_favored(left, len(classes))] += 1
+        self.room[classes] = share
+        self.room[classes[self.draw_favored(left, len(classes))]] += 1
 
     def add(self, pixels: Tensor, labels: Tensor, logits: Tensor) -> None:
         """Store, in their order, those samples whose class still has room."""

@@ -11,13 +11,13 @@ from torch import Tensor
 
 
 class Replay(NamedTuple):
-    """What a memory hands out: which slots, and what they hold."""
+    """What a buffer hands out: which slots, and what they hold."""
 
     slots: Tensor
     pixels: Tensor
     labels: Tensor
     extra: Mapping[str, Tensor] = MappingProxyType({})
-    """What the memory holds besides, by name."""
+    """What the buffer stores with each image besides, by name: (N, ...) each."""
 
 
 def reservoir_slots(offered: Tensor, draws: Tensor, capacity: int) -> Tensor:

@@ -1,10 +1,12 @@
-"""What every continual learner is: a network, an optimizer, perhaps a memory and regularizers, and a step."""
+"""What every continual learner is: a network, an optimizer, perhaps a buffer and regularizers, and a step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import operator
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from functools import reduce
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +20,10 @@ from cler.nets.conv import WorkingCopies
 from cler.nets.modes import full_precision
 from cler.nets.norm import Groups
 from cler.regularizers.base import Regularizer
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch, Tasks
+
+Terms: TypeAlias = dict[str, Tensor]
+"""The terms of a loss by name, weighted, in the order in which they are added."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,8 @@ class Setup:
 
     network: nn.Module
     views: Views
-    tasks: int
-    classes_per_task: int
+    tasks: Tasks
+    """Which task each class comes in."""
     image_shape: tuple[int, ...]
     generator: torch.Generator | None = None
     regularizers: Sequence[Regularizer] = ()
@@ -48,6 +53,26 @@ class Setup:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What tables, disk estimates and checks of files have to know of a method; what it computes is in its class."""
+
+    title: str
+    """The method's name in tables."""
+    summary: str
+    """What the method does, in one line."""
+    reference: bool = False
+    """Whether tables show the method as a bound that continual learners are measured by."""
+    counted: frozenset[str] = frozenset({"task", "buffer.filled", "buffer.offered", "buffer.labels"})
+    """The method's attributes of whole numbers that change as it learns; in all others the file of a learner has to
+    agree with a new learner, or it is refused."""
+    options_of_regularizer: frozenset[str] = frozenset()
+    """Which of the method's own settings matter only with a regularizer."""
+    running_bytes: int = 600_000_000
+    """Bytes on disk that a run needs while it is trained: three checkpoints, the last one just being written, of the
+    full-size network or with 8000 images of 84×84 pixels."""
+
+
 class Method:
     """A continual learner; subclasses define `observe`.
 
@@ -58,34 +83,23 @@ class Method:
     """
 
     name: ClassVar[str]
-    """On the command line."""
-    title: ClassVar[str]
-    """In tables."""
-    summary: ClassVar[str]
-    """In one line."""
+    """What the method is called in settings and on the command line."""
+    about: ClassVar[About]
+    """What tables, disk estimates and checks of files have to know of the method."""
     merged: ClassVar[bool] = False
-    """Whether it sees all tasks at once."""
+    """Whether the method sees all tasks at once."""
     replays: ClassVar[bool] = False
-    """Whether it has a memory."""
+    """Whether the method has a buffer."""
     shares_buffer: ClassVar[bool] = False
-    """Whether each class has the same share of it, so that it needs room for one image of each."""
+    """Whether each class has the same share of the buffer, which then needs room for one image of each."""
     smallest_batch: ClassVar[int] = 1
-    """Images that a batch of the stream has to have."""
+    """Images that a batch of the stream has to have at least."""
     task_free: ClassVar[bool] = False
-    """Whether it can learn a stream that does not say where tasks begin and end."""
-    counted: ClassVar[frozenset[str]] = frozenset({"task", "buffer.filled", "buffer.offered", "buffer.labels"})
-    """Its attributes of whole numbers that change as it learns; a learner's file with others in the rest is refused."""
+    """Whether the method can learn a stream that does not say where tasks begin and end."""
     temperature: float = 1.0
-    """What its logits are divided by to become logarithms of probabilities."""
+    """What the method's logits are divided by to become logarithms of probabilities."""
     Options: ClassVar[type] = NoOptions
     """A frozen dataclass of the settings that only this method has, each with a default and a docstring."""
-    options_of_regularizer: ClassVar[frozenset[str]] = frozenset()
-    """Those of them that matter only with a regularizer."""
-    reference: ClassVar[bool] = False
-    """Whether tables show it as a bound that continual learners are measured by."""
-    running_bytes: ClassVar[int] = 600_000_000
-    """On disk for a run while it is trained: three checkpoints, the last one just being written, of
-    the full-size network or with 8000 images of 84×84 pixels."""
 
     def __init__(self, setup: Setup, *, also_trained: Sequence[nn.Module] = ()) -> None:
         self.setup = setup
@@ -103,22 +117,27 @@ class Method:
 
     @property
     def n_classes(self) -> int:
-        """All classes there will be."""
-        return self.setup.tasks * self.setup.classes_per_task
+        """The number of classes of all tasks, those to come included."""
+        return self.setup.tasks.n_classes
 
     @property
-    def past_classes(self) -> int:
-        """How many came before this task."""
-        return self.task * self.setup.classes_per_task
+    def past_classes(self) -> Tensor:
+        """The classes of the tasks before this one, int64."""
+        return self.setup.tasks.past(self.task)
 
     @property
-    def seen_classes(self) -> int:
-        """How many there are with those of this task."""
-        return self.past_classes + self.setup.classes_per_task
+    def present_classes(self) -> Tensor:
+        """The classes of this task, int64."""
+        return self.setup.tasks.present(self.task)
+
+    @property
+    def seen_classes(self) -> Tensor:
+        """The past classes, then the present ones, int64."""
+        return self.setup.tasks.seen(self.task)
 
     @property
     def trained(self) -> list[Any]:
-        """All parameters of the optimizer."""
+        """All parameters that the method's optimizer trains."""
         return [each for group in self.optimizer.param_groups for each in group["params"]]
 
     @property
@@ -137,7 +156,7 @@ class Method:
         return ResNet18(n_classes, width=width, channels=channels)
 
     def make_buffer(self) -> Any:
-        """The memory of a method that replays."""
+        """The buffer of a method that replays."""
         setup = self.setup
         return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device)
 
@@ -157,8 +176,8 @@ class Method:
         """Before the first step of a phase; host logic is welcome."""
         self.phase = phase
 
-    def observe(self, batch: Batch) -> Tensor:
-        """Learn from one batch of the stream; gives back the loss."""
+    def observe(self, batch: Batch) -> Terms:
+        """Learn from one batch of the stream; gives back the terms of the loss, by names that curves of them show."""
         raise TypeError(f"{type(self).__name__} has to define observe")
 
     def end_task(self, task: int, batches: Iterable[Batch]) -> None:
@@ -186,40 +205,42 @@ class Method:
         self,
         *batches: Tensor,
         pixels: Tensor,
+        labels: Tensor,
         groups: Groups | None = None,
         forward: Callable[..., Tensor] | None = None,
-    ) -> tuple[tuple[Tensor, ...], Tensor | float]:
-        """What the network makes of some batches, each normalized apart, and the sum of the regularizers' losses.
+    ) -> tuple[tuple[Tensor, ...], Terms]:
+        """What the network makes of some batches, each normalized apart, and the regularizers' losses by their names.
 
-        Those are on the images of `pixels`, not augmented, which are all of the batches' or the first of them; `groups`
-        are parts of them that are normalized apart.
+        Those are on the images of `pixels`, not augmented, which are all of the batches' or the first of them, with
+        their class numbers in `labels`; `groups` are parts of them that are normalized apart.
         `forward` may be another way through the network, such as to its features.
         """
         forward = forward or self.network
         sizes = tuple(map(len, batches))
         images, apart = (torch.cat(batches), Groups(sizes)) if len(batches) > 1 else (batches[0], None)
         if not self.regularizers:
-            return forward(images, apart).split(sizes), 0.0
+            return forward(images, apart).split(sizes), {}
         raw = self.views.plain(pixels)
         invited = [each.invite(self.network, raw, groups) for each in self.regularizers]
         guests = [each for each in invited if each is not None]
         outputs = forward(images, apart, guests) if guests else forward(images, apart)
-        losses = [
-            each.loss(self.network, raw, images[: len(raw)], groups) if own is None else each.loss_of(own)
-            for each, own in zip(self.regularizers, invited, strict=True)
-        ]
-        return outputs.split(sizes), torch.stack(losses).sum()
+        penalties: Terms = {}
+        for each, own in zip(self.regularizers, invited, strict=True):
+            raw_and_augmented = raw, images[: len(raw)]
+            loss = each.loss(self.network, *raw_and_augmented, labels, groups) if own is None else each.loss_of(own)
+            penalties[each.name] = penalties[each.name] + loss if each.name in penalties else loss
+        return outputs.split(sizes), penalties
 
     def descend(
-        self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None, *, accumulate: bool = False
+        self, terms: Mapping[str, Tensor], optimizer: torch.optim.Optimizer | None = None, *, accumulate: bool = False
     ) -> None:
-        """One step on this loss, of the method's optimizer or of another one for some of its parameters.
+        """One step on the sum of these terms, of the method's optimizer or of another one for some of its parameters.
 
-        With `accumulate` the gradients of the step before, as that step used them, are added to those of this loss.
+        With `accumulate` the gradients of the step before, as that step used them, are added to those of this one.
         """
         earlier = {each: each.grad for each in self.trained if each.grad is not None} if accumulate else {}
         self.optimizer.zero_grad()
-        backward(loss)
+        backward(total(terms))
         if self.working_copies:
             self.working_copies.gather_gradients()
         if earlier:  # all at once, where autograd would add them a kernel at a time
@@ -229,6 +250,11 @@ class Method:
             self.working_copies.refresh()
         for each in self.regularizers:
             each.after_step(self.network)
+
+
+def total(terms: Mapping[str, Tensor]) -> Tensor:
+    """The loss that these are the terms of: added in their order."""
+    return reduce(operator.add, terms.values())
 
 
 def backward(loss: Tensor) -> None:

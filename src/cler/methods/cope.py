@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from cler.config.schema import setting
 from cler.memory import BalancedReservoir
-from cler.methods.base import Method, Setup, register
+from cler.methods.base import About, Method, Setup, Terms, register
 from cler.nets import ResNet18
 from cler.nets.modes import full_precision
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch
 
 EMBEDDING_SIZE = 256
 VARIANTS = ("released", "text")
@@ -132,8 +132,7 @@ class CoPE(Method):
     """
 
     name = "cope"
-    title = "CoPE"
-    summary = "replay with slowly evolving class prototypes"
+    about = About(title="CoPE", summary="replay with slowly evolving class prototypes")
     replays = True
     task_free = True
     Options = CopeOptions
@@ -150,7 +149,7 @@ class CoPE(Method):
         return ResNet18(EMBEDDING_SIZE, width=width, channels=channels)
 
     def make_buffer(self) -> BalancedReservoir:
-        """A memory with as many images of each class as can be."""
+        """A buffer with as many images of each class as can be."""
         setup = self.setup
         return BalancedReservoir(
             setup.buffer, setup.image_shape, self.n_classes, generator=setup.generator, device=setup.device
@@ -166,24 +165,29 @@ class CoPE(Method):
         """Every task is learned alike."""
         return None
 
-    def observe(self, batch: Batch) -> Tensor:
-        """The inner steps, then let the prototypes follow and offer the stream batch to the memory."""
+    def observe(self, batch: Batch) -> Terms:
+        """The inner steps, then let the prototypes follow and offer the stream batch to the buffer.
+
+        Each term of the loss is given back as its mean over the inner steps.
+        """
         self.seen.index_fill_(0, batch.labels, True)
-        losses, parts = [], []
+        steps: list[Terms] = []
+        parts = []
         for step in range(self.options.inner):
             pixels, images, labels = self.with_replay(batch)
-            (outputs,), penalty = self.outputs(images, pixels=pixels)
+            (outputs,), penalties = self.outputs(images, pixels=pixels, labels=labels)
             embeddings = F.normalize(outputs)
             stream, replay = embeddings.detach().tensor_split([len(batch.labels)])
             parts.append((replay, labels[len(batch.labels) :]))
-            loss = ppp_loss(embeddings, labels, self.prototypes, self.seen, self.options.temperature) + penalty
-            self.descend(loss, accumulate=self.released and step > 0)
-            losses.append(loss.detach())
+            loss = ppp_loss(embeddings, labels, self.prototypes, self.seen, self.options.temperature)
+            terms = {"prototypes": loss, **penalties}
+            self.descend(terms, accumulate=self.released and step > 0)
+            steps.append({name: term.detach() for name, term in terms.items()})
         parts.append((stream, batch.labels))
         sums, counts = sums_and_counts(parts, self.n_classes, released=self.released)
         self.prototypes.copy_(evolved(self.prototypes, sums, counts, self.options.momentum))
         self.buffer.add(batch.pixels, batch.labels)
-        return torch.stack(losses).mean()
+        return {name: torch.stack([terms[name] for terms in steps]).mean() for name in steps[0]}
 
     def embed(self, images: Tensor) -> Tensor:
         """Embeddings of unit length (N, EMBEDDING_SIZE)."""

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from cler.config.schema import setting
 from cler.memory import Reservoir
-from cler.methods.base import Method, Setup, make_optimizer, register
+from cler.methods.base import About, Method, Setup, Terms, make_optimizer, register
 from cler.nets.dualnet import DualNetwork
 from cler.nets.modes import evaluating
 from cler.nets.norm import Groups
 from cler.regularizers.barlow_twins import barlow_twins_loss
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch
 
 CHUNK = 500
 """Stored images whose logits are renewed in one pass; the result does not depend on it."""
@@ -51,8 +51,9 @@ class DualNet(Method):
     """
 
     name = "dualnet"
-    title = "DualNet"
-    summary = "a slow self-supervised net that modulates a fast one, with replay and distillation"
+    about = About(
+        title="DualNet", summary="a slow self-supervised net that modulates a fast one, with replay and distillation"
+    )
     replays = True
     smallest_batch = 2
     Options = DualNetOptions
@@ -82,36 +83,39 @@ class DualNet(Method):
 
     @property
     def settled(self) -> bool:
-        """Whether the memory holds a whole batch for the slow phase, or is full, and one to replay."""
+        """Whether the buffer holds a whole batch for the slow phase, or is full, and one to replay."""
         return super().settled and self.buffer.filled >= min(self.options.slow_batch, self.buffer.capacity)
 
     def begin_task(self, task: int) -> None:
-        """From the second task on, renew what the memory knows of the network's logits."""
+        """From the second task on, renew the logits in the buffer."""
         super().begin_task(task)
         if task > 0:
             self.renew_stored_logits()
 
     @torch.no_grad()
     def renew_stored_logits(self) -> None:
-        """Store the logits that the network as it is now gives, in evaluation, for every remembered image."""
+        """Store the logits that the network as it is now gives, in evaluation, for every image of the buffer."""
         with evaluating(self.network):
             renewed = [self.network(self.views.plain(chunk)) for chunk in self.buffer.pixels.split(CHUNK)]
         self.buffer.extra["logits"].copy_(torch.cat(renewed))
 
-    def observe(self, batch: Batch) -> Tensor:
-        """The slow phase, the fast phase, then offer the batch to the memory with its logits in the last fast step."""
+    def observe(self, batch: Batch) -> Terms:
+        """The slow phase, the fast phase, then offer the batch to the buffer with its logits in the last fast step.
+
+        The terms of the loss that are given back are those of the last fast step.
+        """
         self.slow_phase(batch.pixels)
         for _ in range(self.options.fast_steps):
-            loss, stream_logits = self.fast_step(batch.pixels, batch.labels)
+            terms, stream_logits = self.fast_step(batch.pixels, batch.labels)
         self.buffer.add(batch.pixels, batch.labels, logits=stream_logits.detach())
-        return loss
+        return terms
 
     def slow_phase(self, stream_pixels: Tensor) -> None:
-        """A few steps of the slow net, on remembered images from the second task on; then look ahead."""
+        """A few steps of the slow net, on images of the buffer from the second task on; then look ahead."""
         self.look_ahead.remember()
         for _ in range(self.options.slow_steps):
             pixels = stream_pixels if self.task == 0 else self.buffer.sample(self.options.slow_batch).pixels
-            self.descend(self.slow_loss(pixels), self.slow_optimizer)
+            self.descend({"slow net": self.slow_loss(pixels)}, self.slow_optimizer)
         self.look_ahead.go_back()
         if self.working_copies:
             self.working_copies.refresh()
@@ -123,23 +127,29 @@ class DualNet(Method):
         projections = self.network.projector(self.network.slow_features(views, two), two)
         return barlow_twins_loss(*projections.split(two.sizes))
 
-    def fast_step(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of everything; gives back the loss and the logits of the stream batch before the step."""
+    def fast_step(self, pixels: Tensor, labels: Tensor) -> tuple[Terms, Tensor]:
+        """One step of everything; gives back the loss's terms and the logits of the stream batch before the step."""
         images = self.views.plain(pixels)
         if self.task == 0:
-            (stream_logits,), penalty = self.outputs(images, pixels=pixels)
-            loss = F.cross_entropy(stream_logits, labels)
+            (stream_logits,), penalties = self.outputs(images, pixels=pixels, labels=labels)
+            terms = {"stream": F.cross_entropy(stream_logits, labels)}
         else:
             replay = self.buffer.sample(self.setup.replay_batch)
-            (stream_logits, replay_logits), penalty = self.outputs(
-                images, self.views.plain(replay.pixels), pixels=torch.cat([pixels, replay.pixels])
+            (stream_logits, replay_logits), penalties = self.outputs(
+                images,
+                self.views.plain(replay.pixels),
+                pixels=torch.cat([pixels, replay.pixels]),
+                labels=torch.cat([labels, replay.labels]),
             )
-            loss = F.cross_entropy(stream_logits, labels) + F.cross_entropy(replay_logits, replay.labels)
             distilled = distillation(replay_logits, replay.extra["logits"], self.options.temperature)
-            loss = loss + self.options.distill * distilled
-        loss = loss + penalty
-        self.descend(loss)
-        return loss, stream_logits
+            terms = {
+                "stream": F.cross_entropy(stream_logits, labels),
+                "replay": F.cross_entropy(replay_logits, replay.labels),
+                "distillation": self.options.distill * distilled,
+            }
+        terms |= penalties
+        self.descend(terms)
+        return terms, stream_logits
 
 
 class LookAhead:

@@ -1,14 +1,13 @@
-"""Experience replay: each stream batch together with a batch of remembered images."""
+"""Experience replay: each stream batch together with a batch of images from the buffer."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
 import torch.nn.functional as F
-from torch import Tensor
 
-from cler.methods.base import Method, register
-from cler.streams.class_incremental import Batch
+from cler.methods.base import About, Method, Terms, register
+from cler.streams import Batch
 
 
 @register
@@ -16,8 +15,7 @@ class ExperienceReplay(Method):
     """L = CE(stream and replay together), with replay from the second batch on."""
 
     name = "er"
-    title = "ER"
-    summary = "plain experience replay from a reservoir"
+    about = About(title="ER", summary="plain experience replay from a reservoir")
     replays = True
     task_free = True
 
@@ -26,11 +24,11 @@ class ExperienceReplay(Method):
         """Every task is learned alike."""
         return None
 
-    def observe(self, batch: Batch) -> Tensor:
-        """One step on stream and replay, then offer the stream batch to the memory."""
+    def observe(self, batch: Batch) -> Terms:
+        """One step on stream and replay, then offer the stream batch to the buffer."""
         pixels, images, labels = self.with_replay(batch)
-        (logits,), penalty = self.outputs(images, pixels=pixels)
-        loss = F.cross_entropy(logits, labels) + penalty
-        self.descend(loss)
+        (logits,), penalties = self.outputs(images, pixels=pixels, labels=labels)
+        terms = {"cross-entropy": F.cross_entropy(logits, labels), **penalties}
+        self.descend(terms)
         self.buffer.add(batch.pixels, batch.labels)
-        return loss
+        return terms

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cler.methods.base import Method, Setup, register
-from cler.streams.class_incremental import Batch
+from cler.methods.base import About, Method, Setup, Terms, register
+from cler.streams import Batch
 
 
 def allowed_classes(labels: Tensor, seen: Tensor) -> Tensor:
@@ -37,8 +37,7 @@ class ErAce(Method):
     """
 
     name = "er-ace"
-    title = "ER-ACE"
-    summary = "replay with an asymmetric cross-entropy on the stream"
+    about = About(title="ER-ACE", summary="replay with an asymmetric cross-entropy on the stream")
     replays = True
     task_free = True
 
@@ -51,21 +50,26 @@ class ErAce(Method):
         """Every task but the first is learned alike."""
         return self.task == 0
 
-    def observe(self, batch: Batch) -> Tensor:
-        """One step on stream and replay, then offer the stream batch to the memory."""
+    def observe(self, batch: Batch) -> Terms:
+        """One step on stream and replay, then offer the stream batch to the buffer."""
         pixels, images, labels = batch
         self.seen.index_fill_(0, labels, True)
         if self.task == 0:
-            (logits,), penalty = self.outputs(images, pixels=pixels)
-            loss = F.cross_entropy(logits, labels)
+            (logits,), penalties = self.outputs(images, pixels=pixels, labels=labels)
+            terms = {"stream": F.cross_entropy(logits, labels)}
         else:
             replay = self.buffer.sample(self.setup.replay_batch)
-            (stream_logits, replay_logits), penalty = self.outputs(
-                images, self.views.augmented(replay.pixels), pixels=torch.cat([pixels, replay.pixels])
+            (stream_logits, replay_logits), penalties = self.outputs(
+                images,
+                self.views.augmented(replay.pixels),
+                pixels=torch.cat([pixels, replay.pixels]),
+                labels=torch.cat([labels, replay.labels]),
             )
-            loss = masked_cross_entropy(stream_logits, labels, allowed_classes(labels, self.seen))
-            loss = loss + F.cross_entropy(replay_logits, replay.labels)
-        loss = loss + penalty
-        self.descend(loss)
+            terms = {
+                "stream": masked_cross_entropy(stream_logits, labels, allowed_classes(labels, self.seen)),
+                "replay": F.cross_entropy(replay_logits, replay.labels),
+            }
+        terms |= penalties
+        self.descend(terms)
         self.buffer.add(pixels, labels)
-        return loss
+        return terms

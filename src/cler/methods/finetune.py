@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import torch.nn.functional as F
-from torch import Tensor
 
-from cler.methods.base import Method, register
-from cler.streams.class_incremental import Batch
+from cler.methods.base import About, Method, Terms, register
+from cler.streams import Batch
 
 
 @register
@@ -16,19 +15,17 @@ class Finetune(Method):
     """L = CE(stream) over all classes."""
 
     name = "finetune"
-    title = "Finetune"
-    summary = "each batch once, no protection from forgetting"
+    about = About(title="Finetune", summary="each batch once, no protection from forgetting", reference=True)
     task_free = True
-    reference = True
 
     @property
     def recording_key(self) -> Hashable:
         """Every task is learned alike."""
         return None
 
-    def observe(self, batch: Batch) -> Tensor:
+    def observe(self, batch: Batch) -> Terms:
         """One step on the stream batch."""
-        (logits,), penalty = self.outputs(batch.images, pixels=batch.pixels)
-        loss = F.cross_entropy(logits, batch.labels) + penalty
-        self.descend(loss)
-        return loss
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = {"cross-entropy": F.cross_entropy(logits, batch.labels), **penalties}
+        self.descend(terms)
+        return terms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cler.methods.base import register
+from cler.methods.base import About, register
 from cler.methods.finetune import Finetune
 
 
@@ -11,7 +11,6 @@ class Joint(Finetune):
     """Finetune's step on a stream without tasks: one pass is Joint-online, several epochs are Joint-offline."""
 
     name = "joint"
-    title = "Joint"
-    summary = "all tasks at once: online with one epoch, offline with many"
+    about = About(title="Joint", summary="all tasks at once: online with one epoch, offline with many", reference=True)
     merged = True
     task_free = False

@@ -1,4 +1,4 @@
-"""LwF.MC: no memory; the network as it was before the task says what to keep.
+"""LwF.MC: no buffer; the network as it was before the task says what to keep.
 
     L = BCE(stream) + w · Σθ²
 
@@ -22,10 +22,10 @@ from torch import Tensor
 
 from cler.config.schema import setting
 from cler.errors import UsageError
-from cler.methods.base import Method, Setup, make_optimizer, register
+from cler.methods.base import About, Method, Setup, Terms, make_optimizer, register
 from cler.nets.frozen import Frozen
 from cler.nets.resnet import ResNet18, linear_in_full
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch
 
 VARIANTS = ("sigmoid", "released", "normalized")
 TEMPERATURE = 2.0
@@ -61,8 +61,7 @@ class LwfMc(Method):
     """The old network is a copy that does not learn; without sigmoids there are two phases a task."""
 
     name = "lwf-mc"
-    title = "LwF.MC"
-    summary = "no memory: distillation from the network as it was before the task"
+    about = About(title="LwF.MC", summary="no buffer: distillation from the network as it was before the task")
     Options = LwfMcOptions
     options: LwfMcOptions
     network: ResNet18
@@ -83,46 +82,57 @@ class LwfMc(Method):
         super().begin_task(task)
         self.old.become(self.network)
 
-    def warm_up(self, batch: Batch) -> Tensor:
+    def warm_up(self, batch: Batch) -> Terms:
         """A step of the classifier's new rows; no other one has a gradient, and plain SGD leaves it alone."""
         with torch.no_grad():
             features = self.old.network.features(batch.images)
-        logits = linear_in_full(self.network.classifier, features)[:, self.past_classes : self.seen_classes]
-        loss = F.cross_entropy(logits, batch.labels - self.past_classes)
-        self.descend(loss, self.warmer)
-        return loss
+        logits = linear_in_full(self.network.classifier, features).index_select(1, self.present_classes)
+        terms = {"warm-up": F.cross_entropy(logits, self.setup.tasks.position[batch.labels])}
+        self.descend(terms, self.warmer)
+        return terms
 
-    def observe(self, batch: Batch) -> Tensor:
+    def observe(self, batch: Batch) -> Terms:
         """A step of everything."""
-        (logits,), penalty = self.outputs(batch.images, pixels=batch.pixels)
-        fit = self.sigmoid_loss if self.options.variant == "sigmoid" else self.softmax_loss
-        loss = fit(logits, batch) + self.options.decay * self.sum_of_squares() + penalty
-        self.descend(loss)
-        return loss
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = (self.sigmoid_terms if self.options.variant == "sigmoid" else self.softmax_terms)(logits, batch)
+        if self.options.decay:
+            terms["weight decay"] = self.options.decay * self.sum_of_squares()
+        terms |= penalties
+        self.descend(terms)
+        return terms
 
-    def softmax_loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """CE over the classes seen, and KD over those of the past."""
-        loss = F.cross_entropy(logits[:, : self.seen_classes], batch.labels)
-        if self.task == 0:
-            return loss
-        images = self.views.plain(batch.pixels) if self.options.variant == "normalized" else batch.pixels / 255
-        return loss + self.options.alpha * distillation(logits[:, : self.past_classes], self.old_logits(images))
-
-    def sigmoid_loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Binary cross-entropy over the classes seen: with the labels for new ones, the old outputs for the others."""
-        classes = torch.arange(self.seen_classes, device=logits.device)
-        targets = (batch.labels[:, None] == classes).to(logits.dtype)
+    def softmax_terms(self, logits: Tensor, batch: Batch) -> Terms:
+        """CE over the classes seen, and α · KD over those of the past."""
+        labels = self.setup.tasks.rank[batch.labels]
+        terms = {"stream": F.cross_entropy(logits.index_select(1, self.seen_classes), labels)}
         if self.task > 0:
-            targets = torch.cat([self.old_logits(batch.images).sigmoid(), targets[:, self.past_classes :]], dim=1)
-        return F.binary_cross_entropy_with_logits(logits[:, : self.seen_classes], targets)
+            images = self.views.plain(batch.pixels) if self.options.variant == "normalized" else batch.pixels / 255
+            distilled = distillation(logits.index_select(1, self.past_classes), self.old_logits(images))
+            terms["distillation"] = self.options.alpha * distilled
+        return terms
+
+    def sigmoid_terms(self, logits: Tensor, batch: Batch) -> Terms:
+        """Binary cross-entropy over the classes seen: with the labels for new ones, the old outputs for the others."""
+        targets = (batch.labels[:, None] == self.seen_classes).to(logits.dtype)
+        if self.task > 0:
+            new = targets[:, len(self.past_classes) :]
+            targets = torch.cat([self.old_logits(batch.images).sigmoid(), new], dim=1)
+        outputs = self.by_task(logits)[:, : len(self.seen_classes)]
+        return {"cross-entropy": F.binary_cross_entropy_with_logits(outputs, targets)}
+
+    def by_task(self, logits: Tensor) -> Tensor:
+        """All logits in the order of tasks, so that those of past and of seen classes are slices.
+
+        A slice is laid out in memory as the logits are, a selection is not; on a CPU that changes the last bit of a
+        sigmoid.
+        """
+        return logits.index_select(1, self.setup.tasks.ordered)
 
     @torch.no_grad()
     def old_logits(self, images: Tensor) -> Tensor:
         """What the old network says of the past classes."""
-        return self.old.network(images)[:, : self.past_classes]
+        return self.by_task(self.old.network(images))[:, : len(self.past_classes)]
 
-    def sum_of_squares(self) -> Tensor | float:
+    def sum_of_squares(self) -> Tensor:
         """Σθ² over all that is trained."""
-        if not self.options.decay:
-            return 0.0
         return torch.stack(torch._foreach_norm(self.trained)).square().sum()

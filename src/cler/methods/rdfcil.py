@@ -1,4 +1,4 @@
-"""R-DFCIL: no memory; images that the old network would know are made up, and relations between features are kept.
+"""R-DFCIL: no buffer; images that the old network would know are made up, and relations between features are kept.
 
 From the second task on there are three phases: a synthesizer learns to make images for the network as it was, then
 
@@ -19,14 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.config.schema import setting
-from cler.methods.base import Method, Setup, backward, make_optimizer, register
+from cler.methods.base import About, Method, Setup, Terms, backward, make_optimizer, register, total
 from cler.nets import ResNet18, forward_apart
 from cler.nets.frozen import Frozen
 from cler.nets.modes import evaluating, full_precision
 from cler.nets.norm import frozen_statistics
 from cler.nets.resnet import linear_in_full
 from cler.nets.synthesizer import Synthesizer, begin_anew, one_sidedness, roughness, watched
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch
 
 VARIANTS = ("released", "text")
 CONFIDENCE, SMOOTHNESS, STATISTICS = 1000.0, 1e-3, 50.0
@@ -52,9 +52,9 @@ class RDfcilOptions:
     )
 
 
-def weights(task: int, classes_per_task: int) -> tuple[float, float, float]:
-    """λ_ce, λ_hkd and λ_rkd in a task, counted from 0."""
-    new, old = math.log2(classes_per_task / 2 + 1), math.sqrt(task)
+def weights(n_past: int, n_new: int) -> tuple[float, float, float]:
+    """λ_ce, λ_hkd and λ_rkd in a task with so many new classes after so many past ones."""
+    new, old = math.log2(n_new / 2 + 1), math.sqrt(n_past / n_new)
     return 0.5 * (1 + 1 / new) / old, 0.15 * new * old, 0.5 * new * old
 
 
@@ -70,11 +70,13 @@ class RDfcil(Method):
     """The classifier has no bias; classes to come are no answer."""
 
     name = "r-dfcil"
-    title = "R-DFCIL"
-    summary = "no memory: made-up images of old classes, and relations between features that are kept"
+    about = About(
+        title="R-DFCIL",
+        summary="no buffer: made-up images of old classes, and relations between features that are kept",
+        running_bytes=2_200_000_000,  # a synthesizer, and its optimizer's moments
+    )
     smallest_batch = 2
     Options = RDfcilOptions
-    running_bytes = 2_200_000_000  # a synthesizer, and its optimizer's moments
     options: RDfcilOptions
     network: ResNet18
 
@@ -145,39 +147,47 @@ class RDfcil(Method):
         noise = torch.randn(count, self.options.noise, generator=self.setup.generator, device=self.setup.device)
         return self.synthesizer.train(training)(noise)
 
-    def invert(self, batch: Batch) -> Tensor:
-        """A step of the synthesizer, towards images that the old network is sure of."""
-        loss = self.inversion_loss(self.make_up(len(batch.labels), training=True))
-        self.inverter.zero_grad()
-        backward(loss)
-        self.inverter.step()
-        return loss
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """λ_ce, λ_hkd and λ_rkd in this task."""
+        return weights(len(self.past_classes), len(self.present_classes))
 
-    def inversion_loss(self, images: Tensor) -> Tensor:
+    def invert(self, batch: Batch) -> Terms:
+        """A step of the synthesizer, towards images that the old network is sure of."""
+        terms = self.inversion_terms(self.make_up(len(batch.labels), training=True))
+        self.inverter.zero_grad()
+        backward(total(terms))
+        self.inverter.step()
+        return terms
+
+    def inversion_terms(self, images: Tensor) -> Terms:
         """What the synthesizer minimizes."""
         with watched(self.old.network) as strange:
-            logits = self.old.network(images)[:, : self.past_classes]
-        sure = F.cross_entropy(logits / CONFIDENCE, logits.argmax(1))
-        usual = torch.stack(strange).mean()
-        return sure + one_sidedness(logits) + SMOOTHNESS * roughness(images) + STATISTICS * usual
+            logits = self.old.network(images).index_select(1, self.past_classes)
+        return {
+            "confidence": F.cross_entropy(logits / CONFIDENCE, logits.argmax(1)),
+            "class balance": one_sidedness(logits),
+            "smoothness": SMOOTHNESS * roughness(images),
+            "statistics": STATISTICS * torch.stack(strange).mean(),
+        }
 
-    def observe(self, batch: Batch) -> Tensor:
+    def observe(self, batch: Batch) -> Terms:
         """A step on the stream and, from the second task on, on made-up images."""
         if self.task == 0:
-            (logits,), penalty = self.outputs(batch.images, pixels=batch.pixels)
-            loss = self.fit(logits, batch.labels) + penalty
+            (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+            terms = {"stream": self.fit(logits, batch.labels), **penalties}
         else:
             with torch.no_grad():
                 made_up = self.make_up(len(batch.labels), training=False)
-            loss = self.loss(batch, made_up)
-        self.descend(loss)
-        return loss
+            terms = self.terms(batch, made_up)
+        self.descend(terms)
+        return terms
 
-    def loss(self, batch: Batch, made_up: Tensor) -> Tensor:
-        """λ_ce · CE + λ_hkd · HKD + λ_rkd · RKD, and the regularizers'."""
+    def terms(self, batch: Batch, made_up: Tensor) -> Terms:
+        """λ_ce · CE + λ_hkd · HKD + λ_rkd · RKD, and the regularizers' losses."""
         network, old = self.network, self.old.network
-        (features, made_up_features), penalty = self.outputs(
-            batch.images, made_up, pixels=batch.pixels, forward=network.features
+        (features, made_up_features), penalties = self.outputs(
+            batch.images, made_up, pixels=batch.pixels, labels=batch.labels, forward=network.features
         )
         with torch.no_grad():
             old_features, old_logits = old.features(batch.images), old(made_up)
@@ -185,56 +195,65 @@ class RDfcil(Method):
         keep = self.keep(linear_in_full(network.classifier, made_up_features), old_logits)
         ways, old_ways = linear_in_full(self.student, features), linear_in_full(self.teacher, old_features)
         relate = F.l1_loss(relations(ways), relations(old_ways))
-        ce, hkd, rkd = weights(self.task, self.setup.classes_per_task)
-        return ce * fit + hkd * keep + rkd * relate + penalty
+        ce, hkd, rkd = self.weights
+        return {"stream": ce * fit, "distillation": hkd * keep, "relations": rkd * relate, **penalties}
 
     def fit(self, logits: Tensor, labels: Tensor) -> Tensor:
         """CE among the new classes."""
-        return F.cross_entropy(logits[:, self.past_classes : self.seen_classes], labels - self.past_classes)
+        return F.cross_entropy(logits.index_select(1, self.present_classes), self.setup.tasks.position[labels])
 
     def keep(self, logits: Tensor, old_logits: Tensor) -> Tensor:
         """HKD: distance of the logits of past classes from old ones, as released divided by their number once more."""
-        distance = F.l1_loss(logits[:, : self.past_classes], old_logits[:, : self.past_classes])
-        return distance / self.past_classes if self.as_released else distance
+        past = self.past_classes
+        distance = F.l1_loss(logits.index_select(1, past), old_logits.index_select(1, past))
+        return distance / len(past) if self.as_released else distance
 
-    def refine(self, batch: Batch) -> Tensor:
+    def recognized(self, old_logits: Tensor) -> Tensor:
+        """The past class that the old network takes each image for, (N,)."""
+        return self.past_classes[old_logits.index_select(1, self.past_classes).argmax(1)]
+
+    def refine(self, batch: Batch) -> Terms:
         """A step on the stream and on made-up images, labeled by the old network."""
         with torch.no_grad():
             made_up = self.make_up(len(batch.labels), training=self.as_released)
-        loss = (self.refinement_loss if self.as_released else self.head_loss)(batch, made_up)
-        self.descend(loss, self.refiner)
-        return loss
+        terms = (self.refinement_terms if self.as_released else self.head_terms)(batch, made_up)
+        self.descend(terms, self.refiner)
+        return terms
 
-    def head_loss(self, batch: Batch, made_up: Tensor) -> Tensor:
+    def head_terms(self, batch: Batch, made_up: Tensor) -> Terms:
         """½ · CE among all classes seen, rare ones weighted more, and λ_hkd · HKD; features do not learn."""
         with torch.no_grad():
             with evaluating(self.network):
                 features = self.network.features(torch.cat([batch.images, made_up]))
             old_logits = self.old.network(made_up)
-            labels = torch.cat([batch.labels, old_logits[:, : self.past_classes].argmax(1)])
+            labels = torch.cat([batch.labels, self.recognized(old_logits)])
             self.counts.index_add_(0, labels, torch.ones_like(labels, dtype=self.counts.dtype))
-        logits = linear_in_full(self.network.classifier, features)[:, : self.seen_classes]
-        class_weights = (1 / self.counts[: self.seen_classes].clamp(min=1)).to(logits.dtype)
-        fit = F.cross_entropy(logits, labels, class_weights)
-        _, hkd, _ = weights(self.task, self.setup.classes_per_task)
-        return 0.5 * fit + hkd * self.keep(logits[len(batch.labels) :], old_logits)
+        logits = linear_in_full(self.network.classifier, features)
+        class_weights = (1 / self.counts.clamp(min=1)).to(logits.dtype)
+        fit = self.fit_all(logits, labels, class_weights)
+        _, hkd, _ = self.weights
+        return {"refinement": 0.5 * fit, "distillation": hkd * self.keep(logits[len(batch.labels) :], old_logits)}
 
-    def refinement_loss(self, batch: Batch, made_up: Tensor) -> Tensor:
+    def refinement_terms(self, batch: Batch, made_up: Tensor) -> Terms:
         """λ_ce · weighted CE among all classes seen, and λ_hkd · HKD with the old logits of the stream's images."""
         old = self.old.network
         with torch.no_grad():
-            labels = torch.cat([batch.labels, old(made_up)[:, : self.past_classes].argmax(1)])
+            labels = torch.cat([batch.labels, self.recognized(old(made_up))])
             with frozen_statistics(old):
                 old_logits = old.train()(batch.images)
             old.eval()
         logits, made_up_logits = forward_apart(self.network, batch.images, made_up)
-        counted = torch.arange(self.seen_classes, device=logits.device) < self.past_classes
-        class_weights = torch.where(counted, float(self.task), 1.0).to(logits.dtype)
-        fit = F.cross_entropy(torch.cat([logits, made_up_logits])[:, : self.seen_classes], labels, class_weights)
-        ce, hkd, _ = weights(self.task, self.setup.classes_per_task)
-        return ce * fit + hkd * self.keep(made_up_logits, old_logits)
+        of_past = len(self.past_classes) / len(self.present_classes)
+        class_weights = torch.where(self.setup.tasks.of_class < self.task, of_past, 1.0).to(logits.dtype)
+        fit = self.fit_all(torch.cat([logits, made_up_logits]), labels, class_weights)
+        ce, hkd, _ = self.weights
+        return {"refinement": ce * fit, "distillation": hkd * self.keep(made_up_logits, old_logits)}
+
+    def fit_all(self, logits: Tensor, labels: Tensor, class_weights: Tensor) -> Tensor:
+        """CE among all classes seen, weighted (C,)."""
+        seen = self.seen_classes
+        return F.cross_entropy(logits.index_select(1, seen), self.setup.tasks.rank[labels], class_weights[seen])
 
     def logits(self, images: Tensor) -> Tensor:
-        """Those of classes to come are −∞."""
-        logits = self.network(images)
-        return logits.masked_fill(torch.arange(self.n_classes, device=logits.device) >= self.seen_classes, -math.inf)
+        """Scores (N, n_classes) of normalized images; those of classes to come are −∞."""
+        return self.network(images).masked_fill(self.setup.tasks.of_class > self.task, -math.inf)

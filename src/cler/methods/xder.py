@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from cler.config.schema import setting
 from cler.errors import UsageError
 from cler.memory.quota import QuotaBuffer, Recollection
-from cler.methods.base import Method, Setup, register
+from cler.methods.base import About, Method, Setup, Terms, register
 from cler.nets import forward_apart
 from cler.nets.norm import Groups, frozen_statistics
 from cler.nets.simplex import SimplexResNet18
-from cler.streams.class_incremental import Batch
+from cler.streams import Batch, Tasks
 
 VARIANTS = ("text", "released")
 T = TypeVar("T")
@@ -48,37 +48,37 @@ class XDerOptions:
     )
 
 
-def overwrite_head(stored: Tensor, outputs: Tensor, labels: Tensor, head: slice, gamma: float) -> Tensor:
-    """Stored logits (N, C) with new outputs in place of one head.
+def overwrite_head(stored: Tensor, outputs: Tensor, labels: Tensor, head: Tensor, gamma: float) -> Tensor:
+    """Stored logits (N, C) with new outputs in place of those of some classes, the head (K,).
 
     Where the largest of these exceeds the true class's stored logit, they are scaled to bring it to `gamma` times that
     logit; if the two differ in sign, so do the outputs before and after.
     """
     truth = stored.gather(1, labels.unsqueeze(1))
-    new = outputs[:, head]
+    new = outputs.index_select(1, head)
     largest = new.max(1, keepdim=True).values
     new = torch.where(largest > truth, new * (gamma * truth / largest), new)
-    return torch.cat([stored[:, : head.start], new, stored[:, head.stop :]], dim=1)
+    return stored.index_copy(1, head, new.to(stored.dtype))
 
 
-def past_violations(logits: Tensor, present: slice, margin: float) -> Tensor:
+def past_violations(logits: Tensor, tasks: Tasks, task: int, margin: float) -> Tensor:
     """By how much each sample's most probable past class comes too close to its most probable present one, (N,).
 
     Only the present class learns from it.
     """
-    probabilities = logits[:, : present.stop].softmax(1)
-    past = probabilities[:, : present.start].detach().max(1).values
-    return past + margin - probabilities[:, present].max(1).values
+    probabilities = logits.index_select(1, tasks.seen(task)).softmax(1)
+    past, present = probabilities.tensor_split([len(tasks.past(task))], dim=1)
+    return past.detach().max(1).values + margin - present.max(1).values
 
 
-def future_violations(logits: Tensor, labels: Tensor, present: slice, margin: float) -> Tensor:
+def future_violations(logits: Tensor, labels: Tensor, tasks: Tasks, task: int, margin: float) -> Tensor:
     """By how much each sample's largest future logit comes too close to the largest of its own task, (N,)."""
-    if present.stop == logits.shape[1]:
-        return logits.new_zeros(len(logits))  # there is no future
-    size = present.stop - present.start
-    by_task = logits.unflatten(1, (-1, size)).max(2).values
-    own = by_task.gather(1, (labels // size).unsqueeze(1)).squeeze(1)
-    future = by_task[:, present.stop // size :].max(1).values
+    to_come = tasks.to_come(task)
+    if not len(to_come):
+        return logits.new_zeros(len(logits))
+    of_another_task = tasks.of_class != tasks.of_class[labels].unsqueeze(1)
+    own = logits.masked_fill(of_another_task, -math.inf).max(1).values
+    future = logits.index_select(1, to_come).max(1).values
     return future + margin - own
 
 
@@ -102,20 +102,22 @@ def in_lots(items: Iterable[T], size: int = 25) -> Iterator[list[T]]:
 
 @register
 class XDer(Method):
-    """Two draws from a class-balanced memory, one towards its stored logits, one towards its labels.
+    """Two draws from a class-balanced buffer, one towards its stored logits, one towards its labels.
 
-    The memory is filled at the end of each task, with a second look at the task's images. From then on the stored
+    The buffer is filled at the end of each task, with a second look at the task's images. From then on the stored
     logits of classes that come later are replaced, now and then, by what the network has made of them since.
     """
 
     name = "xder"
-    title = "X-DER"
-    summary = "replay of logits that are kept up to date, with margins between past, present and future"
+    about = About(
+        title="X-DER",
+        summary="replay of logits that are kept up to date, with margins between past, present and future",
+        options_of_regularizer=frozenset({"variant"}),
+    )
     replays = True
     shares_buffer = True
     Options = XDerOptions
-    options_of_regularizer = frozenset({"variant"})
-    memory: QuotaBuffer
+    buffer: QuotaBuffer
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -128,7 +130,7 @@ class XDer(Method):
         return SimplexResNet18(n_classes, width=width, channels=channels)
 
     def make_buffer(self) -> QuotaBuffer:
-        """A memory with as many images of each class, and their logits."""
+        """A buffer with as many images of each class as of any other, and their logits."""
         setup, dtype = self.setup, next(self.network.parameters()).dtype
         return QuotaBuffer(
             setup.buffer,
@@ -141,41 +143,37 @@ class XDer(Method):
 
     @property
     def settled(self) -> bool:
-        """The memory's size never changes during a task."""
+        """Always: how much the buffer holds never changes during a task."""
         return True
 
     @property
-    def present(self) -> slice:
-        """The classes of this task: its head. Past ones come before, future ones after."""
-        return slice(self.past_classes, self.seen_classes)
+    def present_and_future(self) -> Tensor:
+        """The classes of this task and of those to come, int64."""
+        return self.setup.tasks.not_past(self.task)
 
-    @property
-    def present_and_future(self) -> slice:
-        """The classes of this task and of those to come."""
-        return slice(self.present.start, self.n_classes)
+    def observe(self, batch: Batch) -> Terms:
+        """One step on the stream and, from the second task on, on two draws from the buffer."""
+        terms = self.terms_without_replay(batch) if self.task == 0 else self.terms_with_replay(batch)
+        self.descend(terms)
+        return terms
 
-    def observe(self, batch: Batch) -> Tensor:
-        """One step on the stream and, from the second task on, on two draws from the memory."""
-        loss = self.loss_without_replay(batch) if self.task == 0 else self.loss_with_replay(batch)
-        self.descend(loss)
-        return loss
-
-    def loss_without_replay(self, batch: Batch) -> Tensor:
+    def terms_without_replay(self, batch: Batch) -> Terms:
         """L_stream + L_future, in the first task."""
-        (logits,), penalty = self.outputs(batch.images, pixels=self.pretext_pixels(batch))
-        return (
-            self.stream_loss(logits, batch.labels)
-            + self.options.eta * mean_of_positive(self.future_violations(logits, batch.labels))
-            + penalty
-        )
+        (logits,), penalties = self.outputs(batch.images, pixels=self.pretext_pixels(batch), labels=batch.labels)
+        return {
+            "stream": self.stream_loss(logits, batch.labels),
+            "future margin": self.options.eta * mean_of_positive(self.future_violations(logits, batch.labels)),
+            **penalties,
+        }
 
-    def loss_with_replay(self, batch: Batch) -> Tensor:
+    def terms_with_replay(self, batch: Batch) -> Terms:
         """L_stream + L_mse + L_ce + L_past + L_future; brings the stored logits up to date on the way."""
         replay = self.buffer.sample(self.setup.replay_batch, draws=2)
-        (stream, draw_1, draw_2), penalty = self.outputs(
+        (stream, draw_1, draw_2), penalties = self.outputs(
             batch.images,
             *self.views.augmented(replay.pixels).chunk(2),
             pixels=torch.cat([self.pretext_pixels(batch), replay.pixels]),
+            labels=torch.cat([batch.labels, replay.labels]),
             groups=Groups((len(batch.pixels), len(replay.pixels))),
         )
         stored_logits, _ = replay.logits.chunk(2)
@@ -187,22 +185,27 @@ class XDer(Method):
             self.future_violations(stream, batch.labels),
             self.future_violations(replayed, replay.labels).masked_fill(repeated, 0.0),
         ]
-        return (
-            self.stream_loss(stream, batch.labels)
-            + self.options.alpha * F.mse_loss(draw_1, stored_logits)
-            + self.options.beta * F.cross_entropy(draw_2[:, : self.present.start], true_labels)
-            + self.options.eta * mean_of_positive(past_violations(stream, self.present, self.options.margin))
-            + self.options.eta * mean_of_positive(torch.cat(too_close_in_future))
-            + penalty
-        )
+        too_close_to_past = past_violations(stream, self.setup.tasks, self.task, self.options.margin)
+        return {
+            "stream": self.stream_loss(stream, batch.labels),
+            "distillation": self.options.alpha * F.mse_loss(draw_1, stored_logits),
+            "replay": self.options.beta * self.replay_loss(draw_2, true_labels),
+            "past margin": self.options.eta * mean_of_positive(too_close_to_past),
+            "future margin": self.options.eta * mean_of_positive(torch.cat(too_close_in_future)),
+            **penalties,
+        }
 
     def stream_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy among the present classes."""
-        return F.cross_entropy(logits[:, self.present], labels - self.present.start)
+        return F.cross_entropy(logits.index_select(1, self.present_classes), self.setup.tasks.position[labels])
+
+    def replay_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy among the past classes."""
+        return F.cross_entropy(logits.index_select(1, self.past_classes), self.setup.tasks.rank[labels])
 
     def future_violations(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The function of that name, with this task and margin."""
-        return future_violations(logits, labels, self.present, self.options.margin)
+        return future_violations(logits, labels, self.setup.tasks, self.task, self.options.margin)
 
     def pretext_pixels(self, batch: Batch) -> Tensor:
         """The stream as pixels, from 0 to 255, that `outputs` then normalizes."""
@@ -222,10 +225,9 @@ class XDer(Method):
 
     @torch.no_grad()
     def end_task(self, task: int, batches: Iterable[Batch]) -> None:
-        """Make room in the memory, fill it with the task's images, bring the logits of older ones up to date."""
-        seen = self.present.stop
-        self.buffer.shrink(self.buffer.capacity // seen)
-        self.buffer.share_room(range(self.present.start, seen))
+        """Make room in the buffer, fill it with the task's images, bring the logits of older ones up to date."""
+        self.buffer.shrink(self.buffer.capacity // len(self.seen_classes))
+        self.buffer.share_room(self.present_classes)
         with frozen_statistics(self.network):
             self.fill_buffer(batches)
             if self.task > 0:
@@ -234,12 +236,11 @@ class XDer(Method):
 
     def fill_buffer(self, batches: Iterable[Batch]) -> None:
         """Store images of this task with their logits, those of past classes held below that of the true class."""
-        past = slice(0, self.present.start)
         for some in in_lots(batches):
             outputs = forward_apart(self.network, *(batch.images for batch in some))
             for batch, logits in zip(some, outputs, strict=True):
                 if self.task > 0:
-                    logits = overwrite_head(logits, logits, batch.labels, past, self.options.gamma)
+                    logits = overwrite_head(logits, logits, batch.labels, self.past_classes, self.options.gamma)
                 self.buffer.add(batch.pixels, batch.labels, logits)
             if not self.buffer.has_room:
                 break
@@ -258,7 +259,7 @@ class XDer(Method):
             images = self.views.augmented(pixels).split([len(part) for part in some])
             outputs = torch.cat(forward_apart(self.network, *images))
             logits = overwrite_head(stored, outputs, labels, head, gamma)
-            self.buffer.write_logits(slots, logits, labels < self.present.start)
+            self.buffer.write_logits(slots, logits, self.setup.tasks.of_class[labels] < self.task)
 
     def draw_order(self, count: int) -> Tensor:
         """A random order of so many samples."""

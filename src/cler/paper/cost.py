@@ -139,7 +139,7 @@ def _time_of_a_step(run: Run, phase: str) -> float:
 def check_disk(out: Path, missing: Sequence[Work], at_once: int) -> None:
     """Refuse a folder without room for these runs."""
     runs = sum(len(work.jobs) for work in missing)
-    largest = max(find_method(work.cell.method).running_bytes for work in missing)
+    largest = max(find_method(work.cell.method).about.running_bytes for work in missing)
     needed = largest * min(runs, at_once) + FINISHED_BYTES * runs
     if (free := shutil.disk_usage(out).free) < needed:
         raise UsageError(

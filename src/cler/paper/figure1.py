@@ -21,15 +21,15 @@ from cler.paper.study import Findings, Measure, Panel, Study, mean_of, training_
 
 def probe(run: Run, task: int) -> dict[str, Any] | None:
     """The cosine of this task's and the next one's gradients, by loss and part of the network."""
-    if not 0 < task < run.stream.tasks - 1:
+    if not 0 < task < run.stream.tasks.number - 1:
         return None
     network = copy_of(run.method.network).eval()
-    size = run.stream.classes_per_task
+    tasks = run.stream.tasks
     this, following = (
         mean_gradients(
             network,
             training_images(run, each),
-            {"all classes": F.cross_entropy, "own classes": among(range(each * size, (each + 1) * size))},
+            {"all classes": F.cross_entropy, "own classes": among(tasks.present(each), tasks.position)},
         )
         for each in (task, task + 1)
     )

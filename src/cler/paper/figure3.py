@@ -37,9 +37,9 @@ STEPS = 50
 
 def probe(run: Run, task: int) -> dict[str, Any] | None:
     """Recovery after six tenths of the tasks, importance and redundancy after the last."""
-    last = run.stream.tasks - 1
+    last = run.stream.tasks.number - 1
     found: dict[str, Any] = {}
-    if task == max(0, round(0.6 * run.stream.tasks) - 1):
+    if task == max(0, round(0.6 * run.stream.tasks.number) - 1):
         found |= {"recovery": _recovery(run, task)}
     if task == last:
         network = copy_of(run.method.network).eval()
@@ -64,8 +64,8 @@ def _images_of_all_tasks(run: Run) -> list[tuple[Tensor, Tensor]]:
 def _recovery(run: Run, task: int) -> dict[str, Any]:
     """Accuracy on the task just learned: before filters are lost, and after the loss and each batch from there."""
     pixels, labels = run.stream.test(task)
-    tested, size = (run.views.plain(pixels), labels), run.stream.classes_per_task
-    before = accuracy(copy_of(run.method.network), tested, size).tolist()
+    tested, of_class = (run.views.plain(pixels), labels), run.stream.tasks.of_class
+    before = accuracy(copy_of(run.method.network), tested, of_class).tolist()
     curves: dict[str, dict[str, list[list[float]]]] = {}
     for share in SHARES:
         curve = curves[str(share)] = {"class_il": [], "task_il": []}
@@ -74,7 +74,7 @@ def _recovery(run: Run, task: int) -> dict[str, Any]:
             network = copy_of(run.method.network).train()
             drop_filters(network, share, generator)
             batches = _batches(run, task, generator)
-            recovered = recover(network, batches, tested, classes_per_task=size, lr=run.method.setup.lr)
+            recovered = recover(network, batches, tested, of_class=of_class, lr=run.method.setup.lr)
             for scenario, values in recovered.items():
                 curve[scenario].append([round(value, 2) for value in values])
     return {"before": dict(zip(("class_il", "task_il"), before, strict=True)), "after": curves}

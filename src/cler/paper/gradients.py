@@ -14,9 +14,9 @@ Gradient = dict[str, Tensor]
 """By the name of the parameter."""
 
 
-def among(classes: range) -> Loss:
-    """Cross-entropy as if there were no other classes than these."""
-    return lambda logits, labels: F.cross_entropy(logits[:, classes.start : classes.stop], labels - classes.start)
+def among(classes: Tensor, position: Tensor) -> Loss:
+    """Cross-entropy as if there were no other classes than these, (K,); `position` (C,) is where each is in them."""
+    return lambda logits, labels: F.cross_entropy(logits.index_select(1, classes), position[labels])
 
 
 def mean_gradients(

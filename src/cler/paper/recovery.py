@@ -30,25 +30,28 @@ def recover(
     batches: Iterable[tuple[Tensor, Tensor]],
     tested: tuple[Tensor, Tensor],
     *,
-    classes_per_task: int,
+    of_class: Tensor,
     lr: float,
 ) -> dict[str, list[float]]:
-    """Learn some batches by plain cross-entropy; accuracy on `tested` before the first and after each, in percent."""
+    """Learn some batches by plain cross-entropy; accuracy on `tested` before the first and after each, in percent.
+
+    `of_class` (C,) is the task of each class.
+    """
     optimizer = torch.optim.SGD(network.parameters(), lr=lr)
-    accuracies = [accuracy(network, tested, classes_per_task)]
+    accuracies = [accuracy(network, tested, of_class)]
     for images, labels in batches:
         optimizer.zero_grad()
         F.cross_entropy(network(images), labels).backward()
         optimizer.step()
-        accuracies.append(accuracy(network, tested, classes_per_task))
+        accuracies.append(accuracy(network, tested, of_class))
     class_il, task_il = torch.stack(accuracies).T.tolist()
     return {"class_il": class_il, "task_il": task_il}
 
 
 @torch.no_grad()
-def accuracy(network: nn.Module, tested: tuple[Tensor, Tensor], classes_per_task: int) -> Tensor:
+def accuracy(network: nn.Module, tested: tuple[Tensor, Tensor], of_class: Tensor) -> Tensor:
     """Class- and task-incremental, in percent, on the device; the network is in training mode after it."""
     images, labels = tested
     with evaluating(network):
-        right = class_and_task_correct(network(images), labels, classes_per_task)
+        right = class_and_task_correct(network(images), labels, of_class)
     return torch.stack([100 * each.double().mean() for each in right])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from cler.config.settings import Settings, label_of, make_settings
+from cler.config.settings import Settings, label_of, make_settings, number_of_tasks
 from cler.engine import Run
 from cler.errors import UsageError
 from cler.files import read_json
@@ -106,7 +106,7 @@ def study_jobs(
         sizes = buffers or sorted({cell.buffer for cell in cells}) or sizes
     elif buffers:
         raise UsageError(
-            f"{study.name} is about {METHODS[study.method].title}, which has no memory: leave out --buffer"
+            f"{study.name} is about {METHODS[study.method].about.title}, which has no buffer: leave out --buffer"
         )
     jobs = []
     for buffer in sizes:
@@ -133,7 +133,7 @@ def read_subjects(jobs: Sequence[Job]) -> list[Subject]:
 
 
 def _findings(job: Job, accuracy: dict[str, list[list[float]]]) -> Findings:
-    there = [task for task in range(job.settings.tasks) if job.finding(task).exists()]
+    there = [task for task in range(number_of_tasks(job.settings.tasks)) if job.finding(task).exists()]
     if not there:
         raise UsageError(f"{job.folder} was trained without a look into it: delete it, or choose another --out")
     return Findings(accuracy, {task: read_json(job.finding(task)) for task in there})

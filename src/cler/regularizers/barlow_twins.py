@@ -49,13 +49,17 @@ class BarlowTwins(Regularizer):
     view has a pass of its own, normalized by its own statistics, and the running statistics see both.
     """
 
+    moves_statistics = True
+
     def __init__(self, network: nn.Module, views: Views, *, weight: float = 1.0) -> None:
         super().__init__()
         self.views = views
         self.weight = weight
         self.projector = Projector(int(network.feature_size))  # type: ignore[arg-type]
 
-    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Groups | None = None) -> Tensor:
+    def loss(
+        self, network: nn.Module, raw: Tensor, augmented: Tensor, labels: Tensor, groups: Groups | None = None
+    ) -> Tensor:
         """The weighted loss over the whole batch, whatever its parts."""
         two = Groups((len(augmented), len(raw)))
         views = torch.cat([augmented, self.views.augmented_again(raw)])

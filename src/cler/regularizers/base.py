@@ -21,11 +21,19 @@ class Regularizer(nn.Module):
     """
 
     raw_only: ClassVar[bool] = False
-    """Whether its loss is on the raw images alone."""
+    """Whether the loss is on the raw images alone."""
+    moves_statistics: ClassVar[bool] = False
+    """Whether the loss passes images through the network that move the running statistics of its batch norm, besides
+    the method's own pass. A regularizer that does not mean to wraps its pass in `frozen_statistics`."""
+    name: str = "regularizer"
+    """What curves call the loss; a run gives each the name that it has in settings."""
 
-    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Groups | None = None) -> Tensor:
+    def loss(
+        self, network: nn.Module, raw: Tensor, augmented: Tensor, labels: Tensor, groups: Groups | None = None
+    ) -> Tensor:
         """The weighted loss, a scalar, on the same images normalized only (`raw`) and as trained on (`augmented`).
 
+        `labels` are the class numbers of the images, int64 (N,).
         `groups` are parts of the batch that have to be normalized apart where they pass the network.
         """
         raise TypeError(f"{type(self).__name__} has to define loss")
@@ -47,10 +55,11 @@ class Entry:
     """A regularizer as the command line knows it."""
 
     name: str
-    """On the command line."""
+    """What the regularizer is called in settings and on the command line."""
     title: str
     """How tables name it: 'CLER (jigsaw)'."""
     summary: str
+    """What the regularizer does, in one line."""
     build: Callable[..., Regularizer]
     """Called with the network, weight=…, views=… and generator=…."""
     weight: float
@@ -63,4 +72,6 @@ class Entry:
 
 def register(entry: Entry) -> None:
     """Make a regularizer known to the command line and the tests."""
+    if entry.name == "none":  # what settings say for no regularizer at all
+        raise ValueError("two regularizers are named 'none'")
     REGULARIZERS.register(entry.name, entry)

@@ -114,10 +114,17 @@ class Equivariant(Regularizer):
         _check_images(images)
         return self.loss(self._network.module, images, images)
 
-    def loss(self, network: nn.Module, raw: Tensor, augmented: Tensor, groups: Groups | None = None) -> Tensor:
+    def loss(
+        self,
+        network: nn.Module,
+        raw: Tensor,
+        augmented: Tensor,
+        labels: Tensor | None = None,
+        groups: Groups | None = None,
+    ) -> Tensor:
         """The weighted loss; only the raw images count."""
-        labels = self.draw_labels(len(raw), raw.device)
-        return self.weight * F.cross_entropy(self.logits(network, raw, labels, groups), labels)
+        drawn = self.draw_labels(len(raw), raw.device)
+        return self.weight * F.cross_entropy(self.logits(network, raw, drawn, groups), drawn)
 
     def logits(self, network: nn.Module, raw: Tensor, labels: Tensor, groups: Groups | None = None) -> Tensor:
         """What the head makes of each image under its transform, (N, n_transforms)."""

@@ -22,11 +22,12 @@ from cler.errors import UsageError
 from cler.files import read_json
 from cler.methods import find_method
 from cler.runs.build import build_run
+from cler.streams.tasks import sizes_of
 
 TASKS, BATCH = 10, 10
 """As the paper cuts CIFAR-100."""
-TRAINING_IMAGES, TEST_IMAGES = 50_000, 10_000
-"""Of both of the paper's image sets, and of CIFAR-100."""
+CLASSES, TRAINING_IMAGES, TEST_IMAGES = 100, 50_000, 10_000
+"""How many CIFAR-100 has; the paper's other dataset has as many classes and training images."""
 MOST_UNTIMED = 12
 """Steps of a task, before and after those that are timed."""
 
@@ -82,7 +83,7 @@ def _kind(about: dict[str, Any]) -> dict[str, Any]:
     return about | {"environment": about["environment"]["hardware"]}
 
 
-def random_images(device: torch.device, steps: int, *, size: int = 32, classes: int = 100) -> ImageData:
+def random_images(device: torch.device, steps: int, *, size: int = 32, classes: int = CLASSES) -> ImageData:
     """Random pixels in the shape of CIFAR-100, so many that `steps` can be timed in a task."""
     generator = torch.Generator().manual_seed(0)
     images = max(TASKS * BATCH * (steps + MOST_UNTIMED), 10 * classes)
@@ -171,25 +172,25 @@ def time_steps(runs: Sequence[Run], steps: int, message: Callable[[str], None] =
 
 
 def steps_of_a_run(settings: Settings) -> Counter[str]:
-    """How many steps of each phase a run has on one of the paper's image sets."""
+    """How many steps of each phase a run has on one of the paper's datasets."""
     method = find_method(settings.method)
-    tasks = 1 if method.merged else settings.tasks
-    epoch = TRAINING_IMAGES // tasks // settings.batch
+    sizes = sizes_of(1 if method.merged else settings.tasks, CLASSES)
     steps: Counter[str] = Counter()
-    for task in range(tasks):
+    for task, size in enumerate(sizes):
+        epoch = TRAINING_IMAGES * size // CLASSES // settings.batch
         steps.update(method.phases(settings.method_options, task, epoch=epoch, epochs=settings.epochs))
     return steps
 
 
 def evaluation_share(run: Run, training: float) -> float:
     """What evaluation takes of a run on Seq. CIFAR-100 whose steps take so many seconds; it is done run by run."""
-    half = run.stream.tasks // 2 - 1  # what a run is evaluated on, on average
+    half = run.stream.tasks.number // 2 - 1  # what a run is evaluated on, on average
     run.evaluate(half)
     synchronize(run.device)
     start = time.perf_counter()
     run.evaluate(half)
-    images = len(run.stream.data.test_images) * (1 if run.method.merged else (half + 1) / run.stream.tasks)
-    all_images = TEST_IMAGES if run.method.merged else TEST_IMAGES * (run.stream.tasks + 1) / 2
+    images = len(run.stream.data.test_images) * (1 if run.method.merged else (half + 1) / run.stream.tasks.number)
+    all_images = TEST_IMAGES if run.method.merged else TEST_IMAGES * (run.stream.tasks.number + 1) / 2
     evaluation = (time.perf_counter() - start) * all_images / images
     return evaluation / (evaluation + training)
 

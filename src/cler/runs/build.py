@@ -12,13 +12,13 @@ from cler.errors import UsageError
 from cler.methods import Method, Setup, find_method
 from cler.nets.resnet import compile_blocks
 from cler.regularizers import REGULARIZERS
-from cler.streams.class_incremental import Stream
+from cler.streams import Stream, Tasks
 
 
 def check_fit(settings: Settings, data: ImageData) -> None:
     """Refuse, before anything is written, settings that this data cannot be used with."""
     stream, method = _stream(settings, data), find_method(settings.method)
-    classes = stream.tasks * stream.classes_per_task
+    classes = stream.n_classes
     if method.shares_buffer and settings.buffer < classes:
         raise UsageError(f"{settings.buffer} has no room for an image of each of {classes} classes", "buffer")
     for name in settings.regularizers:
@@ -47,8 +47,7 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
         seed,
         views=views,
         generator=generator,
-        tasks=settings.tasks,
-        classes_per_task=stream.classes_per_task,
+        tasks=stream.tasks,
         image_shape=tuple(data.train_images.shape[1:]),
     )
     return Run(method, stream, views=views, generator=generator, precision=settings.precision, label=label)
@@ -60,19 +59,20 @@ def build_method(
     *,
     views: Views,
     generator: torch.Generator,
-    tasks: int,
-    classes_per_task: int,
+    tasks: Tasks,
     image_shape: tuple[int, ...],
 ) -> Method:
-    """A method with its network, regularizers and memory, on the generator's device."""
+    """A method with its network, regularizers and buffer, on the generator's device."""
     method, device = find_method(settings.method), generator.device
     with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
         torch.manual_seed(seed)
-        network = method.make_network(tasks * classes_per_task, width=settings.width, channels=image_shape[0])
+        network = method.make_network(tasks.n_classes, width=settings.width, channels=image_shape[0])
         regularizers = [
             REGULARIZERS[name].build(network, weight=weight, views=views, generator=generator)
             for name, weight in zip(settings.regularizers, settings.weights, strict=True)
         ]
+    for name, each in zip(settings.regularizers, regularizers, strict=True):
+        each.name = name
     if settings.compile:
         compile_blocks(network, *regularizers)
     setup = Setup(
@@ -80,7 +80,6 @@ def build_method(
         regularizers=[each.to(device) for each in regularizers],
         views=views,
         tasks=tasks,
-        classes_per_task=classes_per_task,
         image_shape=image_shape,
         generator=generator,
         lr=settings.lr,

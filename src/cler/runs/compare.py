@@ -10,7 +10,7 @@ from cler import stats
 from cler.config.settings import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
 from cler.errors import one_line
 from cler.files import without_non_finite
-from cler.methods import METHODS, Method
+from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 from cler.runs.results import SCENARIOS, Result
 
@@ -67,7 +67,8 @@ class Group:
     @property
     def reference(self) -> bool:
         """Whether it is a bound that continual learners are measured by."""
-        return METHODS.get(self.settings["method"], Method).reference and not self.regularized
+        method = METHODS.get(self.settings["method"])
+        return method is not None and method.about.reference and not self.regularized
 
     @property
     def regularizer_label(self) -> str:
@@ -197,8 +198,8 @@ def _twin(group: Group, groups: Sequence[Group]) -> Group | None:
     """The unregularized group with otherwise equal settings; failing that, the only one that differs in tuned ones."""
     plain = [one for one in groups if not one.regularized]
     name = group.settings["method"]
-    method = METHODS.get(name, Method)
-    for ignored in (frozenset[str](), method.options_of_regularizer):
+    method = METHODS.get(name)
+    for ignored in (frozenset[str](), method.about.options_of_regularizer if method else frozenset[str]()):
         kept = {key for key in group.settings if not is_addition(key)} - ignored
         candidates = [one for one in plain if _agree(group, one, {key for key in kept if not is_tuned(key, name)})]
         # Settings that only the regularized run has belong to its regularizer.

@@ -1,67 +1,50 @@
-"""A labeled image set as a class-incremental stream: tasks of new classes, each seen in small batches."""
+"""A labeled dataset as a class-incremental stream: tasks of new classes, each seen in small batches."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from cler.data.images import ImageData
 from cler.errors import UsageError
-
-
-class Batch(NamedTuple):
-    """One batch of the stream."""
-
-    pixels: Tensor
-    """Raw images as stored, uint8 (N, C, H, W)."""
-    images: Tensor
-    """The same images augmented and normalized."""
-    labels: Tensor
-    """Class numbers; task t owns [t·k, (t+1)·k)."""
+from cler.streams.tasks import Tasks, sizes_of
 
 
 class Stream:
-    """Splits the classes of `data` into `tasks` equal tasks and orders the training images of each.
+    """Splits the classes of `data` into tasks and orders the training images of each.
 
-    Labels are renumbered so that task t owns classes [t·k, (t+1)·k). `merged` gives Joint's stream: one task to train
-    on that holds every class, and the same tasks to be tested on.
+    `tasks` is the number of equal tasks, or the number of classes of each, as "5+5+10" or (5, 5, 10). Labels are
+    renumbered in the order in which classes come: the first task has the first class numbers. `merged` gives Joint's
+    stream: one task to train on that holds every class, and the same tasks to be tested on.
     """
 
     def __init__(
         self,
         data: ImageData,
-        tasks: int,
+        tasks: int | str | Sequence[int],
         *,
         batch: int = 10,
         epochs: int = 1,
         class_order: int | None = None,
         merged: bool = False,
     ) -> None:
-        if tasks < 1 or data.n_classes % tasks:
-            divisors = [n for n in range(1, data.n_classes + 1) if data.n_classes % n == 0]
-            raise UsageError(
-                f"{tasks} tasks do not divide the {data.n_classes} classes of {data.name}; it can be "
-                + ", ".join(map(str, divisors))
-            )
-        self.data, self.tasks, self.batch, self.epochs = data, tasks, batch, epochs
+        self.data, self.batch, self.epochs = data, batch, epochs
         self.n_classes = data.n_classes
-        self.classes_per_task = data.n_classes // tasks
+        device = data.train_labels.device
+        self.tasks = Tasks.of_sizes(sizes_of(tasks, self.n_classes), device)
+        """Which task each class comes in, by its new number."""
         self.class_order = _class_order(data.n_classes, class_order)
-        position = torch.argsort(self.class_order).to(data.train_labels.device)
+        position = torch.argsort(self.class_order).to(device)
         self.train_labels = position[data.train_labels]
         self.test_labels = position[data.test_labels]
-        parts = 1 if merged else tasks
-        self._train = [self._members(self.train_labels, part, self.n_classes // parts) for part in range(parts)]
-        self._test = [self._members(self.test_labels, task, self.classes_per_task) for task in range(tasks)]
+        trained = Tasks.of_sizes([self.n_classes], device) if merged else self.tasks
+        self._train = _members(self.train_labels, trained)
+        self._test = _members(self.test_labels, self.tasks)
         smallest = min(len(members) for members in self._train)
         if smallest < batch:
-            raise UsageError(f"a batch of {batch} is larger than the smallest task ({smallest} images); lower --batch")
-
-    @staticmethod
-    def _members(labels: Tensor, part: int, size: int) -> Tensor:
-        return ((labels >= part * size) & (labels < (part + 1) * size)).nonzero().squeeze(1)
+            raise UsageError(f"must be at most {smallest}, the images of the smallest task, not {batch}", "batch")
 
     @property
     def schedule(self) -> tuple[int, ...]:
@@ -79,7 +62,7 @@ class Stream:
         return torch.cat(passes).view(-1, self.batch)
 
     def train(self, task: int) -> tuple[Tensor, Tensor]:
-        """Training pixels and labels of one task, in the order of the data set."""
+        """Training pixels and labels of one task, in the order of the dataset."""
         members = self._train[task]
         return self.data.train_images[members], self.train_labels[members]
 
@@ -87,6 +70,12 @@ class Stream:
         """Test pixels and labels of one task."""
         members = self._test[task]
         return self.data.test_images[members], self.test_labels[members]
+
+
+def _members(labels: Tensor, tasks: Tasks) -> list[Tensor]:
+    """Which images each task has, by their labels."""
+    of_image = tasks.of_class[labels]
+    return [(of_image == task).nonzero().squeeze(1) for task in range(tasks.number)]
 
 
 def _class_order(n_classes: int, seed: int | None) -> Tensor:
