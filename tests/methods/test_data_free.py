@@ -12,6 +12,7 @@ from cler.methods.lwf_mc import LwfMc, LwfMcOptions, distillation
 from cler.methods.rdfcil import RDfcil, RDfcilOptions, relations, weights
 from cler.nets import ResNet18
 from cler.nets.synthesizer import Synthesizer, blur_kernel, one_sidedness, roughness, watched
+from cler.runs.build import make_network
 from cler.streams.class_incremental import Batch
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -37,7 +38,7 @@ class StandIn(nn.Linear):
     def classifier(self):
         return self
 
-    def forward(self, images, groups=None):
+    def forward(self, images, parts=None):
         return super().forward(images)
 
 
@@ -139,7 +140,7 @@ def test_the_synthesizer(golden, assert_close):
 def method(golden, load_golden):
     """R-DFCIL in its fourth task, the old network in place."""
     inversion, step = golden("datafree").under("inv."), golden("datafree").under("step.")
-    network = RDfcil.make_network(100, width=4, channels=3).double()
+    network = make_network(RDfcil, 100, width=4, image_shape=(3, 8, 8)).double()
     shared = {name: value for name, value in golden("net_nf4").items() if not name.startswith("classifier")}
     load_golden(network, shared | {"classifier.weight": torch.zeros(100, 32)})
     options = RDfcilOptions(noise=8, refinement_lr=float(golden("datafree")["refine.lr"]))
@@ -211,7 +212,7 @@ def test_a_step_of_refinement(golden, assert_close, method):
 @pytest.fixture
 def method_as_described():
     """R-DFCIL as its authors describe it, refining in its second task of two classes each."""
-    network = RDfcil.make_network(6, width=2, channels=3).double()
+    network = make_network(RDfcil, 6, width=2, image_shape=(3, 8, 8)).double()
     views = Views(*CIFAR, dtype=torch.float64)
     shape = {"tasks": 3, "classes_per_task": 2, "image_shape": (3, 8, 8)}
     method = RDfcil(Setup(network=network, views=views, options=RDfcilOptions(noise=8, variant="text"), **shape))

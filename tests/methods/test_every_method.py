@@ -532,7 +532,7 @@ class Follower(Regularizer):
         super().__init__()
         self.register_buffer("average", network.classifier.weight.detach().clone())
 
-    def loss(self, network, raw, augmented, groups=None):
+    def loss(self, network, raw, augmented, parts=None):
         return raw.new_zeros(())
 
     def after_step(self, network):

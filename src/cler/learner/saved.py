@@ -14,6 +14,7 @@ from cler.engine.state import State, collect
 from cler.errors import UsageError
 from cler.learner.inputs import Label, to_labels
 from cler.methods import Method
+from cler.runs.build import make_network
 
 MOMENTS = {"sgd": set(), "adamw": {"step", "exp_avg", "exp_avg_sq"}}
 """What each optimizer remembers of a parameter."""
@@ -61,7 +62,7 @@ class Saved:
         """That the file is as large as what is going to be built, so that a small one cannot ask for any memory."""
         shape = self.pixels.shape[1:]
         with torch.device("meta"):
-            network = method.make_network(n_classes, width=settings.width, channels=shape[0])
+            network = make_network(method, n_classes, image_shape=tuple(shape), width=settings.width)
         needed = settings.buffer * shape.numel() + sum(each.nbytes for each in network.parameters())
         require(sum(each.nbytes for each in self.state.tensors.values()) >= needed, "size")
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from cler.config.schema import setting
 from cler.errors import UsageError
 from cler.methods.base import Method, Setup, make_optimizer, register
+from cler.nets.backbone import Backbone, linear_in_full
 from cler.nets.frozen import Frozen
-from cler.nets.resnet import ResNet18, linear_in_full
 from cler.streams.class_incremental import Batch
 
 VARIANTS = ("sigmoid", "released", "normalized")
@@ -65,7 +65,7 @@ class LwfMc(Method):
     summary = "no memory: distillation from the network as it was before the task"
     Options = LwfMcOptions
     options: LwfMcOptions
-    network: ResNet18
+    network: Backbone
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

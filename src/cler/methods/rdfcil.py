@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from cler.config.schema import setting
 from cler.methods.base import Method, Setup, backward, make_optimizer, register
-from cler.nets import ResNet18, forward_apart
+from cler.nets import forward_parts
+from cler.nets.backbone import Backbone, linear_in_full
 from cler.nets.frozen import Frozen
 from cler.nets.modes import evaluating, full_precision
 from cler.nets.norm import frozen_statistics
-from cler.nets.resnet import linear_in_full
 from cler.nets.synthesizer import Synthesizer, begin_anew, one_sidedness, roughness, watched
 from cler.streams.class_incremental import Batch
 
@@ -76,11 +76,11 @@ class RDfcil(Method):
     Options = RDfcilOptions
     running_bytes = 2_200_000_000  # a synthesizer, and its optimizer's moments
     options: RDfcilOptions
-    network: ResNet18
+    network: Backbone
 
     def __init__(self, setup: Setup) -> None:
         channels, size, _ = setup.image_shape
-        features = int(setup.network.feature_size)  # type: ignore[arg-type]
+        features = setup.network.feature_size
         with torch.random.fork_rng(devices=[]):  # weights are drawn when they are needed
             synthesizer = Synthesizer(size, noise=setup.options.noise, channels=channels).to(setup.device)
             projections = [nn.Linear(features, 2 * features).to(setup.device) for _ in range(2)]
@@ -97,11 +97,10 @@ class RDfcil(Method):
         self.inverter = self.make_inverter()
 
     @classmethod
-    def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
-        """ResNet-18 with a classifier that has no bias."""
-        network = ResNet18(n_classes, width=width, channels=channels)
-        network.classifier = nn.Linear(network.feature_size, n_classes, bias=False)
-        return network
+    def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:
+        """One without a bias."""
+        weight = classifier.weight
+        return nn.Linear(classifier.in_features, n_classes, bias=False, device=weight.device, dtype=weight.dtype)
 
     @property
     def as_released(self) -> bool:
@@ -158,7 +157,7 @@ class RDfcil(Method):
         with watched(self.old.network) as strange:
             logits = self.old.network(images)[:, : self.past_classes]
         sure = F.cross_entropy(logits / CONFIDENCE, logits.argmax(1))
-        usual = torch.stack(strange).mean()
+        usual = torch.stack(strange).mean() if strange else 0.0  # a network may have no batch norm
         return sure + one_sidedness(logits) + SMOOTHNESS * roughness(images) + STATISTICS * usual
 
     def observe(self, batch: Batch) -> Tensor:
@@ -227,7 +226,7 @@ class RDfcil(Method):
             with frozen_statistics(old):
                 old_logits = old.train()(batch.images)
             old.eval()
-        logits, made_up_logits = forward_apart(self.network, batch.images, made_up)
+        logits, made_up_logits = forward_parts(self.network, batch.images, made_up)
         counted = torch.arange(self.seen_classes, device=logits.device) < self.past_classes
         class_weights = torch.where(counted, float(self.task), 1.0).to(logits.dtype)
         fit = F.cross_entropy(torch.cat([logits, made_up_logits])[:, : self.seen_classes], labels, class_weights)

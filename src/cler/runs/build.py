@@ -10,6 +10,8 @@ from cler.data.views import Views
 from cler.engine import Run
 from cler.errors import UsageError
 from cler.methods import Method, Setup, find_method
+from cler.nets.backbone import Backbone
+from cler.nets.build import NetworkLike, build_network
 from cler.nets.resnet import compile_blocks
 from cler.regularizers import REGULARIZERS
 from cler.streams.class_incremental import Stream
@@ -36,8 +38,10 @@ def _stream(settings: Settings, data: ImageData) -> Stream:
     )
 
 
-def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -> Run:
-    """A run ready to be trained, on the device where the data is."""
+def build_run(
+    settings: Settings, seed: int, data: ImageData, label: str = "", *, network: NetworkLike | None = None
+) -> Run:
+    """A run ready to be trained, on the device where the data is; `network` is as `build_method` takes it."""
     device = data.train_images.device
     generator = torch.Generator(device).manual_seed(seed)
     views = Views(data.mean, data.std, generator=generator, device=device)
@@ -50,6 +54,7 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
         tasks=settings.tasks,
         classes_per_task=stream.classes_per_task,
         image_shape=tuple(data.train_images.shape[1:]),
+        network=network,
     )
     return Run(method, stream, views=views, generator=generator, precision=settings.precision, label=label)
 
@@ -63,20 +68,32 @@ def build_method(
     tasks: int,
     classes_per_task: int,
     image_shape: tuple[int, ...],
+    network: NetworkLike | None = None,
 ) -> Method:
-    """A method with its network, regularizers and memory, on the generator's device."""
+    """A method with its network, regularizers and memory, on the generator's device.
+
+    `network` is a name, a backbone, which is copied, or a function from the number of outputs to a backbone; None for
+    ResNet-18 with the width that the settings say.
+    """
     method, device = find_method(settings.method), generator.device
     with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
         torch.manual_seed(seed)
-        network = method.make_network(tasks * classes_per_task, width=settings.width, channels=image_shape[0])
+        backbone = make_network(
+            method,
+            tasks * classes_per_task,
+            network=network,
+            width=settings.width if network is None else None,
+            image_shape=image_shape,
+            generator=generator,
+        )
         regularizers = [
-            REGULARIZERS[name].build(network, weight=weight, views=views, generator=generator)
+            REGULARIZERS[name].build(backbone, weight=weight, views=views, generator=generator)
             for name, weight in zip(settings.regularizers, settings.weights, strict=True)
         ]
     if settings.compile:
-        compile_blocks(network, *regularizers)
+        compile_blocks(backbone, *regularizers)
     setup = Setup(
-        network=network.to(device),
+        network=backbone.to(device),
         regularizers=[each.to(device) for each in regularizers],
         views=views,
         tasks=tasks,
@@ -92,3 +109,30 @@ def build_method(
         device=device,
     )
     return method(setup)
+
+
+def make_network(
+    method: type[Method],
+    n_classes: int,
+    *,
+    image_shape: tuple[int, ...],
+    network: NetworkLike | None = None,
+    width: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Backbone:
+    """The network that a method trains: the one it cannot do without, or the given one with the method's classifier.
+
+    Initial weights come from torch's own generator; dropout draws from the one that is given.
+    """
+    outputs = method.n_outputs(n_classes)
+    if method.own_network is not None:
+        if network is not None:
+            raise UsageError(f"{method.name} has a network of its own: leave out network, or take another method")
+        options = {} if width is None else {"width": width}
+        return method.own_network(outputs, channels=image_shape[0], **options)
+    chosen = "resnet18" if network is None else network
+    built = build_network(chosen, outputs, image_shape=image_shape, width=width, generator=generator)
+    classifier = method.make_classifier(built.classifier, n_classes)
+    if classifier is not built.classifier:
+        built.replace_classifier(classifier)
+    return built
