@@ -74,9 +74,12 @@ class Saved:
             may_differ = name in method.counted or isinstance(number, bool)
             require(type(numbers[name]) is type(number) and (may_differ or numbers[name] == number), "numbers")
         require(numbers["task"] in (0, 1), "task")
+        counters = _counters(method)
         for name, tensor in fresh.tensors.items():
-            fixed = tensor.dtype == torch.int64 and name not in method.counted
-            require(not fixed or torch.equal(tensor.cpu(), self.state.tensors[name]), "tables")
+            if id(tensor) in counters:
+                require(bool(self.state.tensors[name] >= 0), "counters")
+            elif tensor.dtype == torch.int64 and name not in method.counted:
+                require(torch.equal(tensor.cpu(), self.state.tensors[name]), "tables")
             require(not name.endswith("running_var") or bool((self.state.tensors[name] >= 0).all()), "variances")
         remembered: dict[str, set[str]] = defaultdict(set)
         for name in self.state.tensors:
@@ -91,6 +94,13 @@ class Saved:
             require(int(memory.offered) == offered and memory.filled == min(offered, memory.capacity), "memory")
             require(_within(memory.labels, -1, len(self.labels)), "memory")
             require(_within(memory.labels[: memory.filled], 0, len(self.labels)), "memory")
+
+
+def _counters(method: Method) -> set[int]:
+    """By id, the single whole numbers among the buffers of modules: batch norms count their batches in such."""
+    modules = [method.network, *method.regularizers]
+    buffers = (each for module in modules for each in module.buffers())
+    return {id(each) for each in buffers if each.dtype == torch.int64 and each.dim() == 0}
 
 
 def _within(numbers: Tensor, first: int, end: int) -> bool:

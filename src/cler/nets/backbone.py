@@ -105,9 +105,9 @@ class Backbone(nn.Module, ABC):
 def with_pretext(images: Tensor, parts: Parts | None, pretext: Sequence[PretextImages]) -> tuple[Tensor, Parts | None]:
     """A batch with the pretext images behind it, in the layout of maps (channels last), and the parts of it all."""
     if pretext:
-        own = parts.sizes if parts else (len(images),)
+        own, silent = parts or Parts((len(images),))
         theirs = [size for each in pretext for size in each.sizes]
-        parts = Parts((*own, *theirs), silent=len(theirs))
+        parts = Parts((*own, *theirs), silent + len(theirs))
         images = torch.cat([images, *(each.images for each in pretext)])
     return images.contiguous(memory_format=torch.channels_last), parts
 

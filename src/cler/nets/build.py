@@ -87,7 +87,7 @@ def build_network(
         built = _of_user(network, n_outputs)
     if built.classifier.out_features != n_outputs:
         built.replace_classifier(_another(built.classifier, n_outputs))
-    if type(built) is not ResNet18:
+    if type(built) is not ResNet18 and not built.classifier.weight.is_meta:
         try_out(built, n_outputs, image_shape)
     if freeze:
         freeze_to_tap(built, image_shape)
@@ -135,15 +135,25 @@ def _another(classifier: nn.Linear, n_outputs: int) -> nn.Linear:
 def try_out(network: Backbone, n_outputs: int, image_shape: tuple[int, ...]) -> None:
     """Refuse a network that does not keep the promises of a backbone, by a pass of a copy, on a CPU, in training."""
     trial = copy.deepcopy(network).cpu().train()
+    trial.use(torch.Generator())
     images = _example(trial, image_shape)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        with no_global_draws(trial):
-            outputs = trial(images)
-        _check_shape("forward", outputs, n_outputs)
-        _check_shape("features", trial.features(images), trial.feature_size)
-        maps = output_at(trial, trial.get_submodule(trial.tap), images)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            with no_global_draws(trial):
+                _check_shape("features", trial.features(images), trial.feature_size)
+            _check_shape("forward", trial(images), n_outputs)
+            maps = output_at(trial, trial.get_submodule(trial.tap), images)
+    except UsageError:
+        raise
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"the network does not take a batch of images (N, {_sizes(image_shape)}): {reason}") from error
     if not isinstance(maps, Tensor):
         raise UsageError(f"tap '{trial.tap}' gives a {type(maps).__name__}, not a tensor; name a sub-module inside it")
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))
 
 
 def _check_shape(what: str, given: Any, width: int) -> None:

@@ -96,14 +96,17 @@ class _Draws(TorchDispatchMode):
         self.running = running
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in function.tags and kwargs.get("generator") is None:
+        if torch.Tag.nondeterministic_seeded not in function.tags:
+            return function(*args, **kwargs or {})
+        before = torch.get_rng_state()  # as the tag only says that it could: attention has it with a rate of 0 too
+        result = function(*args, **kwargs or {})
+        if not torch.equal(torch.get_rng_state(), before):
             where = f"sub-module '{self.running[-1]}'" if self.running and self.running[-1] else "the network's forward"
             raise UsageError(
                 f"{where} draws from PyTorch's global generator ({function.overloadpacket.__name__}), which a run "
                 "cannot repeat: use nn.Dropout layers, which are given the run's generator, or set its rate to 0"
             )
-        return function(*args, **kwargs)
+        return result
 
 
 @contextmanager
