@@ -1091,7 +1091,7 @@ def small_cnn(n_outputs, *, channels, width):
 
 @pytest.mark.parametrize("regularizer", ["none", "jigsaw", "barlow-twins"])
 def test_a_network_with_ordinary_batch_norms_is_saved_and_loaded_to_the_bit(regularizer, monkeypatch, tmp_path):
-    monkeypatch.setitem(NETWORKS, "resnet18", Network("resnet18", "", small_cnn, width=64))
+    monkeypatch.setitem(NETWORKS._entries, "resnet18", Network("resnet18", "", small_cnn, width=64))
     learner = small(regularizer=regularizer).partial_fit(*colors(40))
     learner.save(tmp_path / "it.cler")
     loaded = Learner.load(tmp_path / "it.cler")
@@ -1104,7 +1104,7 @@ def test_a_network_with_ordinary_batch_norms_is_saved_and_loaded_to_the_bit(regu
 
 
 def test_a_count_of_batches_that_cannot_be_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setitem(NETWORKS, "resnet18", Network("resnet18", "", small_cnn, width=64))
+    monkeypatch.setitem(NETWORKS._entries, "resnet18", Network("resnet18", "", small_cnn, width=64))
     learner = small().partial_fit(*colors(40))
     tensors, about = learner._core.copied_content()
     tensors["method.network.module.0.1.num_batches_tracked"].fill_(-1)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import cler
-from cler.config.settings import make_settings, option_kinds
+from cler.config.settings import make_settings, own_settings
 from cler.data.images import ImageData
 from cler.engine import train
 from cler.errors import UsageError
@@ -47,8 +47,10 @@ DATA = toy_data()
 
 
 def make_run(method, regularizer, network, **changes):
-    loops = {name: count for name, count in LOOPS.items() if name in option_kinds(method)}
-    options = {"tasks": 2, "lr": 0.02, "batch": 8, "replay_batch": 8, "buffer": 16} | loops | changes
+    loops = {name: count for name, count in LOOPS.items() if name in own_settings(method)}
+    options = {"tasks": 2, "lr": 0.02, "batch": 8} | loops | changes
+    if METHODS[method].replays:
+        options |= {"replay_batch": 8, "buffer": 16}
     return build_run(make_settings(method=method, regularizer=regularizer, **options), 0, DATA, network=network)
 
 
@@ -109,7 +111,7 @@ def test_a_network_is_copied_for_each_run():
 
 
 def test_a_method_with_a_network_of_its_own_takes_no_other():
-    with pytest.raises(UsageError, match="dualnet has a network of its own"):
+    with pytest.raises(UsageError, match="network has no effect: dualnet has a network of its own"):
         make_run("dualnet", "none", small_backbone())
 
 

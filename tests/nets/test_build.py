@@ -116,7 +116,7 @@ def test_a_function_is_called_with_the_number_of_outputs_and_a_module_is_copied(
         (lambda n: nn.Linear(3, n), {}, "network is a Linear"),
         (lambda n: n, {}, "gives a int, not a torch.nn.Module"),
         (18, {}, "network must be a name, a module, or a function .* not 18"),
-        ("resnet18", {"pretrained": True}, "no pretrained weights for resnet18"),
+        ("resnet18", {"pretrained": True}, "pretrained has no effect on resnet18"),
         (adapted, {"pretrained": True}, "pretrained has no effect"),
         (adapted, {"width": 20}, "width 20 has no effect"),
         ("timm:resnet18", {}, "needs the package timm: pip install timm"),

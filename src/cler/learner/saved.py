@@ -62,7 +62,9 @@ class Saved:
         """That the file is as large as what is going to be built, so that a small one cannot ask for any memory."""
         shape = self.pixels.shape[1:]
         with torch.device("meta"):
-            network = make_network(method, n_classes, image_shape=tuple(shape), width=settings.width)
+            network = make_network(
+                method, n_classes, image_shape=tuple(shape), network=settings.network, width=settings.width
+            )
         needed = settings.buffer * shape.numel() + sum(each.nbytes for each in network.parameters())
         require(sum(each.nbytes for each in self.state.tensors.values()) >= needed, "size")
 

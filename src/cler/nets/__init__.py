@@ -1,7 +1,8 @@
 """Networks: what methods may use of one, those that are built in, and the adapter for any other."""
 
+from cler.config.registry import NETWORKS
 from cler.nets.backbone import Backbone, Parts, PretextImages, forward_parts
-from cler.nets.build import NETWORKS, Network, build_network, find_network
+from cler.nets.build import Network, build_network, find_network
 from cler.nets.resnet import ResNet18
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from cler.config.registry import NETWORKS
 from cler.errors import UsageError, unknown
 from cler.nets.adapter import backbone
 from cler.nets.backbone import Backbone
@@ -34,15 +35,21 @@ class Network:
     """Called with the number of outputs, channels=… and, where it has one, width=…."""
     width: int | None = None
     """Filters of the first layer where nothing else is said; None for a network whose width cannot be chosen."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of a run that are usual with it, and not without it."""
     pretrained: bool = False
     """Whether it can be had with weights that have been trained on other images: `build` then takes pretrained=…."""
 
 
-NETWORKS: dict[str, Network] = {
-    "resnet18": Network("resnet18", "ResNet-18 for small images, 64 filters in the first layer", ResNet18, width=64),
-    "slim-resnet18": Network("slim-resnet18", "the same with 20 filters in the first layer", ResNet18, width=20),
-}
-"""Networks by name; those of timm are not listed."""
+def register(network: Network) -> None:
+    """Make a network known to the command line and the tests."""
+    NETWORKS.register(network.name, network)
+
+
+register(Network("resnet18", "ResNet-18 for small images, with 64 filters in its first layer", ResNet18, width=64))
+register(
+    Network("slim-resnet18", "ResNet-18 with 20 filters in its first layer", ResNet18, width=20, defaults={"width": 20})
+)
 NetworkLike: TypeAlias = str | nn.Module | Callable[[int], nn.Module]
 """A name, a module that is copied, or a function from the number of outputs to a module."""
 
@@ -53,7 +60,8 @@ def find_network(name: str) -> Network:
         return Network(name, "a network of timm", partial(_of_timm, name.removeprefix(TIMM)), pretrained=True)
     if name not in NETWORKS:
         raise unknown("network", name, [*NETWORKS, f"{TIMM}NAME"])
-    return NETWORKS[name]
+    entry: Network = NETWORKS[name]
+    return entry
 
 
 def build_network(
@@ -81,9 +89,9 @@ def build_network(
         built = _by_name(find_network(network), n_outputs, image_shape[0], width=width, pretrained=pretrained)
     else:
         if width is not None:
-            raise UsageError(f"width {width} has no effect on a network of your own: leave it out")
+            raise UsageError(f"{width} has no effect on a network of your own: leave it out", "width")
         if pretrained:
-            raise UsageError("pretrained has no effect on a network of your own, whose weights are as you give them")
+            raise UsageError("has no effect on a network of your own, whose weights are as you give them", "pretrained")
         built = _of_user(network, n_outputs)
     if built.classifier.out_features != n_outputs:
         built.replace_classifier(_another(built.classifier, n_outputs))
@@ -97,9 +105,9 @@ def build_network(
 
 def _by_name(entry: Network, n_outputs: int, channels: int, *, width: int | None, pretrained: bool) -> Backbone:
     if pretrained and not entry.pretrained:
-        raise UsageError(f"there are no pretrained weights for {entry.name}; networks of timm have some: timm:NAME")
+        raise UsageError(f"has no effect on {entry.name}, of which there are no weights; take timm:NAME", "pretrained")
     if width is not None and entry.width is None:
-        raise UsageError(f"width {width} has no effect on {entry.name}: leave it out")
+        raise UsageError(f"{width} has no effect on {entry.name}: leave it out", "width")
     options: dict[str, Any] = {"pretrained": pretrained} if entry.pretrained else {}
     if entry.width is not None:
         options["width"] = entry.width if width is None else width
@@ -113,15 +121,17 @@ def _of_user(network: Any, n_outputs: int) -> Backbone:
         built = network(n_outputs)
     else:
         raise UsageError(
-            f"network must be a name, a module, or a function from the number of outputs to a module, not {network!r}"
+            f"must be a name, a module, or a function of the number of outputs, not {network!r}",
+            "network",
         )
     if not isinstance(built, Backbone):
         kind = type(built).__name__
         if not isinstance(built, nn.Module):
-            raise UsageError(f"the function given as network gives a {kind}, not a torch.nn.Module")
+            raise UsageError(f"is a function that gives a {kind}, not a torch.nn.Module", "network")
         raise UsageError(
-            f"network is a {kind}, of which cler cannot tell where to read: wrap it by cler.backbone(module, tap=…, "
-            "head=…, classifier=…), or make it a cler.Backbone"
+            f"is a {kind}, which cler does not know its way about: wrap it, as cler.backbone(module, tap=…, head=…, "
+            "classifier=…), or make it a cler.Backbone",
+            "network",
         )
     return built
 
@@ -190,7 +200,7 @@ def _of_timm(name: str, n_outputs: int, *, channels: int, pretrained: bool) -> B
     try:
         timm = import_module("timm")
     except ImportError:
-        raise UsageError(f"network {TIMM}{name} needs the package timm: pip install timm") from None
+        raise UsageError(f"{TIMM}{name} needs the package timm: pip install timm", "network") from None
     try:
         module = timm.create_model(name, pretrained=pretrained, in_chans=channels, num_classes=n_outputs)
     except RuntimeError as error:  # an unknown name, or no pretrained weights

@@ -71,12 +71,13 @@ KINDS: dict[type[nn.Module], dict[str, bool]] = {
 
 def replace_dropout(module: nn.Module) -> None:
     """Put our own dropout in the place of PyTorch's, in all sub-modules."""
-    replaced: dict[nn.Module, Dropout] = {}
+    replaced: dict[nn.Module, Dropout] = {}  # a layer that is used in two places stays one
     for parent in list(module.modules()):
         for name, layer in parent._modules.items():
-            if type(layer) in KINDS:
+            if layer is not None and type(layer) in KINDS:
                 if layer not in replaced:
-                    replaced[layer] = Dropout(layer.p, **KINDS[type(layer)]).train(layer.training)
+                    rate: Any = layer.p
+                    replaced[layer] = Dropout(rate, **KINDS[type(layer)]).train(layer.training)
                 parent._modules[name] = replaced[layer]
 
 

@@ -72,7 +72,7 @@ def input_of(network: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
         raise _Reached(*inputs)
 
     hooks = layer._forward_pre_hooks
-    layer._forward_pre_hooks = {**hooks, -1: stop}  # type: ignore[assignment]
+    layer._forward_pre_hooks = {**hooks, -1: stop}
     try:
         network(images)
     except _Reached as reached:

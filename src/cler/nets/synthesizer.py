@@ -75,6 +75,8 @@ def strangeness(maps: Tensor, layer: BatchNorm | nn.modules.batchnorm._BatchNorm
     places = [0, *range(2, maps.dim())]
     mean, variance = maps.mean(places), maps.var(places, correction=0)
     known_mean, known_variance = layer.running_mean, layer.running_var
+    assert known_mean is not None
+    assert known_variance is not None
     ratio = (known_variance + (known_mean - mean) ** 2 + TINY) / (variance + TINY)
     return 0.5 * (torch.log((variance + TINY) / (known_variance + TINY)) + ratio - 1).mean()
 

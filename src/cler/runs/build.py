@@ -11,7 +11,7 @@ from cler.engine import Run
 from cler.errors import UsageError
 from cler.methods import Method, Setup, find_method
 from cler.nets.backbone import Backbone
-from cler.nets.build import NetworkLike, build_network
+from cler.nets.build import NetworkLike, build_network, find_network, freeze_to_tap
 from cler.nets.resnet import compile_blocks
 from cler.regularizers import REGULARIZERS
 from cler.streams.class_incremental import Stream
@@ -72,8 +72,8 @@ def build_method(
 ) -> Method:
     """A method with its network, regularizers and memory, on the generator's device.
 
-    `network` is a name, a backbone, which is copied, or a function from the number of outputs to a backbone; None for
-    ResNet-18 with the width that the settings say.
+    `network` takes the place of the one that the settings name: a backbone, which is copied, or a function from the
+    number of outputs to one.
     """
     method, device = find_method(settings.method), generator.device
     with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
@@ -81,8 +81,10 @@ def build_method(
         backbone = make_network(
             method,
             tasks * classes_per_task,
-            network=network,
-            width=settings.width if network is None else None,
+            network=settings.network if network is None else network,
+            width=settings.width,
+            pretrained=settings.pretrained,
+            freeze=settings.freeze,
             image_shape=image_shape,
             generator=generator,
         )
@@ -116,23 +118,51 @@ def make_network(
     n_classes: int,
     *,
     image_shape: tuple[int, ...],
-    network: NetworkLike | None = None,
+    network: NetworkLike = "resnet18",
     width: int | None = None,
+    pretrained: bool = False,
+    freeze: bool = False,
     generator: torch.Generator | None = None,
 ) -> Backbone:
-    """The network that a method trains: the one it cannot do without, or the given one with the method's classifier.
+    """The network that a method trains: the only one that it works with, or the given one with the method's classifier.
 
     Initial weights come from torch's own generator; dropout draws from the one that is given.
     """
     outputs = method.n_outputs(n_classes)
     if method.own_network is not None:
-        if network is not None:
-            raise UsageError(f"{method.name} has a network of its own: leave out network, or take another method")
-        options = {} if width is None else {"width": width}
-        return method.own_network(outputs, channels=image_shape[0], **options)
-    chosen = "resnet18" if network is None else network
-    built = build_network(chosen, outputs, image_shape=image_shape, width=width, generator=generator)
+        return _own_network(method, outputs, network, image_shape, width=width, pretrained=pretrained, freeze=freeze)
+    built = build_network(
+        network,
+        outputs,
+        image_shape=image_shape,
+        width=width if isinstance(network, str) and find_network(network).width is not None else None,
+        pretrained=pretrained,
+        freeze=freeze,
+        generator=generator,
+    )
     classifier = method.make_classifier(built.classifier, n_classes)
     if classifier is not built.classifier:
         built.replace_classifier(classifier)
+    return built
+
+
+def _own_network(
+    method: type[Method],
+    n_outputs: int,
+    network: NetworkLike,
+    image_shape: tuple[int, ...],
+    *,
+    width: int | None,
+    pretrained: bool,
+    freeze: bool,
+) -> Backbone:
+    assert method.own_network is not None
+    if network not in (method.name, "resnet18"):
+        raise UsageError(f"has no effect: {method.name} has a network of its own; leave it out", "network")
+    if pretrained:
+        raise UsageError(f"has no effect: there are no pretrained weights for {method.name}", "pretrained")
+    options = {} if width is None else {"width": width}
+    built = method.own_network(n_outputs, channels=image_shape[0], **options)
+    if freeze:
+        freeze_to_tap(built, image_shape)
     return built
