@@ -7,16 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cler.learner import Learner
-    from cler.nets import ResNet18
+    from cler.nets import Backbone, ResNet18
+    from cler.nets.adapter import backbone
     from cler.pretext import Flips, Jigsaw, Product, Rotation
     from cler.regularizers import Equivariant
 
 __version__ = "0.1.0"
-__all__ = ["Equivariant", "Flips", "Jigsaw", "Learner", "Product", "ResNet18", "Rotation", "__version__"]
+__all__ = [
+    "Backbone",
+    "Equivariant",
+    "Flips",
+    "Jigsaw",
+    "Learner",
+    "Product",
+    "ResNet18",
+    "Rotation",
+    "__version__",
+    "backbone",
+]
 _WHERE = {
     "Equivariant": "regularizers",
     "Learner": "learner",
+    "Backbone": "nets",
     "ResNet18": "nets",
+    "backbone": "nets.adapter",
     **dict.fromkeys(("Flips", "Jigsaw", "Product", "Rotation"), "pretext"),
 }
 

@@ -188,7 +188,7 @@ def test_seeds(text, seeds):
     "text", ["", "a", "1..", "..3", "1...3", "-1", "1-3", "1,,2", "1.5", "0", "0x3", "3..1", "1..2..3", "²"]
 )
 def test_bad_seeds(text):
-    with pytest.raises(UsageError, match="^seeds"):
+    with pytest.raises(UsageError, match=r"^seeds"):
         parse_seeds(text)
 
 
@@ -196,7 +196,7 @@ def test_bad_seeds(text):
     "text", ["0..99999999999999999999", "99999999999999999999999", "9" * 5000, "0..999999," * 300 + "7"]
 )
 def test_seeds_no_generator_takes_are_refused_at_once(text):
-    with pytest.raises(UsageError, match="^seeds"):
+    with pytest.raises(UsageError, match=r"^seeds"):
         parse_seeds(text)
 
 

@@ -164,7 +164,7 @@ def test_numbers_are_finite(name, value):
 
 
 def test_a_weight_is_not_negative():
-    with pytest.raises(UsageError, match="^weight must be a number from 0"):
+    with pytest.raises(UsageError, match=r"^weight must be a number from 0"):
         make_settings(regularizer="jigsaw", weight=-0.5)
 
 
@@ -210,7 +210,7 @@ def test_no_near_name_no_suggestion():
     ],
 )
 def test_a_setting_without_effect_is_refused(given, parameter):
-    with pytest.raises(UsageError, match="has no effect.*leave it out") as caught:
+    with pytest.raises(UsageError, match=r"has no effect.*leave it out") as caught:
         make_settings(**given)
     assert caught.value.parameter == parameter
 

@@ -15,6 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 from PIL import Image
+from torch import nn
 
 import cler
 from cler.errors import UsageError
@@ -22,6 +23,7 @@ from cler.learner import Learner, NotFittedError, fileformat, inputs
 from cler.learner.core import Core
 from cler.learner.turns import Turns
 from cler.methods import METHODS
+from cler.nets import NETWORKS, Network
 
 SIZE = 8
 TASK_FREE = [name for name, method in METHODS.items() if method.task_free]
@@ -1071,3 +1073,37 @@ def test_it_is_a_public_name():
     assert cler.Learner is Learner
     with pytest.raises(AttributeError, match="no attribute 'Lerner'"):
         cler.Lerner  # noqa: B018
+
+
+def small_cnn(n_outputs, *, channels, width):
+    """Ordinary layers, with a batch norm that counts its batches."""
+    layers = nn.Sequential(
+        nn.Sequential(nn.Conv2d(channels, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1)),
+        nn.Sequential(nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU()),
+        nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, n_outputs)),
+    )
+    return cler.backbone(layers, tap="0", head="1", classifier="2.2")
+
+
+@pytest.mark.parametrize("regularizer", ["none", "jigsaw", "barlow-twins"])
+def test_a_network_with_ordinary_batch_norms_is_saved_and_loaded_to_the_bit(regularizer, monkeypatch, tmp_path):
+    monkeypatch.setitem(NETWORKS._entries, "resnet18", Network("resnet18", "", small_cnn, width=64))
+    learner = small(regularizer=regularizer).partial_fit(*colors(40))
+    learner.save(tmp_path / "it.cler")
+    loaded = Learner.load(tmp_path / "it.cler")
+    for each in (learner, loaded):
+        each.partial_fit(*colors(30, n_classes=20, seed=1))  # more than it had room for
+    tensors, again = (each._core.content()[0] for each in (learner, loaded))
+    assert any("num_batches_tracked" in name for name in tensors)
+    assert tensors.keys() == again.keys()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in tensors.items())
+
+
+def test_a_count_of_batches_that_cannot_be_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setitem(NETWORKS._entries, "resnet18", Network("resnet18", "", small_cnn, width=64))
+    learner = small().partial_fit(*colors(40))
+    tensors, about = learner._core.copied_content()
+    tensors["method.network.module.0.1.num_batches_tracked"].fill_(-1)
+    fileformat.write(tmp_path / "bad.cler", fileformat.encode(tensors, about))
+    with pytest.raises(UsageError, match="its counters cannot be right"):
+        Learner.load(tmp_path / "bad.cler")

@@ -212,7 +212,7 @@ class GivenOutputs(nn.Module):
         super().__init__()
         self.table = nn.Parameter(unit_rows(8, EMBEDDING_SIZE, seed=7) if outputs is None else outputs)
 
-    def forward(self, images, groups=None):
+    def forward(self, images, parts=None):
         return self.table[: len(images)]
 
 

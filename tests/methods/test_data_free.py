@@ -13,6 +13,7 @@ from cler.methods.lwf_mc import LwfMc, LwfMcOptions, distillation
 from cler.methods.rdfcil import RDfcil, RDfcilOptions, relations, weights
 from cler.nets import ResNet18
 from cler.nets.synthesizer import Synthesizer, blur_kernel, one_sidedness, roughness, watched
+from cler.runs.build import make_network
 from cler.streams import Batch, Tasks
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -38,7 +39,7 @@ class StandIn(nn.Linear):
     def classifier(self):
         return self
 
-    def forward(self, images, groups=None):
+    def forward(self, images, parts=None):
         return super().forward(images)
 
 
@@ -141,7 +142,7 @@ def test_the_synthesizer(golden, assert_close):
 def method(golden, load_golden):
     """R-DFCIL in its fourth task, the old network in place."""
     inversion, step = golden("datafree").under("inv."), golden("datafree").under("step.")
-    network = RDfcil.make_network(100, width=4, channels=3).double()
+    network = make_network(RDfcil, 100, width=4, image_shape=(3, 8, 8)).double()
     shared = {name: value for name, value in golden("net_nf4").items() if not name.startswith("classifier")}
     load_golden(network, shared | {"classifier.weight": torch.zeros(100, 32)})
     options = RDfcilOptions(noise=8, refinement_lr=float(golden("datafree")["refine.lr"]))
@@ -213,7 +214,7 @@ def test_a_step_of_refinement(golden, assert_close, method):
 @pytest.fixture
 def method_as_described():
     """R-DFCIL as its authors describe it, refining in its second task of two classes each."""
-    network = RDfcil.make_network(6, width=2, channels=3).double()
+    network = make_network(RDfcil, 6, width=2, image_shape=(3, 8, 8)).double()
     views = Views(*CIFAR, dtype=torch.float64)
     shape = {"tasks": Tasks.of_sizes([2, 2, 2]), "image_shape": (3, 8, 8)}
     method = RDfcil(Setup(network=network, views=views, options=RDfcilOptions(noise=8, variant="text"), **shape))

@@ -26,9 +26,9 @@ def ours(name):
     return f"{name}.weight" if tail in ("conv", "conv1", "conv2", "fc1", "fc2") else f"{head}.{tail}"
 
 
-def in_order(*groups):
+def in_order(*parts):
     """Stands for a draw: hands out one stored draw after the other."""
-    coming = iter([draw for group in groups for draw in group])
+    coming = iter([draw for part in parts for draw in part])
     return lambda *ignored: next(coming)
 
 

@@ -22,7 +22,7 @@ class GivenLogits(nn.Module):
         super().__init__()
         self.table = nn.Parameter(torch.cat(blocks))
 
-    def forward(self, images, groups=None):
+    def forward(self, images, parts=None):
         return self.table[: len(images)]
 
 

@@ -557,7 +557,7 @@ class Follower(Regularizer):
         super().__init__()
         self.register_buffer("average", network.classifier.weight.detach().clone())
 
-    def loss(self, network, raw, augmented, labels, groups=None):
+    def loss(self, network, raw, augmented, labels, parts=None):
         return raw.new_zeros(())
 
     def after_step(self, network):

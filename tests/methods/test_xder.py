@@ -20,9 +20,11 @@ from cler.methods.xder import (
     past_violations,
     repeats,
 )
-from cler.nets.norm import Groups
-from cler.nets.simplex import SimplexResNet18, simplex
+from cler.nets import ResNet18
+from cler.nets.backbone import Parts
+from cler.nets.simplex import SimplexClassifier, simplex
 from cler.regularizers import Regularizer
+from cler.runs.build import make_network
 from cler.streams import Batch, Tasks
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -36,7 +38,7 @@ class LinearStandIn(nn.Module):
         self.weight, self.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
         self.corners = simplex(len(bias))
 
-    def forward(self, images, groups=None):
+    def forward(self, images, parts=None):
         return F.linear(images, self.weight, self.bias)[:, :-1] @ self.corners
 
 
@@ -225,8 +227,8 @@ def network_step_method(golden, load_golden, fixture, variant):
     """X-DER with CLER as it stands before the golden step, every draw replaced by the stored one."""
     shared, weights, heads = golden("er_ace_step"), golden("net_nf4"), golden("pretext_heads")
     n_classes = len(weights["classifier.bias"])
-    network = SimplexResNet18(n_classes, width=len(weights["stem.conv"])).double()
-    network.corners.copy_(simplex(n_classes))
+    network = ResNet18(n_classes, width=len(weights["stem.conv"])).double()
+    network.replace_classifier(SimplexClassifier(network.classifier))
     load_golden(network, weights)
     family = Jigsaw()
     family.permutations = fixture["jigsaw.permutations"]
@@ -301,9 +303,8 @@ def test_golden_step(golden, load_golden, assert_close, case, variant):
 
 def toy_method(tasks=3, **changes):
     torch.manual_seed(0)
-    options = {"width": 2, "channels": 3}
     settings = {
-        "network": XDer.make_network(2 * tasks, **options),
+        "network": make_network(XDer, 2 * tasks, width=2, image_shape=(3, 8, 8)),
         "views": Views(*CIFAR, generator=torch.Generator().manual_seed(0)),
         "tasks": Tasks.of_sizes([2] * tasks),
         "image_shape": (3, 8, 8),
@@ -500,21 +501,21 @@ def test_classification_passes_all_count_in_the_running_statistics():
     method.end_task(0, toy_batches(method, 0))
     method.begin_task(1)
     (batch,) = toy_batches(method, 1, count=1)
-    apart = copy.deepcopy(method.network)
+    alone = copy.deepcopy(method.network)
     images = []
     method.network.register_forward_pre_hook(lambda module, inputs: images.append(inputs[0].detach()))
     method.observe(batch)
     for part in images[0].split([6, 4, 4]):
-        apart(part)
-    for mine, theirs in zip(method.network.buffers(), apart.buffers(), strict=True):
+        alone(part)
+    for mine, theirs in zip(method.network.buffers(), alone.buffers(), strict=True):
         assert torch.allclose(mine, theirs, atol=1e-6)
 
 
 class Listening(Regularizer):
     """Keeps what it is given."""
 
-    def loss(self, network, raw, augmented, labels, groups=None):
-        self.given = raw, augmented, labels, groups
+    def loss(self, network, raw, augmented, labels, parts=None):
+        self.given = raw, augmented, labels, parts
         return torch.zeros(())
 
 
@@ -531,12 +532,12 @@ def test_what_a_regularizer_is_given(variant, monkeypatch):
         method.begin_task(task)
         (batch,) = toy_batches(method, task, count=1)
         method.observe(batch)
-        raw, augmented, labels, groups = method.regularizers[0].given
+        raw, augmented, labels, parts = method.regularizers[0].given
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in CIFAR)
         once = batch.pixels / 255 if variant == "text" else batch.images
         assert torch.allclose(raw[:6], (once - mean) / std, atol=1e-5)
         assert torch.equal(augmented[:6], batch.images)
-        assert groups == (None if task == 0 else Groups((6, 8)))
+        assert parts == (None if task == 0 else Parts((6, 8)))
         assert len(raw) == len(augmented) == (6 if task == 0 else 14)
         if task > 0:
             stored = method.views.plain(method.buffer.pixels[: method.buffer.filled])

@@ -3,11 +3,11 @@ import torch
 from torch.nn import functional as F
 
 from cler.data.views import Views
-from cler.nets import forward_apart
+from cler.nets import forward_parts
+from cler.nets.backbone import Parts
 from cler.nets.dualnet import DualNetwork
-from cler.nets.norm import Groups
 from cler.nets.projector import Projector
-from cler.regularizers.foreign import output_at
+from cler.nets.submodules import output_at
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
@@ -78,12 +78,12 @@ def test_a_pass_up_to_the_tap_leaves_the_later_slow_stages_out():
     assert called == ["layer1", "layer2"]
 
 
-def test_apart_equals_separate_passes(assert_close):
+def test_parts_equal_separate_passes(assert_close):
     torch.manual_seed(0)
     together, one_by_one = (DualNetwork(7, width=4).double() for _ in range(2))
     one_by_one.load_state_dict(together.state_dict())
     batches = [torch.randn(n, 3, 16, 16, dtype=torch.float64) for n in (4, 6, 3)]
-    joined = forward_apart(together, *batches)
+    joined = forward_parts(together, *batches)
     separate = [one_by_one(batch) for batch in batches]
     for ours, theirs in zip(joined, separate, strict=True):
         assert_close(ours, theirs)
@@ -96,7 +96,7 @@ def test_projector_equals_plain_layers(assert_close):
     projector, norm = Projector(6, 9).double(), torch.nn.BatchNorm1d(9).double()
     batches = [torch.randn(n, 6, dtype=torch.float64) for n in (5, 4)]
     expected = [projector.fc2(F.relu(norm(projector.fc1(batch)))) for batch in batches]
-    assert_close(projector(torch.cat(batches), Groups((5, 4))), torch.cat(expected))
+    assert_close(projector(torch.cat(batches), Parts((5, 4))), torch.cat(expected))
     assert_close(projector.bn.running_mean, norm.running_mean)
     assert_close(projector.bn.running_var, norm.running_var)
     assert all(layer.bias is None for layer in (projector.fc1, projector.fc2))

@@ -7,7 +7,8 @@ import os
 import pytest
 import torch
 
-from cler.nets.norm import BatchNorm, Groups
+from cler.nets.backbone import Parts
+from cler.nets.norm import BatchNorm
 
 pytest.importorskip("triton")
 interpreted = os.environ.get("TRITON_INTERPRET") == "1"
@@ -29,7 +30,7 @@ def make_layer(channels):
 
 
 @pytest.mark.parametrize(
-    ("channels", "size", "groups", "guests", "relu", "residual", "tracked"),
+    ("channels", "size", "parts", "silent", "relu", "residual", "tracked"),
     [
         (20, 6, (3,), 0, True, True, True),
         (64, 32, (2, 3, 4), 1, True, False, True),
@@ -38,12 +39,12 @@ def make_layer(channels):
         (16, 4, (2, 2, 3), 2, False, True, True),
     ],
 )
-def test_kernels_equal_pytorch(channels, size, groups, guests, relu, residual, tracked):
+def test_kernels_equal_pytorch(channels, size, parts, silent, relu, residual, tracked):
     from cler.nets import norm_gpu
 
     layer = make_layer(channels)
     layer.track_running_stats = tracked
-    shape = sum(groups), channels, size, size
+    shape = sum(parts), channels, size, size
     x = (3 + 2 * torch.randn(shape, dtype=torch.float64, device=device)).requires_grad_()
     added = torch.randn_like(x).requires_grad_() if residual else None
     slope = torch.randn_like(x)
@@ -60,12 +61,12 @@ def test_kernels_equal_pytorch(channels, size, groups, guests, relu, residual, t
         weight32,
         bias32,
         running,
-        groups=Groups(groups, guests),
+        parts=Parts(parts, silent),
         relu=relu,
         momentum=layer.momentum,
         eps=layer.eps,
     )
-    expected = layer(x, residual=added, relu=relu, groups=Groups(groups, guests))
+    expected = layer(x, residual=added, relu=relu, parts=Parts(parts, silent))
     assert (ours - expected).abs().max() < 1e-5
     inputs = [x, layer.weight, layer.bias, *([added] if residual else [])]
     inputs32 = [x32, weight32, bias32, *([added32] if residual else [])]
@@ -109,7 +110,7 @@ def test_a_run_that_diverges_is_not_rectified_away(training):
     x[0, 3, 1, 1] = float("nan")
     parameters = x, None, layer.weight.detach(), layer.bias.detach(), (layer.running_mean, layer.running_var)
     if training:
-        out = norm_gpu.batch_norm(*parameters, groups=None, relu=True, momentum=layer.momentum, eps=layer.eps)
+        out = norm_gpu.batch_norm(*parameters, parts=None, relu=True, momentum=layer.momentum, eps=layer.eps)
     else:
         out = norm_gpu.apply_statistics(*parameters, relu=True, eps=layer.eps)
     assert out[0, 3, 1, 1].isnan()

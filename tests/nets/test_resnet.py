@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from cler.data.views import Views
-from cler.nets import ResNet18, forward_apart
+from cler.nets import ResNet18, forward_parts
+from cler.nets.backbone import Parts
 from cler.nets.frozen import copy_of
-from cler.nets.norm import Groups
 from cler.nets.resnet import compile_blocks
 
 CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -52,13 +52,13 @@ def test_golden_forward(golden, load_golden, assert_close, size, mode):
     assert_close(network(images), fixture[f"{size}.{mode}.logits"])
 
 
-def test_apart_equals_separate_passes(assert_close):
+def test_parts_equal_separate_passes(assert_close):
     torch.manual_seed(0)
     together = ResNet18(7, width=4).double()
     one_by_one = ResNet18(7, width=4).double()
     one_by_one.load_state_dict(together.state_dict())
     batches = [torch.randn(n, 3, 16, 16, dtype=torch.float64) for n in (4, 6, 3)]
-    joined = forward_apart(together, *batches)
+    joined = forward_parts(together, *batches)
     separate = [one_by_one(batch) for batch in batches]
     for ours, theirs in zip(joined, separate, strict=True):
         assert_close(ours, theirs)
@@ -70,11 +70,11 @@ def test_apart_equals_separate_passes(assert_close):
         assert_close(ours, theirs, name)
 
 
-def test_apart_differs_from_one_batch():
+def test_parts_differ_from_one_batch():
     torch.manual_seed(0)
     network = ResNet18(7, width=4)
     first, second = torch.randn(4, 3, 16, 16), 3 + torch.randn(4, 3, 16, 16)
-    assert not torch.allclose(forward_apart(network, first, second)[0], network(torch.cat([first, second]))[:4])
+    assert not torch.allclose(forward_parts(network, first, second)[0], network(torch.cat([first, second]))[:4])
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile warns of its own doing
@@ -86,7 +86,7 @@ def test_compiled_blocks_compute_the_same_in_training_and_are_left_out_of_evalua
     compile_blocks(compiled)
     images = torch.randn(6, 3, 8, 8, dtype=torch.float64)
     for network in (plain, compiled):
-        network(images, Groups((2, 4))).square().sum().backward()
+        network(images, Parts((2, 4))).square().sum().backward()
     for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
     torch.testing.assert_close(plain.state_dict(), compiled.state_dict())
@@ -101,11 +101,11 @@ def test_a_copy_of_a_compiled_network_computes_with_its_own_weights(monkeypatch)
     network = ResNet18(2, width=4)
     compile_blocks(network)
     images = torch.randn(4, 3, 8, 8)
-    apart = copy_of(network)
-    expected = apart.train()(images)
+    alone = copy_of(network)
+    expected = alone.train()(images)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
     statistics = network.state_dict()["layer1.0.bn1.running_mean"].clone()
-    torch.testing.assert_close(apart(images), expected)
+    torch.testing.assert_close(alone(images), expected)
     assert torch.equal(network.state_dict()["layer1.0.bn1.running_mean"], statistics)

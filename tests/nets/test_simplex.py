@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from cler.errors import UsageError
-from cler.nets import ResNet18, forward_apart
-from cler.nets.simplex import SimplexResNet18, simplex
+from cler.nets import ResNet18, forward_parts
+from cler.nets.simplex import SimplexClassifier, simplex
 
 
 def test_golden_simplex(golden, assert_close):
@@ -27,10 +27,10 @@ def test_one_class_has_no_simplex():
         simplex(1)
 
 
-def make_network(**options):
+def make_network(dtype=torch.float64):
     torch.manual_seed(0)
-    network = SimplexResNet18(5, width=2, **options).double()
-    network.corners.copy_(simplex(5))
+    network = ResNet18(5, width=2).to(dtype)
+    network.replace_classifier(SimplexClassifier(network.classifier))
     return network
 
 
@@ -53,14 +53,14 @@ def test_the_corners_and_the_last_output_do_not_learn():
     assert not network.classifier.weight.grad[4].any()
 
 
-def test_batches_apart(assert_close):
+def test_parts(assert_close):
     network = make_network()
     batches = [torch.randn(n, 3, 8, 8, dtype=torch.float64) for n in (4, 6)]
-    for ours, theirs in zip(forward_apart(network, *batches), map(network, batches), strict=True):
+    for ours, theirs in zip(forward_parts(network, *batches), map(network, batches), strict=True):
         assert_close(ours, theirs)
 
 
 def test_logits_stay_in_single_precision_under_autocast():
-    network = SimplexResNet18(5, width=2)
+    network = make_network(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         assert network(torch.randn(2, 3, 8, 8)).dtype == torch.float32

@@ -9,7 +9,7 @@ from cler.data.views import Views, crop_and_flip
 from cler.methods import Setup
 from cler.methods.base import total
 from cler.methods.er_ace import ErAce
-from cler.nets.norm import Groups
+from cler.nets.backbone import Parts
 from cler.regularizers.barlow_twins import BarlowTwins, barlow_twins_loss
 from cler.streams import Batch, Tasks
 
@@ -207,7 +207,9 @@ def test_two_views_are_two_passes_in_order(assert_close):
     projector = copy.deepcopy(regularizer.projector)
     raw, augmented, second = torch.randn(3, 8, 3, 16, 16, dtype=torch.float64)
     views.augmented_again = lambda images: second
-    loss = regularizer.loss(network, raw, augmented, NO_LABELS, Groups((5, 3)))  # which it does not normalize apart
+    loss = regularizer.loss(
+        network, raw, augmented, NO_LABELS, Parts((5, 3))
+    )  # the parts of the batch make no difference
     assert_close(loss, 0.5 * barlow_twins_loss(*(projector(one_by_one.features(view)) for view in (augmented, second))))
     pairs = [*zip(network.named_buffers(), one_by_one.buffers(), strict=True)]
     pairs += zip(regularizer.projector.named_buffers(), projector.buffers(), strict=True)

@@ -17,7 +17,7 @@ from torch import nn
 
 from cler import Equivariant, Jigsaw, ResNet18, Rotation
 from cler.errors import UsageError
-from cler.nets.norm import Groups
+from cler.nets.backbone import Parts
 from cler.pretext import Flips, Product
 
 
@@ -121,7 +121,7 @@ def images():
 
 
 def as_methods_do(regularizer, network, raw):
-    return regularizer.loss(network, raw, torch.zeros_like(raw), groups=Groups((len(raw),)))
+    return regularizer.loss(network, raw, torch.zeros_like(raw), parts=Parts((len(raw),)))
 
 
 @pytest.mark.parametrize("name", ["rotation", "jigsaw"])

@@ -14,6 +14,7 @@ from cler.engine.state import State, collect
 from cler.errors import UsageError
 from cler.learner.inputs import Label, to_labels
 from cler.methods import Method
+from cler.runs.build import make_network
 
 MOMENTS = {"sgd": set(), "adamw": {"step", "exp_avg", "exp_avg_sq"}}
 """What each optimizer remembers of a parameter."""
@@ -61,7 +62,9 @@ class Saved:
         """That the file is as large as what is going to be built, so that a small one cannot ask for any memory."""
         shape = self.pixels.shape[1:]
         with torch.device("meta"):
-            network = method.make_network(n_classes, width=settings.width, channels=shape[0])
+            network = make_network(
+                method, n_classes, image_shape=tuple(shape), network=settings.network, width=settings.width
+            )
         needed = settings.buffer * shape.numel() + sum(each.nbytes for each in network.parameters())
         require(sum(each.nbytes for each in self.state.tensors.values()) >= needed, "size")
 
@@ -73,9 +76,12 @@ class Saved:
             may_differ = name in method.about.counted or isinstance(number, bool)
             require(type(numbers[name]) is type(number) and (may_differ or numbers[name] == number), "numbers")
         require(numbers["task"] in (0, 1), "task")
+        counters = _counters(method)
         for name, tensor in fresh.tensors.items():
-            fixed = tensor.dtype == torch.int64 and name not in method.about.counted
-            require(not fixed or torch.equal(tensor.cpu(), self.state.tensors[name]), "tables")
+            if id(tensor) in counters:
+                require(bool(self.state.tensors[name] >= 0), "counters")
+            elif tensor.dtype == torch.int64 and name not in method.about.counted:
+                require(torch.equal(tensor.cpu(), self.state.tensors[name]), "tables")
             require(not name.endswith("running_var") or bool((self.state.tensors[name] >= 0).all()), "variances")
         remembered: dict[str, set[str]] = defaultdict(set)
         for name in self.state.tensors:
@@ -90,6 +96,13 @@ class Saved:
             require(int(memory.offered) == offered and memory.filled == min(offered, memory.capacity), "memory")
             require(_within(memory.labels, -1, len(self.labels)), "memory")
             require(_within(memory.labels[: memory.filled], 0, len(self.labels)), "memory")
+
+
+def _counters(method: Method) -> set[int]:
+    """By id, the single whole numbers among the buffers of modules: batch norms count their batches in such."""
+    modules = [method.network, *method.regularizers]
+    buffers = (each for module in modules for each in module.buffers())
+    return {id(each) for each in buffers if each.dtype == torch.int64 and each.dim() == 0}
 
 
 def _within(numbers: Tensor, first: int, end: int) -> bool:

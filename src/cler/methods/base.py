@@ -15,10 +15,9 @@ from cler.config.registry import METHODS, OPTIMIZERS
 from cler.data.views import Views
 from cler.errors import unknown
 from cler.memory import Reservoir
-from cler.nets import ResNet18
+from cler.nets.backbone import Backbone, Parts
 from cler.nets.conv import WorkingCopies
 from cler.nets.modes import full_precision
-from cler.nets.norm import Groups
 from cler.regularizers.base import Regularizer
 from cler.streams import Batch, Tasks
 
@@ -35,7 +34,7 @@ class NoOptions:
 class Setup:
     """All that a method is made of; the engine builds one for each run."""
 
-    network: nn.Module
+    network: Backbone
     views: Views
     tasks: Tasks
     """Which task each class comes in."""
@@ -100,6 +99,8 @@ class Method:
     """What the method's logits are divided by to become logarithms of probabilities."""
     Options: ClassVar[type] = NoOptions
     """A frozen dataclass of the settings that only this method has, each with a default and a docstring."""
+    own_network: ClassVar[Callable[..., Backbone] | None] = None
+    """The only network that it works with, made from the number of outputs, width=… and channels=…; None for any."""
 
     def __init__(self, setup: Setup, *, also_trained: Sequence[nn.Module] = ()) -> None:
         self.setup = setup
@@ -151,9 +152,14 @@ class Method:
         return not self.replays or self.buffer.filled >= self.setup.replay_batch
 
     @classmethod
-    def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
-        """The network that the method trains."""
-        return ResNet18(n_classes, width=width, channels=channels)
+    def n_outputs(cls, n_classes: int) -> int:
+        """How many outputs its network has to have."""
+        return n_classes
+
+    @classmethod
+    def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:
+        """The network's last layer, or what the method puts in its place."""
+        return classifier
 
     def make_buffer(self) -> Any:
         """The buffer of a method that replays."""
@@ -206,28 +212,28 @@ class Method:
         *batches: Tensor,
         pixels: Tensor,
         labels: Tensor,
-        groups: Groups | None = None,
+        parts: Parts | None = None,
         forward: Callable[..., Tensor] | None = None,
     ) -> tuple[tuple[Tensor, ...], Terms]:
-        """What the network makes of some batches, each normalized apart, and the regularizers' losses by their names.
+        """What the network makes of some batches, each normalized separately, and the regularizers' losses by name.
 
         Those are on the images of `pixels`, not augmented, which are all of the batches' or the first of them, with
-        their class numbers in `labels`; `groups` are parts of them that are normalized apart.
+        their class numbers in `labels`; `parts` are parts of them that are normalized separately.
         `forward` may be another way through the network, such as to its features.
         """
         forward = forward or self.network
         sizes = tuple(map(len, batches))
-        images, apart = (torch.cat(batches), Groups(sizes)) if len(batches) > 1 else (batches[0], None)
+        images, own = (torch.cat(batches), Parts(sizes)) if len(batches) > 1 else (batches[0], None)
         if not self.regularizers:
-            return forward(images, apart).split(sizes), {}
+            return forward(images, own).split(sizes), {}
         raw = self.views.plain(pixels)
-        invited = [each.invite(self.network, raw, groups) for each in self.regularizers]
-        guests = [each for each in invited if each is not None]
-        outputs = forward(images, apart, guests) if guests else forward(images, apart)
+        asked = [each.pretext_images(self.network, raw, parts) for each in self.regularizers]
+        pretext = [each for each in asked if each is not None]
+        outputs = forward(images, own, pretext) if pretext else forward(images, own)
         penalties: Terms = {}
-        for each, own in zip(self.regularizers, invited, strict=True):
+        for each, mine in zip(self.regularizers, asked, strict=True):
             raw_and_augmented = raw, images[: len(raw)]
-            loss = each.loss(self.network, *raw_and_augmented, labels, groups) if own is None else each.loss_of(own)
+            loss = each.loss(self.network, *raw_and_augmented, labels, parts) if mine is None else each.loss_of(mine)
             penalties[each.name] = penalties[each.name] + loss if each.name in penalties else loss
         return outputs.split(sizes), penalties
 

@@ -20,12 +20,11 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from cler.config.schema import setting
 from cler.memory import BalancedReservoir
 from cler.methods.base import About, Method, Setup, Terms, register
-from cler.nets import ResNet18
 from cler.nets.modes import full_precision
 from cler.streams import Batch
 
@@ -144,9 +143,9 @@ class CoPE(Method):
         self.seen = torch.zeros(self.n_classes, dtype=torch.bool, device=setup.device)
 
     @classmethod
-    def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
-        """A network that gives embeddings, whose size does not depend on the classes."""
-        return ResNet18(EMBEDDING_SIZE, width=width, channels=channels)
+    def n_outputs(cls, n_classes: int) -> int:
+        """The network gives embeddings, whose size does not depend on the classes."""
+        return EMBEDDING_SIZE
 
     def make_buffer(self) -> BalancedReservoir:
         """A buffer with as many images of each class as can be."""

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from cler.config.schema import setting
 from cler.memory import Reservoir
 from cler.methods.base import About, Method, Setup, Terms, make_optimizer, register
+from cler.nets.backbone import Parts
 from cler.nets.dualnet import DualNetwork
 from cler.nets.modes import evaluating
-from cler.nets.norm import Groups
 from cler.regularizers.barlow_twins import barlow_twins_loss
 from cler.streams import Batch
 
@@ -47,7 +47,7 @@ class DualNet(Method):
 
     Slow: a few steps on the Barlow Twins loss of the slow net's features, of which a share β is kept (look-ahead).
     Fast: a few steps of all parameters on L = CE(stream) + CE(replay) + λ_tr · D(replay), without augmentation; stream
-    and replay are normalized apart. In the first task there is no replay, and the slow phase learns from the stream.
+    and replay are normalized separately. In the first task there is no replay: the slow phase learns from the stream.
     """
 
     name = "dualnet"
@@ -57,6 +57,7 @@ class DualNet(Method):
     replays = True
     smallest_batch = 2
     Options = DualNetOptions
+    own_network = DualNetwork
     options: DualNetOptions
     network: DualNetwork
 
@@ -65,11 +66,6 @@ class DualNet(Method):
         slow = nn.ModuleList([self.network.slow, self.network.projector])
         self.slow_optimizer = make_optimizer("sgd", list(slow.parameters()), self.options.slow_lr)
         self.look_ahead = LookAhead(slow, self.options.look_ahead)
-
-    @classmethod
-    def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
-        """Slow and fast net."""
-        return DualNetwork(n_classes, width=width, channels=channels)
 
     def make_buffer(self) -> Reservoir:
         """A reservoir that keeps logits with the images."""
@@ -122,7 +118,7 @@ class DualNet(Method):
 
     def slow_loss(self, pixels: Tensor) -> Tensor:
         """Barlow Twins between the slow net's projections of two crops of each image."""
-        two = Groups((len(pixels),) * 2)
+        two = Parts((len(pixels),) * 2)
         views = torch.cat([self.views.augmented(pixels) for _ in two.sizes])
         projections = self.network.projector(self.network.slow_features(views, two), two)
         return barlow_twins_loss(*projections.split(two.sizes))

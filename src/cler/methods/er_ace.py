@@ -33,7 +33,7 @@ def masked_cross_entropy(logits: Tensor, labels: Tensor, allowed: Tensor) -> Ten
 class ErAce(Method):
     """L = CE(stream, over the allowed classes) + CE(replay, over all classes).
 
-    In the first task there is neither mask nor replay. Stream and replay are normalized apart.
+    In the first task there is neither mask nor replay. Stream and replay are normalized separately.
     """
 
     name = "er-ace"

@@ -23,8 +23,8 @@ from torch import Tensor
 from cler.config.schema import setting
 from cler.errors import UsageError
 from cler.methods.base import About, Method, Setup, Terms, make_optimizer, register
+from cler.nets.backbone import Backbone, linear_in_full
 from cler.nets.frozen import Frozen
-from cler.nets.resnet import ResNet18, linear_in_full
 from cler.streams import Batch
 
 VARIANTS = ("sigmoid", "released", "normalized")
@@ -64,7 +64,7 @@ class LwfMc(Method):
     about = About(title="LwF.MC", summary="no buffer: distillation from the network as it was before the task")
     Options = LwfMcOptions
     options: LwfMcOptions
-    network: ResNet18
+    network: Backbone
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from cler.config.schema import setting
 from cler.methods.base import About, Method, Setup, Terms, backward, make_optimizer, register, total
-from cler.nets import ResNet18, forward_apart
+from cler.nets import forward_parts
+from cler.nets.backbone import Backbone, linear_in_full
 from cler.nets.frozen import Frozen
 from cler.nets.modes import evaluating, full_precision
 from cler.nets.norm import frozen_statistics
-from cler.nets.resnet import linear_in_full
 from cler.nets.synthesizer import Synthesizer, begin_anew, one_sidedness, roughness, watched
 from cler.streams import Batch
 
@@ -78,11 +78,11 @@ class RDfcil(Method):
     smallest_batch = 2
     Options = RDfcilOptions
     options: RDfcilOptions
-    network: ResNet18
+    network: Backbone
 
     def __init__(self, setup: Setup) -> None:
         channels, size, _ = setup.image_shape
-        features = int(setup.network.feature_size)  # type: ignore[arg-type]
+        features = setup.network.feature_size
         with torch.random.fork_rng(devices=[]):  # weights are drawn when they are needed
             synthesizer = Synthesizer(size, noise=setup.options.noise, channels=channels).to(setup.device)
             projections = [nn.Linear(features, 2 * features).to(setup.device) for _ in range(2)]
@@ -99,11 +99,10 @@ class RDfcil(Method):
         self.inverter = self.make_inverter()
 
     @classmethod
-    def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
-        """ResNet-18 with a classifier that has no bias."""
-        network = ResNet18(n_classes, width=width, channels=channels)
-        network.classifier = nn.Linear(network.feature_size, n_classes, bias=False)
-        return network
+    def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:
+        """One without a bias."""
+        weight = classifier.weight
+        return nn.Linear(classifier.in_features, n_classes, bias=False, device=weight.device, dtype=weight.dtype)
 
     @property
     def as_released(self) -> bool:
@@ -164,12 +163,14 @@ class RDfcil(Method):
         """What the synthesizer minimizes."""
         with watched(self.old.network) as strange:
             logits = self.old.network(images).index_select(1, self.past_classes)
-        return {
+        terms = {
             "confidence": F.cross_entropy(logits / CONFIDENCE, logits.argmax(1)),
             "class balance": one_sidedness(logits),
             "smoothness": SMOOTHNESS * roughness(images),
-            "statistics": STATISTICS * torch.stack(strange).mean(),
         }
+        if strange:  # a network may have no batch norm
+            terms["statistics"] = STATISTICS * torch.stack(strange).mean()
+        return terms
 
     def observe(self, batch: Batch) -> Terms:
         """A step on the stream and, from the second task on, on made-up images."""
@@ -242,7 +243,7 @@ class RDfcil(Method):
             with frozen_statistics(old):
                 old_logits = old.train()(batch.images)
             old.eval()
-        logits, made_up_logits = forward_apart(self.network, batch.images, made_up)
+        logits, made_up_logits = forward_parts(self.network, batch.images, made_up)
         of_past = len(self.past_classes) / len(self.present_classes)
         class_weights = torch.where(self.setup.tasks.of_class < self.task, of_past, 1.0).to(logits.dtype)
         fit = self.fit_all(torch.cat([logits, made_up_logits]), labels, class_weights)

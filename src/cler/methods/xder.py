@@ -22,9 +22,10 @@ from cler.config.schema import setting
 from cler.errors import UsageError
 from cler.memory.quota import QuotaBuffer, Recollection
 from cler.methods.base import About, Method, Setup, Terms, register
-from cler.nets import forward_apart
-from cler.nets.norm import Groups, frozen_statistics
-from cler.nets.simplex import SimplexResNet18
+from cler.nets import forward_parts
+from cler.nets.backbone import Parts
+from cler.nets.norm import frozen_statistics
+from cler.nets.simplex import SimplexClassifier
 from cler.streams import Batch, Tasks
 
 VARIANTS = ("text", "released")
@@ -94,7 +95,7 @@ def repeats(slots: Tensor) -> Tensor:
 
 
 def in_lots(items: Iterable[T], size: int = 25) -> Iterator[list[T]]:
-    """Lists of some items at a time, all in all each once: what goes through the network apart, but in one pass."""
+    """Lists of some items at a time, all in all each once: what goes through the network as parts of one batch."""
     remaining = iter(items)
     while some := list(itertools.islice(remaining, size)):
         yield some
@@ -125,9 +126,9 @@ class XDer(Method):
             raise UsageError("variant released is about CLER's pretext images: take it with rotation or jigsaw only")
 
     @classmethod
-    def make_network(cls, n_classes: int, *, width: int, channels: int) -> nn.Module:
-        """ResNet-18 with a simplex for a classifier."""
-        return SimplexResNet18(n_classes, width=width, channels=channels)
+    def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:
+        """The corners of a simplex."""
+        return SimplexClassifier(classifier)
 
     def make_buffer(self) -> QuotaBuffer:
         """A buffer with as many images of each class as of any other, and their logits."""
@@ -174,7 +175,7 @@ class XDer(Method):
             *self.views.augmented(replay.pixels).chunk(2),
             pixels=torch.cat([self.pretext_pixels(batch), replay.pixels]),
             labels=torch.cat([batch.labels, replay.labels]),
-            groups=Groups((len(batch.pixels), len(replay.pixels))),
+            parts=Parts((len(batch.pixels), len(replay.pixels))),
         )
         stored_logits, _ = replay.logits.chunk(2)
         _, true_labels = replay.labels.chunk(2)
@@ -237,7 +238,7 @@ class XDer(Method):
     def fill_buffer(self, batches: Iterable[Batch]) -> None:
         """Store images of this task with their logits, those of past classes held below that of the true class."""
         for some in in_lots(batches):
-            outputs = forward_apart(self.network, *(batch.images for batch in some))
+            outputs = forward_parts(self.network, *(batch.images for batch in some))
             for batch, logits in zip(some, outputs, strict=True):
                 if self.task > 0:
                     logits = overwrite_head(logits, logits, batch.labels, self.past_classes, self.options.gamma)
@@ -257,7 +258,7 @@ class XDer(Method):
         for some in in_lots(order.tensor_split(math.ceil(len(order) / self.setup.replay_batch))):
             slots, pixels, labels, stored = self.buffer.recall(torch.cat(some))
             images = self.views.augmented(pixels).split([len(part) for part in some])
-            outputs = torch.cat(forward_apart(self.network, *images))
+            outputs = torch.cat(forward_parts(self.network, *images))
             logits = overwrite_head(stored, outputs, labels, head, gamma)
             self.buffer.write_logits(slots, logits, self.setup.tasks.of_class[labels] < self.task)
 

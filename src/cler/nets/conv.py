@@ -41,7 +41,7 @@ class WorkingCopies:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         layers = [layer for module in modules for layer in module.modules() if isinstance(layer, Conv2d)]
         self.weights = [layer.weight for layer in layers]
-        self.copies = [weight.detach().to(torch.bfloat16).requires_grad_() for weight in self.weights]
+        self.copies = [each.detach().to(torch.bfloat16).requires_grad_(each.requires_grad) for each in self.weights]
         for layer, copy in zip(layers, self.copies, strict=True):
             layer.working = copy
 

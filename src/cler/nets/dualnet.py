@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cler.nets.backbone import Backbone, Parts, PretextImages, pool, with_pretext, without_pretext
 from cler.nets.conv import Conv2d
-from cler.nets.norm import Groups
 from cler.nets.projector import Projector
-from cler.nets.resnet import ConvNorm, Guests, Stage, board, conv3x3, leave, linear_in_full, pool
+from cler.nets.resnet import ConvNorm, Stage, conv3x3
 
 
 class SlowNet(nn.Module):
@@ -30,15 +30,15 @@ class SlowNet(nn.Module):
         """What follows the stem, in order."""
         return self.layer1, self.layer2, self.layer3, self.layer4
 
-    def first_maps(self, images: Tensor, groups: Groups | None = None) -> Tensor:
+    def first_maps(self, images: Tensor, parts: Parts | None = None) -> Tensor:
         """What the first stage takes, half the size of the images."""
-        return F.max_pool2d(self.stem(images, groups), 3, stride=2, padding=1)
+        return F.max_pool2d(self.stem(images, parts), 3, stride=2, padding=1)
 
-    def forward(self, images: Tensor, groups: Groups | None = None) -> Tensor:
+    def forward(self, images: Tensor, parts: Parts | None = None) -> Tensor:
         """The maps of the last stage, h_4."""
-        x = self.first_maps(images, groups)
+        x = self.first_maps(images, parts)
         for stage in self.stages:
-            x = stage(x, groups)
+            x = stage(x, parts)
         return x
 
 
@@ -48,47 +48,43 @@ class FastUnit(ConvNorm):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(Conv2d(inputs, outputs, 3, padding=1), relu=False)
 
-    def forward(self, x: Tensor, groups: Groups | None = None) -> Tensor:
+    def forward(self, x: Tensor, parts: Parts | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H/2, W/2)."""
-        return F.max_pool2d(super().forward(x, groups), 2, ceil_mode=True)
+        return F.max_pool2d(super().forward(x, parts), 2, ceil_mode=True)
 
 
-class DualNetwork(nn.Module):
+class DualNetwork(Backbone):
     """Slow and fast net, fused by m_j = ReLU(u_j(m_{j−1})) · h_j with m_0 the image; m_4 is pooled and classified.
 
-    `width` is the number of filters of the first layers. Groups and guests are as in ResNet18; guests leave before the
-    third unit's ReLU. The projector serves the slow net's own loss.
+    `width` is the number of filters of the first layers. Pretext images leave before the third unit's ReLU. The
+    projector serves the slow net's own loss.
     """
 
     tap, head = "fast.3", "fast.4"
     """Where CLER's pretext head reads (before the ReLU), and what it is a copy of."""
 
-    def __init__(self, n_classes: int, *, width: int = 20, channels: int = 3) -> None:
+    def __init__(self, n_outputs: int, *, width: int = 20, channels: int = 3) -> None:
         super().__init__()
         self.feature_size = 8 * width
         self.slow = SlowNet(width, channels)
         widths = [channels, width, 2 * width, 4 * width, 8 * width]
         self.fast = nn.ModuleDict({str(j): FastUnit(widths[j - 1], widths[j]) for j in range(1, 5)})
         self.projector = Projector(self.feature_size)
-        self.classifier = nn.Linear(self.feature_size, n_classes)
+        self.classifier = nn.Linear(self.feature_size, n_outputs)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def features(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
+    def features(self, images: Tensor, parts: Parts | None = None, pretext: Sequence[PretextImages] = ()) -> Tensor:
         """The fused features m_4, pooled, (N, 8·width)."""
-        fused, together = board(images, groups, guests)
+        fused, together = with_pretext(images, parts, pretext)
         slow = self.slow.first_maps(fused, together)
         for name, stage in zip(self.fast, self.slow.stages, strict=True):
             fast = self.fast[name](fused, together)  # before the stage, which a pass that ends here does not need
             if f"fast.{name}" == self.tap:
-                fast, slow, together = leave(fast, guests), slow[: len(images)], groups
+                fast, slow, together = without_pretext(fast, pretext), slow[: len(images)], parts
             slow = stage(slow, together)
             fused = F.relu(fast) * slow
         return pool(fused)
 
-    def slow_features(self, images: Tensor, groups: Groups | None = None) -> Tensor:
+    def slow_features(self, images: Tensor, parts: Parts | None = None) -> Tensor:
         """The slow net's own features h_4, pooled, (N, 8·width)."""
-        return pool(self.slow(images.contiguous(memory_format=torch.channels_last), groups))
-
-    def forward(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
-        """Logits (N, n_classes)."""
-        return linear_in_full(self.classifier, self.features(images, groups, guests))
+        return pool(self.slow(images.contiguous(memory_format=torch.channels_last), parts))

@@ -1,4 +1,4 @@
-"""Batch norm fused with what surrounds it in a residual network, and able to normalize groups of a batch apart."""
+"""Batch norm fused with what surrounds it in a residual network, and able to normalize parts of a batch separately."""
 
 from __future__ import annotations
 
@@ -7,25 +7,19 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-class Groups(NamedTuple):
-    """What a batch is made up of: parts that are normalized apart, as if each had its own pass."""
-
-    sizes: tuple[int, ...]
-    guests: int = 0
-    """How many of them, the last ones, leave running statistics alone."""
+from cler.nets.backbone import Parts
 
 
 class BatchNorm(nn.Module):
     """Batch norm of maps that also adds a residual and applies ReLU, with the parameters of `nn.BatchNorm2d`.
 
-    With `groups` each group is normalized by its own statistics and the running ones are updated group after group,
+    With `parts` each part is normalized by its own statistics and the running ones are updated part after part,
     just as if they had come in passes of their own.
     """
 
@@ -42,7 +36,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
 
     def forward(
-        self, x: Tensor, *, residual: Tensor | None = None, relu: bool = False, groups: Groups | None = None
+        self, x: Tensor, *, residual: Tensor | None = None, relu: bool = False, parts: Parts | None = None
     ) -> Tensor:
         """Normalize, add, rectify: (N, C, H, W) to the same."""
         running = (self.running_mean, self.running_var) if self.track_running_stats or not self.training else None
@@ -50,16 +44,16 @@ class BatchNorm(nn.Module):
         if kernels and self.training:
             return kernels.batch_norm(
                 x, residual, self.weight, self.bias, running,
-                groups=groups, relu=relu, momentum=self.momentum, eps=self.eps,
+                parts=parts, relu=relu, momentum=self.momentum, eps=self.eps,
             )  # fmt: skip
         if kernels and not torch.is_grad_enabled():
             return kernels.apply_statistics(
                 x, residual, self.weight, self.bias, running, relu=relu, eps=self.eps
             )  # fmt: skip
-        if groups and self.training:
-            moved = [running] * (len(groups.sizes) - groups.guests) + [None] * groups.guests
-            parts = zip(x.split(list(groups.sizes)), moved, strict=True)
-            out = torch.cat([self._normalized(part, statistics) for part, statistics in parts])
+        if parts and self.training:
+            moved = [running] * (len(parts.sizes) - parts.silent) + [None] * parts.silent
+            pieces = zip(x.split(list(parts.sizes)), moved, strict=True)
+            out = torch.cat([self._normalized(piece, statistics) for piece, statistics in pieces])
         else:
             out = self._normalized(x, running)
         if residual is not None:

@@ -1,10 +1,10 @@
 """Batch norm + residual + ReLU as two Triton kernels each way, for channels-last maps on a GPU.
 
 At batches of ten a GPU spends its time on launches, not on arithmetic: PyTorch takes about ten kernels for what is done
-here in four, and one more set for each group that is to be normalized apart.
+here in four, and one more set for each part that is to be normalized by itself.
 
 A map is seen as rows (pixels of all images) × channels. A *plan* cuts the rows into chunks, none of which crosses the
-border of a group. The first kernel reduces each chunk, the second one merges the chunks of its group and applies them.
+border of a part. The first kernel reduces each chunk, the second one merges the chunks of its part and applies them.
 
 Evaluation, where the statistics are given, takes one kernel.
 """
@@ -20,12 +20,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from cler.nets.norm import Groups
+from cler.nets.backbone import Parts
 
 TILE = 4096
 """Values that a program holds at a time."""
 MOST_CHUNKS = 64
-"""Chunks that a group is cut into at the most."""
+"""Chunks that a part is cut into at the most."""
 MOST_COLUMNS = 32
 """Channels that a program looks at; twice as many where it has nothing to sum up."""
 WARPS = 4
@@ -36,35 +36,35 @@ class Plan(NamedTuple):
     """How the rows of a batch are cut."""
 
     chunks: Tensor
-    """(chunks, 3): first row, row after the last, group."""
-    groups: Tensor
-    """(groups, 3): first chunk, number of chunks, number of rows."""
+    """(chunks, 3): first row, row after the last, part."""
+    parts: Tensor
+    """(parts, 3): first chunk, number of chunks, number of rows."""
     n_chunks: int
-    n_groups: int
-    parts: int
-    """A power of two no smaller than the chunks of any group."""
+    n_parts: int
+    span: int
+    """A power of two no smaller than the chunks of any part."""
 
 
 @cache  # for ever: a recorded step reads from where they are
 def make_plan(sizes: tuple[int, ...], pixels: int, device: torch.device) -> Plan:
-    """The plan for groups of so many images of so many pixels."""
+    """The plan for parts of so many images of so many pixels."""
     longest = max(sizes) * pixels
     length = max(64, triton.next_power_of_2(triton.cdiv(longest, MOST_CHUNKS)))
     chunks: list[tuple[int, int, int]] = []
-    groups: list[tuple[int, int, int]] = []
+    parts: list[tuple[int, int, int]] = []
     start = 0
-    for group, size in enumerate(sizes):
+    for part, size in enumerate(sizes):
         end = start + size * pixels
         cuts = [*range(start, end, length), end]
-        groups.append((len(chunks), len(cuts) - 1, end - start))
-        chunks += [(first, last, group) for first, last in itertools.pairwise(cuts)]
+        parts.append((len(chunks), len(cuts) - 1, end - start))
+        chunks += [(first, last, part) for first, last in itertools.pairwise(cuts)]
         start = end
     return Plan(
         torch.tensor(chunks, dtype=torch.int32, device=device),
-        torch.tensor(groups, dtype=torch.int32, device=device),
+        torch.tensor(parts, dtype=torch.int32, device=device),
         len(chunks),
-        len(groups),
-        triton.next_power_of_2(max(count for _, count, _ in groups)),
+        len(parts),
+        triton.next_power_of_2(max(count for _, count, _ in parts)),
     )
 
 
@@ -93,16 +93,16 @@ def _reduce(x, chunks, partial, CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLU
 
 
 @triton.jit
-def _merge(chunks, groups, partial, group, columns, CHANNELS: tl.constexpr, PARTS: tl.constexpr):
-    """Mean, sum of squared deviations and row count of a whole group."""
-    first = tl.load(groups + 3 * group)
-    rows = tl.load(groups + 3 * group + 2).to(tl.float32)
-    part = tl.arange(0, PARTS)
-    there = part < tl.load(groups + 3 * group + 1)
-    begin = tl.load(chunks + 3 * (first + part), there, 0)
-    counts = (tl.load(chunks + 3 * (first + part) + 1, there, 0) - begin).to(tl.float32)
+def _merge(chunks, parts, partial, part, columns, CHANNELS: tl.constexpr, SPAN: tl.constexpr):
+    """Mean, sum of squared deviations and row count of a whole part."""
+    first = tl.load(parts + 3 * part)
+    rows = tl.load(parts + 3 * part + 2).to(tl.float32)
+    offset = tl.arange(0, SPAN)
+    there = offset < tl.load(parts + 3 * part + 1)
+    begin = tl.load(chunks + 3 * (first + offset), there, 0)
+    counts = (tl.load(chunks + 3 * (first + offset) + 1, there, 0) - begin).to(tl.float32)
     mask = there[:, None] & (columns < CHANNELS)[None, :]
-    at = partial + (first + part)[:, None] * 2 * CHANNELS + columns[None, :]
+    at = partial + (first + offset)[:, None] * 2 * CHANNELS + columns[None, :]
     means = tl.load(at, mask, 0.0)
     squares = tl.load(at + CHANNELS, mask, 0.0)
     mean = tl.sum(means * counts[:, None], 0) / rows
@@ -112,28 +112,28 @@ def _merge(chunks, groups, partial, group, columns, CHANNELS: tl.constexpr, PART
 
 @triton.jit
 def _normalize(
-    x, residual, out, chunks, groups, partial, weight, bias, running_mean, running_var, saved, momentum, eps,
-    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr, TRACKED: tl.constexpr,
+    x, residual, out, chunks, parts, partial, weight, bias, running_mean, running_var, saved, momentum, eps,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, TRACKED: tl.constexpr,
     RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Apply the statistics of each chunk's group; note them for the way back; move the running ones by some groups."""
+    """Apply the statistics of each chunk's part; note them for the way back; move the running ones by some parts."""
     chunk = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < CHANNELS
     first = tl.load(chunks + 3 * chunk)
     last = tl.load(chunks + 3 * chunk + 1)
-    group = tl.load(chunks + 3 * chunk + 2)
-    mean, squares, count = _merge(chunks, groups, partial, group, columns, CHANNELS, PARTS)
+    part = tl.load(chunks + 3 * chunk + 2)
+    mean, squares, count = _merge(chunks, parts, partial, part, columns, CHANNELS, SPAN)
     scale = 1.0 / tl.sqrt(squares / count + eps)
-    if chunk == tl.load(groups + 3 * group):
-        tl.store(saved + group * 2 * CHANNELS + columns, mean, inside)
-        tl.store(saved + group * 2 * CHANNELS + CHANNELS + columns, scale, inside)
+    if chunk == tl.load(parts + 3 * part):
+        tl.store(saved + part * 2 * CHANNELS + columns, mean, inside)
+        tl.store(saved + part * 2 * CHANNELS + CHANNELS + columns, scale, inside)
     if TRACKED > 0:
         if chunk == 0:
             kept_mean = tl.load(running_mean + columns, inside, 0.0)
             kept_var = tl.load(running_var + columns, inside, 0.0)
             for each in tl.static_range(TRACKED):
-                new_mean, new_squares, new_count = _merge(chunks, groups, partial, each, columns, CHANNELS, PARTS)
+                new_mean, new_squares, new_count = _merge(chunks, parts, partial, each, columns, CHANNELS, SPAN)
                 kept_mean += momentum * (new_mean - kept_mean)
                 kept_var += momentum * (new_squares / (new_count - 1) - kept_var)
             tl.store(running_mean + columns, kept_mean, inside)
@@ -186,9 +186,9 @@ def _reduce_gradient(
     inside = columns < CHANNELS
     first = tl.load(chunks + 3 * chunk)
     last = tl.load(chunks + 3 * chunk + 1)
-    group = tl.load(chunks + 3 * chunk + 2)
-    mean = tl.load(saved + group * 2 * CHANNELS + columns, inside, 0.0)
-    scale = tl.load(saved + group * 2 * CHANNELS + CHANNELS + columns, inside, 0.0)
+    part = tl.load(chunks + 3 * chunk + 2)
+    mean = tl.load(saved + part * 2 * CHANNELS + columns, inside, 0.0)
+    scale = tl.load(saved + part * 2 * CHANNELS + CHANNELS + columns, inside, 0.0)
     plain = tl.zeros([COLUMNS], tl.float32)
     along = tl.zeros([COLUMNS], tl.float32)
     for start in range(first, last, ROWS):
@@ -206,22 +206,22 @@ def _reduce_gradient(
 
 
 @triton.jit
-def _add_up(groups, partial, group, columns, CHANNELS: tl.constexpr, PARTS: tl.constexpr):
-    """The two sums over a whole group, and its row count."""
-    first = tl.load(groups + 3 * group)
-    part = tl.arange(0, PARTS)
-    there = part < tl.load(groups + 3 * group + 1)
+def _add_up(parts, partial, part, columns, CHANNELS: tl.constexpr, SPAN: tl.constexpr):
+    """The two sums over a whole part, and its row count."""
+    first = tl.load(parts + 3 * part)
+    offset = tl.arange(0, SPAN)
+    there = offset < tl.load(parts + 3 * part + 1)
     mask = there[:, None] & (columns < CHANNELS)[None, :]
-    at = partial + (first + part)[:, None] * 2 * CHANNELS + columns[None, :]
+    at = partial + (first + offset)[:, None] * 2 * CHANNELS + columns[None, :]
     plain = tl.sum(tl.load(at, mask, 0.0), 0)
     along = tl.sum(tl.load(at + CHANNELS, mask, 0.0), 0)
-    return plain, along, tl.load(groups + 3 * group + 2).to(tl.float32)
+    return plain, along, tl.load(parts + 3 * part + 2).to(tl.float32)
 
 
 @triton.jit
 def _propagate(
-    gradient, x, out, chunks, groups, saved, partial, weight, to_x, to_residual, to_weight, to_bias,
-    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PARTS: tl.constexpr, GROUPS: tl.constexpr,
+    gradient, x, out, chunks, parts, saved, partial, weight, to_x, to_residual, to_weight, to_bias,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, PARTS: tl.constexpr,
     RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
     """Gradients of input, residual, weight and bias."""
@@ -230,15 +230,15 @@ def _propagate(
     inside = columns < CHANNELS
     first = tl.load(chunks + 3 * chunk)
     last = tl.load(chunks + 3 * chunk + 1)
-    group = tl.load(chunks + 3 * chunk + 2)
-    mean = tl.load(saved + group * 2 * CHANNELS + columns, inside, 0.0)
-    scale = tl.load(saved + group * 2 * CHANNELS + CHANNELS + columns, inside, 0.0)
-    plain, along, count = _add_up(groups, partial, group, columns, CHANNELS, PARTS)
+    part = tl.load(chunks + 3 * chunk + 2)
+    mean = tl.load(saved + part * 2 * CHANNELS + columns, inside, 0.0)
+    scale = tl.load(saved + part * 2 * CHANNELS + CHANNELS + columns, inside, 0.0)
+    plain, along, count = _add_up(parts, partial, part, columns, CHANNELS, SPAN)
     if chunk == 0:
         all_plain = tl.zeros([COLUMNS], tl.float32)
         all_along = tl.zeros([COLUMNS], tl.float32)
-        for each in tl.static_range(GROUPS):
-            each_plain, each_along, _ = _add_up(groups, partial, each, columns, CHANNELS, PARTS)
+        for each in tl.static_range(PARTS):
+            each_plain, each_along, _ = _add_up(parts, partial, each, columns, CHANNELS, SPAN)
             all_plain += each_plain
             all_along += each_along
         tl.store(to_weight + columns, all_along, inside)
@@ -271,12 +271,12 @@ class _BatchNorm(torch.autograd.Function):
         grid, shape = _launch(plan, channels)
         out = torch.empty_like(x)
         partial = torch.empty(plan.n_chunks, 2, channels, device=x.device)
-        saved = torch.empty(plan.n_groups, 2, channels, device=x.device)
+        saved = torch.empty(plan.n_parts, 2, channels, device=x.device)
         _reduce[grid](x, plan.chunks, partial, **shape)
         _normalize[grid](
-            x, x if residual is None else residual, out, plan.chunks, plan.groups, partial, weight, bias,
+            x, x if residual is None else residual, out, plan.chunks, plan.parts, partial, weight, bias,
             weight if running_mean is None else running_mean, weight if running_var is None else running_var,
-            saved, momentum, eps, **shape, PARTS=plan.parts, TRACKED=0 if running_mean is None else tracked,
+            saved, momentum, eps, **shape, SPAN=plan.span, TRACKED=0 if running_mean is None else tracked,
             RESIDUAL=residual is not None, RELU=relu,
         )  # fmt: skip
         ctx.save_for_backward(x, out if relu else x, weight, saved)
@@ -296,8 +296,8 @@ class _BatchNorm(torch.autograd.Function):
         to_weight, to_bias = torch.empty_like(weight), torch.empty_like(weight)
         _reduce_gradient[grid](gradient, x, out, plan.chunks, saved, partial, **shape, RELU=ctx.relu)
         _propagate[grid](
-            gradient, x, out, plan.chunks, plan.groups, saved, partial, weight, to_x, to_residual, to_weight, to_bias,
-            **shape, PARTS=plan.parts, GROUPS=plan.n_groups, RESIDUAL=ctx.residual and ctx.relu, RELU=ctx.relu,
+            gradient, x, out, plan.chunks, plan.parts, saved, partial, weight, to_x, to_residual, to_weight, to_bias,
+            **shape, SPAN=plan.span, PARTS=plan.n_parts, RESIDUAL=ctx.residual and ctx.relu, RELU=ctx.relu,
         )  # fmt: skip
         return to_x, to_residual if ctx.residual else None, to_weight, to_bias, *[None] * 7
 
@@ -326,15 +326,15 @@ def batch_norm(
     bias: Tensor,
     running: tuple[Tensor, Tensor] | None,
     *,
-    groups: Groups | None,
+    parts: Parts | None,
     relu: bool,
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """Normalize each group by its own statistics, add the residual, rectify; `running` statistics are updated."""
-    sizes, guests = groups or ((len(x),), 0)
+    """Normalize each part by its own statistics, add the residual, rectify; `running` statistics are updated."""
+    sizes, silent = parts or ((len(x),), 0)
     mean, variance = running or (None, None)
-    tracked = len(sizes) - guests
+    tracked = len(sizes) - silent
     return _BatchNorm.apply(x, residual, weight, bias, mean, variance, sizes, tracked, relu, momentum, eps)
 
 

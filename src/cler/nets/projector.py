@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from cler.nets.norm import BatchNorm, Groups
-from cler.nets.resnet import linear_in_full
+from cler.nets.backbone import Parts, linear_in_full
+from cler.nets.norm import BatchNorm
 
 
 class Projector(nn.Module):
@@ -17,7 +17,7 @@ class Projector(nn.Module):
         self.bn = BatchNorm(hidden)
         self.fc2 = nn.Linear(hidden, size, bias=False)
 
-    def forward(self, features: Tensor, groups: Groups | None = None) -> Tensor:
+    def forward(self, features: Tensor, parts: Parts | None = None) -> Tensor:
         """(N, size) to the same."""
         hidden = linear_in_full(self.fc1, features).unflatten(1, (-1, 1, 1))  # as maps of one pixel
-        return linear_in_full(self.fc2, self.bn(hidden, relu=True, groups=groups).flatten(1))
+        return linear_in_full(self.fc2, self.bn(hidden, relu=True, parts=parts).flatten(1))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cler.nets.backbone import Backbone, Parts, PretextImages, pool, with_pretext, without_pretext
 from cler.nets.conv import Conv2d
-from cler.nets.modes import full_precision
-from cler.nets.norm import BatchNorm, Groups
+from cler.nets.norm import BatchNorm
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> Conv2d:
@@ -28,9 +26,9 @@ class ConvNorm(nn.Module):
         self.bn = BatchNorm(conv.out_channels)
         self.relu = relu
 
-    def forward(self, x: Tensor, groups: Groups | None = None) -> Tensor:
+    def forward(self, x: Tensor, parts: Parts | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H', W')."""
-        return self.bn(self.conv(x), relu=self.relu, groups=groups)
+        return self.bn(self.conv(x), relu=self.relu, parts=parts)
 
 
 class BasicBlock(nn.Module):
@@ -49,15 +47,15 @@ class BasicBlock(nn.Module):
         if stride != 1 or inputs != outputs:
             self.shortcut = ConvNorm(Conv2d(inputs, outputs, 1, stride=stride, bias=False), relu=False)
 
-    def forward(self, x: Tensor, groups: Groups | None = None) -> Tensor:
+    def forward(self, x: Tensor, parts: Parts | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H', W')."""
-        return self.compiled(x, groups) if self.compiled and self.training else self.transform(x, groups)
+        return self.compiled(x, parts) if self.compiled and self.training else self.transform(x, parts)
 
-    def transform(self, x: Tensor, groups: Groups | None = None) -> Tensor:
+    def transform(self, x: Tensor, parts: Parts | None = None) -> Tensor:
         """What `forward` computes."""
-        residual = x if self.shortcut is None else self.shortcut(x, groups)
-        out = self.bn1(self.conv1(x), relu=True, groups=groups)
-        return self.bn2(self.conv2(out), residual=residual, relu=True, groups=groups)
+        residual = x if self.shortcut is None else self.shortcut(x, parts)
+        out = self.bn1(self.conv1(x), relu=True, parts=parts)
+        return self.bn2(self.conv2(out), residual=residual, relu=True, parts=parts)
 
 
 class Stage(nn.Sequential):
@@ -66,62 +64,27 @@ class Stage(nn.Sequential):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__(BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1))
 
-    def forward(self, x: Tensor, groups: Groups | None = None) -> Tensor:
+    def forward(self, x: Tensor, parts: Parts | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H/stride, W/stride)."""
         for block in self:
-            x = block(x, groups)
+            x = block(x, parts)
         return x
 
 
-@dataclass
-class Guests:
-    """Images that go with a batch, in the same convolutions, as far as the network's tap.
-
-    They are normalized apart, and the running statistics never see them.
-    """
-
-    images: Tensor
-    sizes: tuple[int, ...]
-    """Of the parts that are normalized apart."""
-    maps: Tensor | None = None
-    """What the network has made of them where they left."""
-
-
-def board(images: Tensor, groups: Groups | None, guests: Sequence[Guests]) -> tuple[Tensor, Groups | None]:
-    """The batch that goes through a network, in the layout of its maps, and what it is made up of."""
-    if guests:
-        own = groups.sizes if groups else (len(images),)
-        theirs = [size for each in guests for size in each.sizes]
-        groups = Groups((*own, *theirs), guests=len(theirs))
-        images = torch.cat([images, *(each.images for each in guests)])
-    return images.contiguous(memory_format=torch.channels_last), groups
-
-
-def leave(maps: Tensor, guests: Sequence[Guests]) -> Tensor:
-    """The maps without those of the guests, who get them."""
-    if not guests:
-        return maps
-    counts = [len(each.images) for each in guests]
-    own, *theirs = maps.split([len(maps) - sum(counts), *counts])
-    for each, their_maps in zip(guests, theirs, strict=True):
-        each.maps = their_maps
-    return own
-
-
-class ResNet18(nn.Module):
+class ResNet18(Backbone):
     """A 3×3 stem without pooling, four stages of two blocks, average pooling over the whole map, a linear classifier.
 
     `width` is the number of filters of the stem: 64 for CIFAR, 20 for the slim network used on mini-ImageNet. Any
     square input size works.
 
-    A batch may be made of several groups that are normalized apart, and guests may go with it as far as layer3: the
-    convolutions then run once over all of them.
+    Parts of a batch are normalized separately inside the layers, and pretext images go with it as far as layer3: the
+    convolutions run once over all of them.
     """
 
     tap, head = "layer3", "layer4"
     """Where CLER's pretext head reads, and what it is a copy of."""
 
-    def __init__(self, n_classes: int, *, width: int = 64, channels: int = 3) -> None:
+    def __init__(self, n_outputs: int, *, width: int = 64, channels: int = 3) -> None:
         super().__init__()
         self.feature_size = 8 * width
         self.stem = ConvNorm(conv3x3(channels, width), relu=True)
@@ -129,41 +92,20 @@ class ResNet18(nn.Module):
         self.layer2 = Stage(width, 2 * width, 2)
         self.layer3 = Stage(2 * width, 4 * width, 2)
         self.layer4 = Stage(4 * width, 8 * width, 2)
-        self.classifier = nn.Linear(8 * width, n_classes)
+        self.classifier = nn.Linear(8 * width, n_outputs)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def features(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
+    def features(self, images: Tensor, parts: Parts | None = None, pretext: Sequence[PretextImages] = ()) -> Tensor:
         """Pooled features (N, 8·width)."""
-        x, together = board(images, groups, guests)
+        x, together = with_pretext(images, parts, pretext)
         for stage in (self.stem, self.layer1, self.layer2, self.layer3):
             x = stage(x, together)
-        return pool(self.layer4(leave(x, guests), groups))
-
-    def forward(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
-        """Logits (N, n_classes)."""
-        return linear_in_full(self.classifier, self.features(images, groups, guests))
-
-
-def pool(maps: Tensor) -> Tensor:
-    """Average over the whole map, (N, C, H, W) to (N, C), summed in at least single precision."""
-    return maps.mean((2, 3), dtype=torch.promote_types(maps.dtype, torch.float32))
-
-
-def linear_in_full(layer: nn.Linear, features: Tensor) -> Tensor:
-    """A linear layer kept out of autocast: logits in bfloat16 would tie, and cost accuracy for no speed."""
-    with full_precision(features):
-        return F.linear(features, layer.weight, layer.bias)
-
-
-def forward_apart(network: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
-    """The network's outputs for several batches, each normalized by its own statistics, in one pass."""
-    sizes = tuple(len(batch) for batch in batches)
-    return network(torch.cat(batches), Groups(sizes)).split(sizes)
+        return pool(self.layer4(without_pretext(x, pretext), parts))
 
 
 COMPILER = "inductor"
 MOST_VARIANTS = 256
-"""A block is compiled anew for each shape, and for each way that its batch is made of groups."""
+"""A block is compiled anew for each shape, and for each way that its batch is made of parts."""
 
 
 def compile_blocks(*modules: nn.Module) -> None:

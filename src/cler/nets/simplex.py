@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cler.errors import UsageError
+from cler.nets.backbone import FullLinear
 from cler.nets.modes import full_precision
-from cler.nets.norm import Groups
-from cler.nets.resnet import Guests, ResNet18
 
 
 def simplex(n_classes: int) -> Tensor:
@@ -29,20 +27,22 @@ def simplex(n_classes: int) -> Tensor:
     return centered / centered.norm(dim=0)
 
 
-class SimplexResNet18(ResNet18):
-    """ResNet-18 whose logits are inner products of its outputs, the last one dropped, with the corners of a simplex.
+class SimplexClassifier(FullLinear):
+    """A linear layer, its last output dropped, whose logits are inner products with the corners of a simplex.
 
-    The last output exists so that the network has the same parameters as with a classifier that is learned.
+    The last output exists so that there are as many parameters as in a classifier that is learned; they are those of
+    the layer that this one is made of.
     """
 
     corners: Tensor
 
-    def __init__(self, n_classes: int, *, width: int = 64, channels: int = 3) -> None:
-        super().__init__(n_classes, width=width, channels=channels)
-        self.register_buffer("corners", simplex(n_classes).to(torch.get_default_dtype()), persistent=False)
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__(layer)
+        corners = simplex(layer.out_features).to(layer.weight)
+        self.register_buffer("corners", corners, persistent=False)
 
-    def forward(self, images: Tensor, groups: Groups | None = None, guests: Sequence[Guests] = ()) -> Tensor:
-        """Logits (N, n_classes)."""
-        outputs = super().forward(images, groups, guests)
-        with full_precision(outputs):  # as the classifier
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (N, out_features)."""
+        outputs = super().forward(features)
+        with full_precision(outputs):
             return outputs[:, :-1] @ self.corners

@@ -69,11 +69,14 @@ def one_sidedness(logits: Tensor) -> Tensor:
     return 1 + (mean * mean.log()).sum() / math.log(len(mean)) if len(mean) > 1 else logits.new_zeros(())
 
 
-def strangeness(maps: Tensor, layer: BatchNorm) -> Tensor:
+def strangeness(maps: Tensor, layer: BatchNorm | nn.modules.batchnorm._BatchNorm) -> Tensor:
     """How far the statistics of a layer's input are from its running ones: a divergence of Gaussians."""
     maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
-    mean, variance = maps.mean((0, 2, 3)), maps.var((0, 2, 3), correction=0)
+    places = [0, *range(2, maps.dim())]
+    mean, variance = maps.mean(places), maps.var(places, correction=0)
     known_mean, known_variance = layer.running_mean, layer.running_var
+    assert known_mean is not None
+    assert known_variance is not None
     ratio = (known_variance + (known_mean - mean) ** 2 + TINY) / (variance + TINY)
     return 0.5 * (torch.log((variance + TINY) / (known_variance + TINY)) + ratio - 1).mean()
 
@@ -85,7 +88,7 @@ def watched(network: nn.Module) -> Iterator[list[Tensor]]:
     hooks = [
         layer.register_forward_pre_hook(lambda layer, inputs: found.append(strangeness(inputs[0], layer)))
         for layer in network.modules()
-        if isinstance(layer, BatchNorm)
+        if isinstance(layer, BatchNorm | nn.modules.batchnorm._BatchNorm) and layer.running_var is not None
     ]
     try:
         yield found

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from cler.data.views import Views
+from cler.nets.backbone import Parts
 from cler.nets.modes import full_precision
-from cler.nets.norm import Groups
 from cler.nets.projector import Projector
 from cler.regularizers.base import Entry, Regularizer, register
 
@@ -41,7 +41,7 @@ class BarlowTwins(Regularizer):
     """The Barlow Twins loss on the pooled features of one of our networks.
 
     Args:
-        network: has `feature_size` and `features(images, groups)`.
+        network: has `feature_size` and `features(images, parts)`.
         views: crop and flip, as the method's own images are.
         weight: λ_r.
 
@@ -58,10 +58,10 @@ class BarlowTwins(Regularizer):
         self.projector = Projector(int(network.feature_size))  # type: ignore[arg-type]
 
     def loss(
-        self, network: nn.Module, raw: Tensor, augmented: Tensor, labels: Tensor, groups: Groups | None = None
+        self, network: nn.Module, raw: Tensor, augmented: Tensor, labels: Tensor, parts: Parts | None = None
     ) -> Tensor:
         """The weighted loss over the whole batch, whatever its parts."""
-        two = Groups((len(augmented), len(raw)))
+        two = Parts((len(augmented), len(raw)))
         views = torch.cat([augmented, self.views.augmented_again(raw)])
         features = network.features(views, two)  # type: ignore[operator]
         first, second = self.projector(features, two).split(two.sizes)

@@ -9,8 +9,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from cler.config.registry import REGULARIZERS
-from cler.nets.norm import Groups
-from cler.nets.resnet import Guests
+from cler.nets.backbone import Parts, PretextImages
 
 
 class Regularizer(nn.Module):
@@ -29,21 +28,21 @@ class Regularizer(nn.Module):
     """What curves call the loss; a run gives each the name that it has in settings."""
 
     def loss(
-        self, network: nn.Module, raw: Tensor, augmented: Tensor, labels: Tensor, groups: Groups | None = None
+        self, network: nn.Module, raw: Tensor, augmented: Tensor, labels: Tensor, parts: Parts | None = None
     ) -> Tensor:
         """The weighted loss, a scalar, on the same images normalized only (`raw`) and as trained on (`augmented`).
 
         `labels` are the class numbers of the images, int64 (N,).
-        `groups` are parts of the batch that have to be normalized apart where they pass the network.
+        `parts` are the parts of the batch, which are normalized separately where they pass the network.
         """
         raise TypeError(f"{type(self).__name__} has to define loss")
 
-    def invite(self, network: nn.Module, raw: Tensor, groups: Groups | None) -> Guests | None:
-        """Guests of the method's own pass, for `loss_of` to make the loss of; None for a pass of its own, in `loss`."""
+    def pretext_images(self, network: nn.Module, raw: Tensor, parts: Parts | None) -> PretextImages | None:
+        """Images to go with the method's own pass, for `loss_of` to make the loss of; None where `loss` does it all."""
         return None
 
-    def loss_of(self, guests: Guests) -> Tensor:
-        """The weighted loss, where the guests have left the network."""
+    def loss_of(self, pretext: PretextImages) -> Tensor:
+        """The weighted loss of pretext images, once the network has made maps of them."""
         raise TypeError(f"{type(self).__name__} has to define loss_of")
 
     def after_step(self, network: nn.Module) -> None:

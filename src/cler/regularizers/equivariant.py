@@ -21,11 +21,9 @@ from torch import Tensor, nn
 
 from cler.data.views import Views
 from cler.errors import UsageError, unknown
-from cler.nets.norm import Groups, frozen_statistics
-from cler.nets.resnet import Guests, linear_in_full
-from cler.pretext import Jigsaw, PixelPermutations, Rotation, TransformFamily
-from cler.regularizers.base import Entry, Regularizer, register
-from cler.regularizers.foreign import (
+from cler.nets.backbone import Backbone, Parts, PretextImages, linear_in_full
+from cler.nets.norm import frozen_statistics
+from cler.nets.submodules import (
     Reference,
     find_part,
     first_output,
@@ -37,6 +35,8 @@ from cler.regularizers.foreign import (
     unwrapped,
     width_of,
 )
+from cler.pretext import Jigsaw, PixelPermutations, Rotation, TransformFamily
+from cler.regularizers.base import Entry, Regularizer, register
 
 FAMILIES: dict[str, type[PixelPermutations]] = {"rotation": Rotation, "jigsaw": Jigsaw}
 
@@ -59,7 +59,7 @@ class Equivariant(Regularizer):
         generator: where the transforms are drawn from; torch's default if there is none.
         example: images to pass at once, so that what does not fit is found here, and the head's width for certain.
 
-    The pretext images go through the network up to the tap, in a pass of their own or as guests of another, normalized
+    The pretext images go through the network up to the tap, in a pass of their own or with another batch, normalized
     by their own batch statistics while the network is trained; its running statistics never see them. The network is
     referred to, not owned: it is no part of the regularizer's parameters, state and copies.
     """
@@ -99,7 +99,7 @@ class Equivariant(Regularizer):
             raise UsageError(f"tap '{tap}' has to name one sub-module: the last one of the slice")
         find_part(network, tap)
         self.stage = head if isinstance(head, nn.Module) else trainable_copy(find_part(network, head))
-        self._takes_groups = "groups" in inspect.signature(self.stage.forward).parameters  # those of our networks do
+        self._takes_parts = "parts" in inspect.signature(self.stage.forward).parameters  # those of our networks do
         output = None if example is None else self._example_output(example)
         self.linear = None
         if isinstance(head, str):
@@ -120,33 +120,40 @@ class Equivariant(Regularizer):
         raw: Tensor,
         augmented: Tensor,
         labels: Tensor | None = None,
-        groups: Groups | None = None,
+        parts: Parts | None = None,
     ) -> Tensor:
         """The weighted loss; only the raw images count."""
         drawn = self.draw_labels(len(raw), raw.device)
-        return self.weight * F.cross_entropy(self.logits(network, raw, drawn, groups), drawn)
+        return self.weight * F.cross_entropy(self.logits(network, raw, drawn, parts), drawn)
 
-    def logits(self, network: nn.Module, raw: Tensor, labels: Tensor, groups: Groups | None = None) -> Tensor:
+    def logits(self, network: nn.Module, raw: Tensor, labels: Tensor, parts: Parts | None = None) -> Tensor:
         """What the head makes of each image under its transform, (N, n_transforms)."""
         images = self.transforms.apply(raw, labels)
         if len(images) != len(raw):
             raise UsageError(f"the transforms give {len(images)} images for {len(raw)}: apply has to give one for each")
-        apart = () if groups is None else (groups,)  # only our own networks take them
-        return self.classify(self._head_output(network, images, *apart))
+        return self.classify(self._head_output(network, images, parts))
 
-    def invite(self, network: nn.Module, raw: Tensor, groups: Groups | None) -> Transformed | None:
-        """The transformed images, as guests of a network that lets them off where the head reads."""
-        if getattr(network, "tap", None) != self.tap or not self._takes_groups:
+    def pretext_images(self, network: nn.Module, raw: Tensor, parts: Parts | None) -> Transformed | None:
+        """The transformed images, to go with a batch through a network whose tap is where the head reads."""
+        if not isinstance(network, Backbone) or network.tap != self.tap or self._own:
             return None
         labels = self.draw_labels(len(raw), raw.device)
-        sizes = groups.sizes if groups else (len(raw),)
+        sizes = parts.sizes if parts else (len(raw),)
         return Transformed(self.transforms.apply(raw, labels), sizes, labels=labels)
 
-    def loss_of(self, guests: Guests) -> Tensor:
+    def loss_of(self, pretext: PretextImages) -> Tensor:
         """The weighted loss, as `loss` gives it."""
-        assert isinstance(guests, Transformed)
-        logits = self.classify(self.stage(guests.maps, Groups(guests.sizes)))
-        return self.weight * F.cross_entropy(logits, guests.labels)
+        assert isinstance(pretext, Transformed)
+        assert pretext.maps is not None
+        parts = Parts(pretext.sizes)
+        output = (
+            self._read(pretext.maps, parts)
+            if self._fits
+            else self._checked_output(pretext.maps, len(pretext.images), parts)
+        )
+        self._fits = True
+        logits = self.classify(output)
+        return self.weight * F.cross_entropy(logits, pretext.labels)
 
     def classify(self, output: Tensor) -> Tensor:
         """What the head gives after pooling."""
@@ -161,26 +168,26 @@ class Equivariant(Regularizer):
             raise UsageError(f"the images are on {device}, the generator is not: torch.Generator('{device.type}')")
         return torch.randint(self.transforms.n_transforms, (count,), generator=self.generator, device=device)
 
-    def _head_output(self, network: nn.Module, images: Tensor, *apart: Groups) -> Tensor:
+    def _head_output(self, network: nn.Module, images: Tensor, parts: Parts | None = None) -> Tensor:
         """What the head gives before pooling."""
         network = unwrapped(network)
         tap = find_part(network, self.tap)
         with frozen_statistics(network), uncompiled(network, self.tap):
-            maps = output_at(network, tap, images, *apart)
+            maps = output_at(network, tap, images, parts)
         if self._fits or torch.compiler.is_compiling():
-            return self._read(maps, *apart)
+            return self._read(maps, parts)
         self._check_tap(tap, maps)
-        output = self._checked_output(maps, len(images), *apart)
+        output = self._checked_output(maps, len(images), parts)
         self._fits = maps.dim() != 3 or len(maps) != maps.shape[1]  # else it may be the tokens that come first
         return output
 
-    def _read(self, maps: Tensor, groups: Groups | None = None) -> Tensor:
-        """What the head makes of the tap's output, of each group apart."""
-        if groups is None:
+    def _read(self, maps: Tensor, parts: Parts | None = None) -> Tensor:
+        """What the head makes of the tap's output, of each part separately."""
+        if parts is None:
             return first_output(self.stage(maps))
-        if self._takes_groups:
-            return first_output(self.stage(maps, groups))
-        return torch.cat([first_output(self.stage(part)) for part in maps.split(list(groups.sizes))])
+        if self._takes_parts:
+            return first_output(self.stage(maps, parts))
+        return torch.cat([first_output(self.stage(part)) for part in maps.split(list(parts.sizes))])
 
     def _check_tap(self, tap: nn.Module, maps: Any) -> None:
         """Refuse what the head cannot read, and what the network cannot learn from."""
@@ -191,10 +198,10 @@ class Equivariant(Regularizer):
         if trained and not maps.requires_grad:
             raise UsageError(f"no gradient would reach tap '{self.tap}': turn off no_grad and checkpointing before it")
 
-    def _checked_output(self, maps: Tensor, count: int, *apart: Groups) -> Tensor:
+    def _checked_output(self, maps: Tensor, count: int, parts: Parts | None = None) -> Tensor:
         """The head's first pass, which shows whether it takes what the tap gives."""
         try:
-            output = self._read(maps, *apart)
+            output = self._read(maps, parts)
         except torch.OutOfMemoryError:
             raise
         except (AttributeError, RuntimeError, TypeError, ValueError) as error:
@@ -227,7 +234,7 @@ class Equivariant(Regularizer):
 
 
 @dataclass
-class Transformed(Guests):
+class Transformed(PretextImages):
     """Images with the transforms that they went through."""
 
     labels: Tensor = field(kw_only=True)

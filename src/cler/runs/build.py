@@ -10,6 +10,8 @@ from cler.data.views import Views
 from cler.engine import Run
 from cler.errors import UsageError
 from cler.methods import Method, Setup, find_method
+from cler.nets.backbone import Backbone
+from cler.nets.build import NetworkLike, build_network, find_network, freeze_to_tap
 from cler.nets.resnet import compile_blocks
 from cler.regularizers import REGULARIZERS
 from cler.streams import Stream, Tasks
@@ -36,8 +38,10 @@ def _stream(settings: Settings, data: ImageData) -> Stream:
     )
 
 
-def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -> Run:
-    """A run ready to be trained, on the device where the data is."""
+def build_run(
+    settings: Settings, seed: int, data: ImageData, label: str = "", *, network: NetworkLike | None = None
+) -> Run:
+    """A run ready to be trained, on the device where the data is; `network` is as `build_method` takes it."""
     device = data.train_images.device
     generator = torch.Generator(device).manual_seed(seed)
     views = Views(data.mean, data.std, generator=generator, device=device)
@@ -49,6 +53,7 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
         generator=generator,
         tasks=stream.tasks,
         image_shape=tuple(data.train_images.shape[1:]),
+        network=network,
     )
     return Run(method, stream, views=views, generator=generator, precision=settings.precision, label=label)
 
@@ -61,22 +66,36 @@ def build_method(
     generator: torch.Generator,
     tasks: Tasks,
     image_shape: tuple[int, ...],
+    network: NetworkLike | None = None,
 ) -> Method:
-    """A method with its network, regularizers and buffer, on the generator's device."""
+    """A method with its network, regularizers and buffer, on the generator's device.
+
+    `network` takes the place of the one that the settings name: a backbone, which is copied, or a function from the
+    number of outputs to one.
+    """
     method, device = find_method(settings.method), generator.device
     with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
         torch.manual_seed(seed)
-        network = method.make_network(tasks.n_classes, width=settings.width, channels=image_shape[0])
+        backbone = make_network(
+            method,
+            tasks.n_classes,
+            network=settings.network if network is None else network,
+            width=settings.width,
+            pretrained=settings.pretrained,
+            freeze=settings.freeze,
+            image_shape=image_shape,
+            generator=generator,
+        )
         regularizers = [
-            REGULARIZERS[name].build(network, weight=weight, views=views, generator=generator)
+            REGULARIZERS[name].build(backbone, weight=weight, views=views, generator=generator)
             for name, weight in zip(settings.regularizers, settings.weights, strict=True)
         ]
     for name, each in zip(settings.regularizers, regularizers, strict=True):
         each.name = name
     if settings.compile:
-        compile_blocks(network, *regularizers)
+        compile_blocks(backbone, *regularizers)
     setup = Setup(
-        network=network.to(device),
+        network=backbone.to(device),
         regularizers=[each.to(device) for each in regularizers],
         views=views,
         tasks=tasks,
@@ -91,3 +110,58 @@ def build_method(
         device=device,
     )
     return method(setup)
+
+
+def make_network(
+    method: type[Method],
+    n_classes: int,
+    *,
+    image_shape: tuple[int, ...],
+    network: NetworkLike = "resnet18",
+    width: int | None = None,
+    pretrained: bool = False,
+    freeze: bool = False,
+    generator: torch.Generator | None = None,
+) -> Backbone:
+    """The network that a method trains: the only one that it works with, or the given one with the method's classifier.
+
+    Initial weights come from torch's own generator; dropout draws from the one that is given.
+    """
+    outputs = method.n_outputs(n_classes)
+    if method.own_network is not None:
+        return _own_network(method, outputs, network, image_shape, width=width, pretrained=pretrained, freeze=freeze)
+    built = build_network(
+        network,
+        outputs,
+        image_shape=image_shape,
+        width=width if isinstance(network, str) and find_network(network).width is not None else None,
+        pretrained=pretrained,
+        freeze=freeze,
+        generator=generator,
+    )
+    classifier = method.make_classifier(built.classifier, n_classes)
+    if classifier is not built.classifier:
+        built.replace_classifier(classifier)
+    return built
+
+
+def _own_network(
+    method: type[Method],
+    n_outputs: int,
+    network: NetworkLike,
+    image_shape: tuple[int, ...],
+    *,
+    width: int | None,
+    pretrained: bool,
+    freeze: bool,
+) -> Backbone:
+    assert method.own_network is not None
+    if network not in (method.name, "resnet18"):
+        raise UsageError(f"has no effect: {method.name} has a network of its own; leave it out", "network")
+    if pretrained:
+        raise UsageError(f"has no effect: there are no pretrained weights for {method.name}", "pretrained")
+    options = {} if width is None else {"width": width}
+    built = method.own_network(n_outputs, channels=image_shape[0], **options)
+    if freeze:
+        freeze_to_tap(built, image_shape)
+    return built

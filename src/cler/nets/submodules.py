@@ -1,4 +1,4 @@
-"""Networks that we did not write: their parts by name, passes that end at one, and what those give out."""
+"""Networks of any kind: their sub-modules by name, passes that end at one, and what those give out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cler.errors import UsageError
-from cler.nets.resnet import pool
+from cler.nets.backbone import Parts, pool
 
 
 class Reference:
@@ -39,25 +39,47 @@ class Reference:
         return Reference, (self.module,)
 
 
-class _TapReached(BaseException):  # not an error, which a network might catch: it ends the pass early
+class _Reached(BaseException):  # not an error, which a network might catch: it ends the pass early
     pass
 
 
-def output_at(network: nn.Module, tap: nn.Module, *inputs: Any) -> Tensor:
-    """The output of sub-module `tap` for these inputs of the network; what comes after it is not computed."""
+def output_at(network: nn.Module, tap: nn.Module, images: Tensor, parts: Parts | None = None) -> Tensor:
+    """The output of sub-module `tap` for these images; what comes after it is not computed.
+
+    A network that does not know of parts has a pass for each.
+    """
 
     def stop(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        raise _TapReached(output)
+        raise _Reached(output)
 
+    if parts is not None and not getattr(network, "one_pass", True):
+        return torch.cat([output_at(network, tap, piece) for piece in images.split(list(parts.sizes))])
     hooks = tap._forward_hooks
     tap._forward_hooks = {**hooks, -1: stop}  # not register_forward_hook, which torch.compile cannot trace
     try:
-        network(*inputs)
-    except _TapReached as reached:
+        network(images) if parts is None else network(images, parts)
+    except _Reached as reached:
         return reached.args[0]
     finally:
         tap._forward_hooks = hooks
     raise UsageError("the network's forward pass never calls the sub-module named as tap")
+
+
+def input_of(network: nn.Module, layer: nn.Module, images: Tensor) -> Tensor:
+    """What sub-module `layer` is given for these images; neither it nor what comes after it is computed."""
+
+    def stop(module: nn.Module, inputs: Any) -> None:
+        raise _Reached(*inputs)
+
+    hooks = layer._forward_pre_hooks
+    layer._forward_pre_hooks = {**hooks, -1: stop}
+    try:
+        network(images)
+    except _Reached as reached:
+        return reached.args[0]
+    finally:
+        layer._forward_pre_hooks = hooks
+    raise UsageError("the network's forward pass never calls the sub-module named as classifier")
 
 
 def uncompiled(network: nn.Module, tap: str) -> AbstractContextManager[None]:

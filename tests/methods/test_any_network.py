@@ -1,0 +1,136 @@
+"""Every method with an ordinary module for a network: a small CNN with PyTorch's own batch norm and dropout."""
+
+import pytest
+import torch
+from torch import nn
+
+import cler
+from cler.config.settings import make_settings, own_settings
+from cler.data.images import ImageData
+from cler.engine import train
+from cler.errors import UsageError
+from cler.methods import METHODS
+from cler.methods.xder import XDer
+from cler.nets import ResNet18
+from cler.runs.build import build_run, make_network
+
+LOOPS = {"inner": 2, "inversion_steps": 3, "refinement_epochs": 1, "noise": 8}
+"""Shorter loops inside a step, of the methods that have them."""
+VARIANTS = {"xder": ["released"], "cope": ["text"], "lwf-mc": ["released"], "r-dfcil": ["text"]}
+METHOD_NAMES = [name for name, method in METHODS.items() if method.own_network is None]
+
+
+def small_cnn():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout2d(0.1)),
+        nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
+        nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 7)),
+    )
+
+
+def small_backbone():
+    return cler.backbone(small_cnn(), tap="0", head="1", classifier="2.2")
+
+
+def toy_data():
+    generator = torch.Generator().manual_seed(0)
+    train_images, test_images = (
+        torch.randint(256, (4 * count, 3, 12, 12), generator=generator).to(torch.uint8) for count in (16, 4)
+    )
+    labels = {count: torch.arange(4).repeat_interleave(count) for count in (16, 4)}
+    names = ("one", "two", "three", "four")
+    return ImageData("toy", train_images, labels[16], test_images, labels[4], names, (0.5,) * 3, (0.25,) * 3)
+
+
+DATA = toy_data()
+
+
+def make_run(method, regularizer, network, **changes):
+    loops = {name: count for name, count in LOOPS.items() if name in own_settings(method)}
+    options = {"tasks": 2, "lr": 0.02, "batch": 8} | loops | changes
+    if METHODS[method].replays:
+        options |= {"replay_batch": 8, "buffer": 16}
+    return build_run(make_settings(method=method, regularizer=regularizer, **options), 0, DATA, network=network)
+
+
+@pytest.mark.parametrize("regularizer", ["none", "jigsaw", "barlow-twins"])
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_trains_and_resumes_to_the_bit_without_touching_the_global_generator(method, regularizer):
+    network, global_state = small_backbone(), torch.get_rng_state()
+    run = make_run(method, regularizer, network)
+    first = {name: each.clone() for name, each in run.state().tensors.items()}
+    train([run])
+    assert run.complete
+    state = run.state()
+    assert any(not torch.equal(first[name], state.tensors[name]) for name in first if "network.module.0" in name)
+    assert torch.equal(torch.get_rng_state(), global_state)
+    counters = [name for name in state.tensors if name.startswith("network.") and "num_batches_tracked" in name]
+    assert len(counters) == 2
+
+    halfway = make_run(method, regularizer, network)
+    halfway.begin_task(0)
+    for _ in range(2):
+        halfway.step()
+    resumed = make_run(method, regularizer, network)
+    kept = halfway.state()
+    resumed.restore(type(kept)({name: each.clone() for name, each in kept.tensors.items()}, kept.numbers), {})
+    for each in (halfway, resumed):
+        each.step()
+    for name, tensor in halfway.state().tensors.items():
+        assert torch.equal(tensor, resumed.state().tensors[name]), name
+
+
+@pytest.mark.parametrize(("method", "variant"), [(name, each) for name in VARIANTS for each in VARIANTS[name]])
+def test_other_variants_train_too(method, variant):
+    run = make_run(method, "jigsaw", small_backbone(), variant=variant)
+    train([run])
+    assert run.complete
+
+
+def test_a_function_of_the_number_of_outputs_gets_what_the_method_needs():
+    asked = []
+
+    def network(n_outputs):
+        asked.append(n_outputs)
+        return ResNet18(n_outputs, width=2)
+
+    for method in ("er", "cope", "xder"):
+        make_run(method, "none", network)
+    assert asked == [4, 256, 4]
+
+
+def test_a_network_is_copied_for_each_run():
+    network = small_backbone()
+    one, other = (make_run("er", "none", network) for _ in range(2))
+    assert one.method.network is not other.method.network
+    before = [each.clone() for each in network.parameters()]
+    train([one])
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+    assert one.method.network.module[0][3].source.generator is one.generator
+
+
+def test_a_method_with_a_network_of_its_own_takes_no_other():
+    with pytest.raises(UsageError, match="network has no effect: dualnet has a network of its own"):
+        make_run("dualnet", "none", small_backbone())
+
+
+def test_the_simplex_is_part_of_an_adapted_network():
+    network = make_network(XDer, 4, network=small_backbone(), image_shape=(3, 12, 12)).double()
+    logits = network(torch.randn(5, 3, 12, 12, dtype=torch.float64))
+    torch.testing.assert_close(logits.sum(1), torch.zeros(5, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+def test_a_network_without_batch_norm_can_be_inverted():
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.early, self.late = nn.Conv2d(3, 8, 3, stride=2), nn.Conv2d(8, 16, 3, padding=1)
+            self.fc = nn.Linear(16, 4)
+
+        def forward(self, images):
+            return self.fc(self.late(self.early(images).relu()).relu().mean((2, 3)))
+
+    run = make_run("r-dfcil", "none", cler.backbone(Plain(), tap="early", head="late", classifier="fc"))
+    train([run])
+    assert run.complete
