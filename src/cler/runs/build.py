@@ -7,7 +7,7 @@ import torch
 from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.data.views import Views
-from cler.engine import Run
+from cler.engine import Run, RunName
 from cler.errors import UsageError
 from cler.methods import Method, Setup, find_method
 from cler.nets.resnet import compile_blocks
@@ -36,7 +36,7 @@ def _stream(settings: Settings, data: ImageData) -> Stream:
     )
 
 
-def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -> Run:
+def build_run(settings: Settings, seed: int, data: ImageData, name: RunName | None = None) -> Run:
     """A run ready to be trained, on the device where the data is."""
     device = data.train_images.device
     generator = torch.Generator(device).manual_seed(seed)
@@ -51,7 +51,8 @@ def build_run(settings: Settings, seed: int, data: ImageData, label: str = "") -
         classes_per_task=stream.classes_per_task,
         image_shape=tuple(data.train_images.shape[1:]),
     )
-    return Run(method, stream, views=views, generator=generator, precision=settings.precision, label=label)
+    name = name or RunName(f"{settings.pair}, seed {seed}", settings.pair, seed)
+    return Run(method, stream, views=views, generator=generator, precision=settings.precision, name=name)
 
 
 def build_method(
