@@ -16,6 +16,7 @@ from cler.cli import main
 from cler.cli import reproduce as command
 from cler.config import settings as settings_module
 from cler.data import images
+from cler.engine.events import Evaluated
 from cler.methods.er_ace import ErAce
 from cler.paper import cost, reproduce
 from cler.paper import tables as paper
@@ -248,14 +249,14 @@ def test_interrupted_it_goes_on_to_the_same_numbers(toy, cler, monkeypatch):
     assert cler(*QUICK, "--out", "whole")[0] == 0
     seen = []
 
-    def stop_at_the_third(self, run, task, evaluated=Recorder.evaluated):
-        seen.append(task)
+    def stop_at_the_third(self, event, hear=Recorder.hear):
+        seen.extend([event] if isinstance(event, Evaluated) else [])
         if len(seen) == 3:
             raise KeyboardInterrupt
-        evaluated(self, run, task)
+        hear(self, event)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "evaluated", stop_at_the_third)
+        patch.setattr(Recorder, "hear", stop_at_the_third)
         code, out, err = cler(*QUICK, "--out", "parts")
     assert (code, out) == (130, "")
     assert "the same command goes on from there" in err

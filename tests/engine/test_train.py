@@ -1,6 +1,8 @@
 import importlib
 import math
+import pickle
 import time
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -352,6 +354,85 @@ def test_the_first_bad_step_is_named_even_when_looked_at_late():
     assert "task 3, step 2;" in run.failure
 
 
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_event_can_be_sent_to_another_process(told_at_every_step):
+    notes = Notes()
+    train([make_run("er", regularizer="rotation"), poison(make_run(seed=1), task=1, step=1)], notes)
+    kinds = {Started, Progress, Evaluated, Failed, Finished}
+    assert {type(event) for event in notes.heard} == kinds
+    without_nan = [event for event in notes.heard if "nan" not in str(event)]
+    assert {type(event) for event in without_nan} == kinds
+    assert pickle.loads(pickle.dumps(without_nan)) == without_nan
+
+
+def test_a_run_is_said_to_start_where_it_stands_and_to_finish_with_its_accuracy():
+    notes = Notes()
+    train([run := make_run()], notes)
+    assert notes.heard[0] == Started(run.name, task=0, step=0)
+    assert notes.heard[-1] == Finished(run.name, run.running_accuracy)
+    assert notes.of(Evaluated)[-1].accuracy == {name: tuple(rows[-1]) for name, rows in run.accuracy.items()}
+
+
+def with_terms(run, terms):
+    """A run whose steps tell these loss terms, of the task and the number of the step in it, from 1."""
+    learn, taken = run.method.observe, [0] * len(run.schedule)
+
+    def observe(batch):
+        learn(batch)
+        taken[run.method.task] += 1
+        told = terms(run.method.task, taken[run.method.task])
+        return {name: torch.tensor(float(value)) for name, value in told.items()}
+
+    run.method.observe = observe
+    return run
+
+
+def test_progress_tells_the_mean_of_each_loss_term_since_the_last_report_and_over_the_runs(monkeypatch):
+    monkeypatch.setattr(loop, "REPORT_SECONDS", math.inf)  # a report at the end of each task
+    first = with_terms(make_run(seed=0), lambda task, step: {"stream": 10 * task + step})
+    later = with_terms(
+        make_run(seed=1), lambda task, step: {"stream": 1} | ({"replay": 100 * task + step} if task else {})
+    )
+    notes = Notes()
+    train([first, later], notes)
+    assert [p.losses for p in notes.progressed] == [
+        {"stream": pytest.approx((3.5 + 1) / 2)},
+        {"stream": pytest.approx((13.5 + 1) / 2), "replay": pytest.approx(103.5)},
+        {"stream": pytest.approx((23.5 + 1) / 2), "replay": pytest.approx(203.5)},
+    ]
+    assert notes.progressed[1].sums == ({"stream": (81.0, 6)}, {"stream": (6.0, 6), "replay": (621.0, 6)})
+
+
+def test_every_step_is_in_one_report_and_no_more(told_at_every_step):
+    notes = Notes()
+    train([with_terms(make_run(), lambda task, step: {"stream": 10 * task + step})], notes)
+    assert [p.losses["stream"] for p in notes.progressed] == [
+        10 * task + step for task in range(3) for step in range(1, 7)
+    ]
+    assert all(p.sums[0]["stream"][1] == 1 for p in notes.progressed)
+
+
+@pytest.mark.parametrize(("bad", "good"), [(math.nan, 1.0), (math.inf, -math.inf), (math.inf, 1.0)])
+def test_one_term_that_is_not_finite_is_a_failure(bad, good):
+    run = with_terms(make_run(), lambda task, step: {"stream": good, "replay": bad if (task, step) == (1, 2) else 1.0})
+    if math.isinf(good):
+        run = with_terms(make_run(), lambda task, step: {"stream": good, "replay": bad} if task else {"stream": 1.0})
+    train([run])
+    assert f"task 2, step {1 if math.isinf(good) else 2};" in run.failure
+
+
+def test_sums_of_losses_are_no_part_of_the_state():
+    run = make_run()
+    before = run.state()
+    train([run])
+    assert run.state().tensors.keys() - before.tensors.keys() <= {
+        name for name in run.state().tensors if ".state." in name
+    }
+    assert run.state().numbers.keys() == before.numbers.keys()
+
+
 # -- more runs than fit at once ----------------------------------------------------------------------------------------
 
 
@@ -359,10 +440,11 @@ class FakeTrain:
     """In place of `train`: remembers the bundles, and runs out of memory on those that are too large."""
 
     def __init__(self, room=100):
-        self.room, self.tried, self.error = room, [], torch.OutOfMemoryError("CUDA out of memory")
+        self.room, self.tried, self.seen, self.error = room, [], list, torch.OutOfMemoryError("CUDA out of memory")
 
     def __call__(self, runs, emit, control, *, graph):
         self.tried.append(list(runs))
+        self.seen()
         if len(runs) > self.room:
             raise self.error
 
@@ -424,6 +506,42 @@ def test_what_has_ended_before_memory_ran_out_is_not_repeated_and_the_rest_is_bu
     assert tried == ["abcde", "bd", "ce", "f"]
 
 
+def test_a_job_is_claimed_when_its_bundle_begins_and_left_out_if_it_is_not_to_be_had(fake):
+    held, most = set(), []
+
+    @contextmanager
+    def claim(job):
+        held.add(job)
+        yield job not in "cdh"
+        held.remove(job)
+
+    fake.seen = lambda: most.append("".join(sorted(held)))
+    train_in_bundles(list("abcdefgh"), built, kind=lambda job: 0, claim=claim, at_once=2)
+    assert fake.tried == [["run a", "run b"], ["run e", "run f"], ["run g"]]
+    assert most == ["ab", "cdef", "gh"]
+    assert not held
+
+
+def test_how_far_a_job_has_come_is_asked_when_it_has_been_claimed(fake):
+    stands = {}
+
+    @contextmanager
+    def claim(job):
+        stands[job] = None if job == "b" else job in "ad"  # another process has done some of it
+        yield True
+
+    train_in_bundles(list("abcd"), built, kind=lambda job: 0, stands=lambda job: stands[job], claim=claim, at_once=4)
+    assert fake.tried == [["run a", "run d"], ["run c"]]
+
+
+def test_asked_to_stop_between_two_bundles_none_begins(fake):
+    control = Control()
+    fake.seen = lambda: setattr(control, "stop", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        train_in_bundles([1, 2], built, kind=lambda job: 0, at_once=1, control=control)
+    assert fake.tried == [["run 1"]]
+
+
 def test_another_error_is_not_taken_for_lack_of_memory(monkeypatch):
     def broken(runs, emit, control, *, graph):
         raise RuntimeError("a bug")
@@ -448,7 +566,8 @@ def test_in_bundles_equals_alone():
         train([alone])
         assert runs[job].accuracy == alone.accuracy
         assert torch.equal(runs[job].method.network.classifier.weight, alone.method.network.classifier.weight)
-    assert [label for label, _, rows in notes.done if rows == 3] == ["finetune 0", "finetune 2", "finetune 3"]
+    ended = [event.run.label for event in notes.of(Finished)]
+    assert ended == ["finetune 0", "finetune 2", "finetune 3", "joint 1"]
 
 
 def test_without_a_wish_a_cpu_takes_one_run_at_a_time():

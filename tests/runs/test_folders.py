@@ -19,7 +19,9 @@ def test_two_do_not_work_in_one_folder(tmp_path):
 
 
 def test_another_process_is_kept_out(tmp_path):
-    program = "import sys, pathlib, cler.runs.folders as f\nwith f.locked(pathlib.Path(sys.argv[1])) as ours: print(ours)"
+    program = (
+        "import sys, pathlib, cler.runs.folders as f\nwith f.locked(pathlib.Path(sys.argv[1])) as ours: print(ours)"
+    )
 
     def ask():
         command = [sys.executable, "-c", program, str(tmp_path)]
