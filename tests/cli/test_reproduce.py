@@ -81,7 +81,7 @@ paper.paper_file = settings.paper_file = lambda: PAPER
 def toy(monkeypatch):
     made = {}
     exec(TOY, made)
-    monkeypatch.setitem(images.DATASETS, "toy", made["Toy"]())
+    monkeypatch.setitem(images.DATASETS._entries, "toy", made["Toy"]())
     for module in (paper, settings_module):
         monkeypatch.setattr(module, "paper_file", lambda: made["PAPER"])
     monkeypatch.setattr(cost, "seconds_per_run", lambda missing, *_: {work.cell: 100.0 for work in missing})
@@ -185,7 +185,7 @@ def test_out_of_time_within_a_run_it_stops_after_a_step_and_shows_the_table(toy,
     monkeypatch.setattr(ErAce, "observe", observe)
     code, _, err = cler(*QUICK)
     assert code == 0
-    assert "going on from task" in err
+    assert "resuming from task" in err
     assert not list(Path("reproduction").rglob("checkpoint*"))
     assert len(accuracies("reproduction")) == 4
 
@@ -382,7 +382,7 @@ def test_an_image_set_that_cannot_be_fetched_leaves_out_its_own_runs_only(toy, c
         def get(self, folder, progress):
             raise reproduce.UsageError("cannot fetch it: try again")
 
-    monkeypatch.setitem(images.DATASETS, "tiny-imagenet", Far())
+    monkeypatch.setitem(images.DATASETS._entries, "tiny-imagenet", Far())
     code, out, err = cler(*QUICK)
     assert code == 1
     assert "left out: all runs on tiny-imagenet (cannot fetch it: try again)" in err.splitlines()

@@ -36,6 +36,8 @@ FEWER_STEPS = {
 def make_run(method="er-ace", regularizer="none", seed=0, **changes):
     options = {"tasks": 2, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8, "lr": 0.01}
     options |= FEWER_STEPS.get(method, {}) | changes
+    if not METHODS[method].replays:
+        options = {name: value for name, value in options.items() if name not in ("buffer", "replay_batch")}
     return build_run(
         make_settings(method=method, regularizer=regularizer, **options), seed, DATA, RunName(f"seed {seed}")
     )

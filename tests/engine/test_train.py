@@ -49,6 +49,8 @@ def make_run(method="finetune", seed=0, **changes):
     options = (
         {"tasks": 3, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8} | FEWER_STEPS.get(method, {}) | changes
     )
+    if not METHODS[method].replays:
+        options = {name: value for name, value in options.items() if name not in ("buffer", "replay_batch")}
     return build_run(make_settings(method=method, **options), seed, DATA, RunName(f"{method} {seed}"))
 
 

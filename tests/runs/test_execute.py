@@ -29,6 +29,7 @@ from cler.engine.events import (
 )
 from cler.errors import UsageError
 from cler.files import read_json
+from cler.methods import METHODS
 from cler.runs import record, trainers, workers
 from cler.runs.build import check_fit
 from cler.runs.execute import execute
@@ -61,12 +62,14 @@ class Stripes:
 
 @pytest.fixture(autouse=True)
 def stripes(monkeypatch):
-    monkeypatch.setitem(images.DATASETS, "stripes", Stripes())
+    monkeypatch.setitem(images.DATASETS._entries, "stripes", Stripes())
 
 
 def make_jobs(out, seeds=(0,), **changes):
-    options = {"method": "finetune", "dataset": "stripes", "tasks": 2, "width": 2, "batch": 4, "replay_batch": 4}
-    return jobs_of(make_settings(**options | changes), seeds, out)
+    options = {"method": "finetune", "dataset": "stripes", "tasks": 2, "width": 2, "batch": 4} | changes
+    if METHODS[options["method"]].replays:
+        options = {"replay_batch": 4} | options
+    return jobs_of(make_settings(**options), seeds, out)
 
 
 def run_all(jobs, **options):

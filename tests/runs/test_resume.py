@@ -54,7 +54,7 @@ if __name__ == "in_command":
 
 @pytest.fixture(autouse=True)
 def stains(monkeypatch):
-    monkeypatch.setitem(images.DATASETS, "stains", Stains())
+    monkeypatch.setitem(images.DATASETS._entries, "stains", Stains())
 
 
 def make_job(out, seed=0, **changes):
@@ -120,7 +120,7 @@ def names(folder):
 def whole(tmp_path_factory):
     """What a run leaves that nothing has stopped."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(images.DATASETS, "stains", Stains())
+        patch.setitem(images.DATASETS._entries, "stains", Stains())
         job = make_job(tmp_path_factory.mktemp("whole"))
         run(job)
     return job.folder
@@ -292,7 +292,7 @@ def test_images_that_were_replaced_are_refused(tmp_path, monkeypatch, whole):
             return data
 
     with monkeypatch.context() as patch:
-        patch.setitem(images.DATASETS, "stains", Replaced())
+        patch.setitem(images.DATASETS._entries, "stains", Replaced())
         with pytest.raises(UsageError, match=rf"{job.folder} was begun with different images: .*delete it"):
             run(job)
     assert {path: path.read_bytes() for path in job.folder.iterdir() if path.name != ".lock"} == {

@@ -164,7 +164,7 @@ class Run:
         self.task, self.taken = task + 1, 0
 
     def state(self) -> State:
-        """All that going on from here takes; the tensors are its own, not copies."""
+        """All that resuming from here takes; the tensors are its own, not copies."""
         state = collect(self.method)
         own = {f"run.{name}": getattr(self, f"_{name}") for name in _TENSORS}
         counted = {f"run.{name}": getattr(self, name) for name in _NUMBERS}
