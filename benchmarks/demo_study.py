@@ -57,7 +57,7 @@ def main() -> None:
     todo = remaining(jobs)
     if todo:
         with ProgressBars(Console(stderr=True), len(todo)) as bars:
-            execute(todo, device=device, at_once=arguments.at_once, watcher=bars)
+            execute(todo, device=device, at_once=arguments.at_once, callbacks=[bars])
     groups = compare(find_results([arguments.out])[0]).groups
     Console(width=140).print(comparison_table(groups))
 

@@ -17,7 +17,7 @@ from cler.config.settings import make_settings
 from cler.data.images import ImageData
 from cler.engine.bundles import begin_second_task, release_memory
 from cler.engine.run import matmul_precision
-from cler.engine.steps import Recorded
+from cler.engine.steps import GraphStepper
 from cler.methods import METHODS
 from cler.methods.base import Setup
 from cler.methods.er_ace import ErAce
@@ -60,7 +60,7 @@ class ForwardOnly(ErAce):
         pass
 
 
-class Several(Recorded):
+class Several(GraphStepper):
     """So many steps of every run in one recorded graph, in which no run waits for the others between its steps."""
 
     STEPS = 5

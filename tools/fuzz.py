@@ -39,6 +39,7 @@ import torch
 from rich.console import Console
 
 from cler.data import cifar, download, images, sample
+from cler.engine.events import Event, Message
 from cler.engine.tensorfile import checksum
 from cler.errors import UsageError
 from cler.learner import Learner
@@ -49,7 +50,7 @@ from cler.report.write import write_report
 from cler.runs import results, settings, written
 from cler.runs.compare import compare
 from cler.runs.jobs import Job, remaining
-from cler.runs.record import Builder, Recorder, Watcher
+from cler.runs.record import Builder, Recorder
 
 CORPUS = Path(__file__).parent / "fuzz_corpus"
 MEMORY = 1 << 30
@@ -349,18 +350,15 @@ def read_runs(name: str, content: bytes, folder: Path) -> list[str]:
     for good in (CORPUS / "runs").glob("good-*"):
         shutil.copy(good, folder / good.name.removeprefix("good-"))
     (folder / name.partition("-")[2]).write_bytes(content)
-    watcher = _Watcher()
+    lines: list[str] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, Message):
+            lines.append(event.text)
+
     if remaining([noise_job(folder)]):
-        Builder(torch.device("cpu"), None, Recorder(watcher))(noise_job(folder))
-    return [line for line in watcher.lines if "going on from task" not in line]
-
-
-class _Watcher(Watcher):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.lines.append(text)
+        Builder(torch.device("cpu"), None, Recorder(note))(noise_job(folder))
+    return [line for line in lines if "resuming from task" not in line]
 
 
 def read_learners(name: str, content: bytes, folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from cler.config.settings import make_settings
 from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.run import matmul_precision
-from cler.engine.steps import Recorded
+from cler.engine.steps import GraphStepper
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 from cler.runs.bench import random_images
@@ -25,7 +25,7 @@ STEPS = 10
 
 
 def take_steps(runs: list[Run], *, record: bool, steps: int = STEPS) -> None:
-    stepper = Recorded(runs, print)
+    stepper = GraphStepper(runs, print)
     stepper.can_record = record
     for task in range(last_task(runs[0]) + 1):
         for run in runs:

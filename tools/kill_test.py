@@ -32,7 +32,7 @@ import cler.report.terminal  # this and those above: what every command needs is
 import cler.runs.compare
 import cler.runs.trainers
 from cler.data import images
-from cler.engine import Run
+from cler.engine.events import Evaluated, Event
 from cler.methods import METHODS
 from cler.regularizers import REGULARIZERS
 from cler.runs.record import Recorder
@@ -65,14 +65,15 @@ class Noise:
 class DigestRecorder(Recorder):
     """Also leaves a digest of all that a run was at its end."""
 
-    def evaluated(self, run: Run, task: int) -> None:
-        if run.complete:
+    def hear(self, event: Event) -> None:
+        run = self.runs[event.run] if isinstance(event, Evaluated) else None
+        if run is not None and run.complete:
             digest = hashlib.sha256()
             for name, tensor in sorted(run.state().tensors.items()):
                 digest.update(name.encode())
                 digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
-            (self.jobs[run].folder / "digest").write_text(digest.hexdigest())
-        super().evaluated(run, task)
+            (self.jobs[run.name].folder / "digest").write_text(digest.hexdigest())
+        super().hear(event)
 
 
 def start(arguments: list[str], folder: Path) -> int:
@@ -112,6 +113,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     (run,) = folder.glob("runs/*/seed-*")
     result = json.loads((run / "result.json").read_text())
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    log = [line for line in log if line["event"] != "progress"]  # losses since the line before, or since a resume
     assert result["complete"] or "not finite" in result["failure"], (folder / "output").read_text()
     return {
         "digest": (run / "digest").read_text() if result["complete"] else None,
@@ -138,7 +140,7 @@ def kill_one_run(method: str, regularizer: str, draw: random.Random) -> tuple[st
         kills = 0
         while was_killed(start(command, war), 600 if kills == MOST_KILLS else draw.uniform(0.2 * seconds, seconds)):
             kills += 1
-        went_on = re.findall(r"going on from task (\d+), step (\d+)", (war / "output").read_text())
+        went_on = re.findall(r"resuming from task (\d+), step (\d+)", (war / "output").read_text())
         alike = outcome(peace) == outcome(war)
     positions = " ".join(f"{task}:{step}" for task, step in went_on) or "the beginning"
     line = f"{method}+{regularizer}, {optimizer}, every {every} s: {kills} kills, went on from {positions}: "

@@ -17,6 +17,7 @@ from cler.cli import main
 from cler.cli import reproduce as command
 from cler.config import settings as settings_module
 from cler.data import images
+from cler.engine.events import Evaluated
 from cler.methods.er_ace import ErAce
 from cler.paper import cost, reproduce
 from cler.paper import tables as paper
@@ -185,7 +186,7 @@ def test_out_of_time_within_a_run_it_stops_after_a_step_and_shows_the_table(toy,
     monkeypatch.setattr(ErAce, "observe", observe)
     code, _, err = cler(*QUICK)
     assert code == 0
-    assert "going on from task" in err
+    assert "resuming from task" in err
     assert not list(Path("reproduction").rglob("checkpoint*"))
     assert len(accuracies("reproduction")) == 4
 
@@ -249,14 +250,14 @@ def test_interrupted_it_goes_on_to_the_same_numbers(toy, cler, monkeypatch):
     assert cler(*QUICK, "--out", "whole")[0] == 0
     seen = []
 
-    def stop_at_the_third(self, run, task, evaluated=Recorder.evaluated):
-        seen.append(task)
+    def stop_at_the_third(self, event, hear=Recorder.hear):
+        seen.extend([event] if isinstance(event, Evaluated) else [])
         if len(seen) == 3:
             raise KeyboardInterrupt
-        evaluated(self, run, task)
+        hear(self, event)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "evaluated", stop_at_the_third)
+        patch.setattr(Recorder, "hear", stop_at_the_third)
         code, out, err = cler(*QUICK, "--out", "parts")
     assert (code, out) == (130, "")
     assert "the same command goes on from there" in err

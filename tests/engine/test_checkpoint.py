@@ -9,7 +9,8 @@ import torch
 
 from cler.config.settings import make_settings
 from cler.data.images import ImageData
-from cler.engine import Listener, checkpoint, train
+from cler.engine import Control, RunName, checkpoint, train
+from cler.engine.events import Progress
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.methods.base import total
@@ -36,14 +37,18 @@ FEWER_STEPS = {
 def make_run(method="er-ace", regularizer="none", seed=0, **changes):
     options = {"tasks": 2, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8, "lr": 0.01}
     options |= FEWER_STEPS.get(method, {}) | changes
-    return build_run(make_settings(method=method, regularizer=regularizer, **options), seed, DATA, label=f"seed {seed}")
+    if not METHODS[method].replays:
+        options = {name: value for name, value in options.items() if name not in ("buffer", "replay_batch")}
+    return build_run(
+        make_settings(method=method, regularizer=regularizer, **options), seed, DATA, RunName(f"seed {seed}")
+    )
 
 
 class Stopped(Exception):  # noqa: N818 - stands for kill -9
     pass
 
 
-class StopAt(Listener):
+class StopAt(Control):
     """Writes the checkpoint of one moment, and stops there."""
 
     checkpoint_every = 0.0
@@ -51,7 +56,7 @@ class StopAt(Listener):
     def __init__(self, folder, position):
         self.folder, self.position = folder, position
 
-    def checkpoint(self, run):
+    def keep(self, run):
         if (run.task, run.taken) == self.position:
             checkpoint.write(self.folder, checkpoint.take(run, {}))
             raise Stopped
@@ -71,7 +76,7 @@ def train_with_stops(folder, stops, *pair, **changes):
     run = make_run(*pair, **changes)
     for position in stops:
         with pytest.raises(Stopped):
-            train([run], StopAt(folder, position))
+            train([run], control=StopAt(folder, position))
         run = go_on(folder, *pair, **changes)
         assert (run.task, run.taken) == position
     train([run])
@@ -139,7 +144,7 @@ def test_on_a_gpu_up_to_what_it_rounds(tmp_path, monkeypatch, method, regularize
     stops = [(0, 2), (0, 11), (1, 0), (1, 2), (1, 9)]
     for position in [stop for stop in stops if stop[0] < len(whole.schedule)]:
         with pytest.raises(Stopped):
-            train([run], StopAt(tmp_path, position))
+            train([run], control=StopAt(tmp_path, position))
         run, found = build(), checkpoint.find(tmp_path, pytest.fail)
         run.restore(found.state, found.accuracy)
     train([run])
@@ -150,7 +155,7 @@ def test_on_a_gpu_up_to_what_it_rounds(tmp_path, monkeypatch, method, regularize
 
 def test_time_and_steps_go_on_too(tmp_path):
     with pytest.raises(Stopped):
-        train([run := make_run()], StopAt(tmp_path, (1, 3)))
+        train([run := make_run()], control=StopAt(tmp_path, (1, 3)))
     later = go_on(tmp_path)
     assert later.seconds == run.seconds > 0
     assert later.steps_done == 5 + 3
@@ -160,13 +165,13 @@ def test_time_and_steps_go_on_too(tmp_path):
 def test_progress_goes_on_from_there(tmp_path):
     seen = []
 
-    class Look(Listener):
-        def progress(self, progress):
-            seen.append((progress.task, progress.step, progress.done))
+    def look(event):
+        if isinstance(event, Progress):
+            seen.append((event.task, event.step, event.done))
 
     with pytest.raises(Stopped):
-        train([make_run()], StopAt(tmp_path, (1, 3)))
-    train([go_on(tmp_path)], Look())
+        train([make_run()], control=StopAt(tmp_path, (1, 3)))
+    train([go_on(tmp_path)], look)
     assert seen[-1] == (1, 5, 1.0)
     assert all(task == 1 and step > 3 for task, step, _ in seen)
 
@@ -178,7 +183,7 @@ def test_a_loss_that_was_not_finite_is_still_known(tmp_path):
         "loss": total(learn(batch)) * (float("nan") if int(run._position) == 2 else 1.0)
     }
     with pytest.raises(Stopped):
-        train([run], StopAt(tmp_path, (0, 4)))
+        train([run], control=StopAt(tmp_path, (0, 4)))
     later = go_on(tmp_path)
     train([later])
     assert later.failure == "the loss was not finite at task 1, step 3; try a lower --lr or --weight"
@@ -186,7 +191,7 @@ def test_a_loss_that_was_not_finite_is_still_known(tmp_path):
 
 def test_runs_that_stand_elsewhere_are_not_trained_together(tmp_path):
     with pytest.raises(Stopped):
-        train([make_run()], StopAt(tmp_path, (0, 4)))
+        train([make_run()], control=StopAt(tmp_path, (0, 4)))
     with pytest.raises(ValueError, match="where they stand"):
         train([go_on(tmp_path), make_run(seed=1)])
 
@@ -194,13 +199,13 @@ def test_runs_that_stand_elsewhere_are_not_trained_together(tmp_path):
 def test_side_by_side_each_is_kept_at_the_same_step(tmp_path):
     positions = {}
 
-    class Look(Listener):
+    class Look(Control):
         checkpoint_every = 0.0
 
-        def checkpoint(self, run):
+        def keep(self, run):
             positions.setdefault(run.label, []).append((run.task, run.taken))
 
-    train([make_run(seed=0), make_run(seed=1)], Look())
+    train([make_run(seed=0), make_run(seed=1)], control=Look())
     within = [(task, step) for task in range(2) for step in range(1, 6)]
     assert positions["seed 0"] == positions["seed 1"] == [*within[:5], (1, 0), *within[5:]]
 
@@ -212,15 +217,15 @@ def test_the_time_between_checkpoints(monkeypatch, every, times):
     monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))
     kept = []
 
-    class Look(Listener):
+    class Look(Control):
         checkpoint_every = every
 
-        def checkpoint(self, run):
+        def keep(self, run):
             kept.append((run.task, run.taken))
 
     run = make_run(tasks=1, epochs=1)
     assert run.schedule == (10,)
-    train([run], Look())
+    train([run], control=Look())
     assert len(kept) == times
 
 
@@ -305,7 +310,7 @@ def test_a_damaged_one_is_replaced_by_the_one_before_and_said_so(two, damage):
     position, (line,) = found_in(two)
     assert position == 2
     assert line.startswith(f"{file} is damaged (")
-    assert line.endswith("); going on from the checkpoint before it")
+    assert line.endswith("); resuming from the checkpoint before it")
     assert "\n" not in line
     assert names(two) == [checkpoint.PREVIOUS]  # or the next one would push out the whole one
 
@@ -316,7 +321,7 @@ def test_where_none_is_whole_the_run_begins_anew_and_says_so(two, damage):
         (two / name).write_bytes(damage((two / name).read_bytes()))
     position, (line,) = found_in(two)
     assert position is None
-    assert line.endswith(") and there is no other; beginning anew")
+    assert line.endswith(") and there is no other; starting over")
     assert names(two) == []
 
 
@@ -376,20 +381,21 @@ def test_one_that_cannot_be_opened_is_neither_overlooked_nor_deleted(two, monkey
 
 
 def test_when_asked_to_stop_training_ends_after_the_step_at_hand_with_a_checkpoint():
-    class AskedToStop(Listener):
+    class AskedToStop(Control):
         taken = ()
 
-        def progress(self, progress):
-            self.stop = progress.task == 1
+        def hear(self, event):
+            if isinstance(event, Progress) and event.task == 1:
+                self.stop = KeyboardInterrupt()
 
-        def checkpoint(self, run):
+        def keep(self, run):
             self.taken += ((run.task, run.taken),)
 
-    listener, run = AskedToStop(), make_run()
+    control, run = AskedToStop(), make_run()
     with pytest.raises(KeyboardInterrupt):
-        train([run], listener)
-    assert listener.taken[0] == (1, 0)
-    task, step = listener.taken[-1]
+        train([run], control.hear, control)
+    assert control.taken[0] == (1, 0)
+    task, step = control.taken[-1]
     assert task == 1
     assert step == run.taken > 0
-    assert len(listener.taken) == 2
+    assert len(control.taken) == 2

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cler.engine.steps import IN_FLIGHT, WARM_UP, InTurn, Recorded, make_stepper
+from cler.engine.steps import IN_FLIGHT, WARM_UP, EagerStepper, GraphStepper, make_stepper
 
 
 class FakeGenerator:
@@ -145,7 +145,7 @@ def kinds(cuda):
 
 def test_warm_up_then_one_recording_then_replays(cuda):
     runs = [FakeRun(cuda, "a"), FakeRun(cuda, "b")]
-    stepper = Recorded(runs, pytest.fail)
+    stepper = GraphStepper(runs, pytest.fail)
     stepper.prepare()
     for _ in range(WARM_UP + 4):
         stepper.step()
@@ -155,7 +155,7 @@ def test_warm_up_then_one_recording_then_replays(cuda):
 
 def test_every_run_has_a_stream_of_its_own_between_two_points_of_the_main_one(cuda):
     runs = [FakeRun(cuda, "a"), FakeRun(cuda, "b")]
-    stepper = Recorded(runs, pytest.fail)
+    stepper = GraphStepper(runs, pytest.fail)
     stepper.prepare()
     stepper.step()
     assert cuda.log == [("plain", "a", "stream 1"), ("plain", "b", "stream 2")]
@@ -164,7 +164,7 @@ def test_every_run_has_a_stream_of_its_own_between_two_points_of_the_main_one(cu
 
 def test_the_recording_serves_a_task_with_the_same_key_and_no_other(cuda):
     run = FakeRun(cuda, "a", key=("first task", 5))
-    stepper = Recorded([run], pytest.fail)
+    stepper = GraphStepper([run], pytest.fail)
     for key in ("first", "later", "later"):
         run.recording_key = key
         stepper.prepare()
@@ -177,7 +177,7 @@ def test_the_recording_serves_a_task_with_the_same_key_and_no_other(cuda):
 def test_nothing_is_recorded_before_every_method_has_been_settled_for_a_few_steps(cuda):
     runs = [FakeRun(cuda, "a"), FakeRun(cuda, "b")]
     runs[1].method.settled = False
-    stepper = Recorded(runs, pytest.fail)
+    stepper = GraphStepper(runs, pytest.fail)
     stepper.prepare()
     for _ in range(WARM_UP + 3):
         stepper.step()
@@ -193,7 +193,7 @@ def test_where_recording_fails_the_steps_go_on_and_it_is_said_once(cuda):
     run = FakeRun(cuda, "a")
     run.error = RuntimeError("operation not permitted when stream is capturing\nmore lines")
     said = []
-    stepper = Recorded([run], said.append)
+    stepper = GraphStepper([run], said.append)
     for _ in range(2):
         stepper.prepare()
         for _ in range(WARM_UP + 3):
@@ -209,7 +209,7 @@ def test_where_recording_fails_the_steps_go_on_and_it_is_said_once(cuda):
 def test_running_out_of_memory_while_recording_is_passed_on(cuda, over_it):
     runs = [FakeRun(cuda, name) for name in "abc"]
     runs[1].error, cuda.error_at_the_end = torch.OutOfMemoryError("no more"), over_it
-    stepper = Recorded(runs, pytest.fail)
+    stepper = GraphStepper(runs, pytest.fail)
     stepper.prepare()
     for _ in range(WARM_UP):
         stepper.step()
@@ -220,7 +220,7 @@ def test_running_out_of_memory_while_recording_is_passed_on(cuda, over_it):
 
 
 def test_the_host_stays_a_few_steps_ahead_and_no_more(cuda):
-    stepper = Recorded([FakeRun(cuda, "a")], pytest.fail)
+    stepper = GraphStepper([FakeRun(cuda, "a")], pytest.fail)
     stepper.prepare()
     for _ in range(50):
         stepper.step()
@@ -229,6 +229,7 @@ def test_the_host_stays_a_few_steps_ahead_and_no_more(cuda):
 
 def test_the_device_decides_how_steps_are_taken(cuda):
     run = FakeRun(cuda, "a")
-    assert isinstance(make_stepper([run], print), Recorded)
+    assert isinstance(make_stepper([run], print), GraphStepper)
+    assert isinstance(make_stepper([run], print, graph=False), EagerStepper)
     run.device = torch.device("cpu")
-    assert isinstance(make_stepper([run], print), InTurn)
+    assert isinstance(make_stepper([run], print), EagerStepper)

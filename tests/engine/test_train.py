@@ -1,6 +1,8 @@
 import importlib
 import math
+import pickle
 import time
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -8,10 +10,11 @@ from torch import nn
 
 from cler.config.settings import make_settings
 from cler.data.images import ImageData
-from cler.engine import Listener, bundles, steps, train
+from cler.engine import Control, RunName, bundles, steps, train
 from cler.engine import evaluate as evaluation
-from cler.engine.bundles import train_in_groups
+from cler.engine.bundles import train_in_bundles
 from cler.engine.evaluate import evaluate
+from cler.engine.events import Evaluated, Failed, Finished, Message, Progress, Started
 from cler.methods import METHODS
 from cler.methods.base import total
 from cler.runs.build import build_run
@@ -47,26 +50,38 @@ def make_run(method="finetune", seed=0, **changes):
     options = (
         {"tasks": 3, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8} | FEWER_STEPS.get(method, {}) | changes
     )
-    return build_run(make_settings(method=method, **options), seed, DATA, label=f"{method} {seed}")
+    if not METHODS[method].replays:
+        options = {name: value for name, value in options.items() if name not in ("buffer", "replay_batch")}
+    return build_run(make_settings(method=method, **options), seed, DATA, RunName(f"{method} {seed}"))
 
 
-class Notes(Listener):
-    """Keeps what it is told."""
+class Notes:
+    """Keeps what it hears."""
 
     def __init__(self):
-        self.progressed, self.done, self.failures, self.messages = [], [], [], []
+        self.heard = []
 
-    def progress(self, progress):
-        self.progressed.append(progress)
+    def __call__(self, event):
+        self.heard.append(event)
 
-    def evaluated(self, run, task):
-        self.done.append((run.label, task, len(run.accuracy["class_il"])))
+    def of(self, kind):
+        return [event for event in self.heard if isinstance(event, kind)]
 
-    def failed(self, run):
-        self.failures.append((run.label, run.failure))
+    @property
+    def progressed(self):
+        return self.of(Progress)
 
-    def message(self, text):
-        self.messages.append(text)
+    @property
+    def done(self):
+        return [(event.run.label, event.task, len(event.accuracy["class_il"])) for event in self.of(Evaluated)]
+
+    @property
+    def failures(self):
+        return [(event.run.label, event.why) for event in self.of(Failed)]
+
+    @property
+    def messages(self):
+        return [event.text for event in self.of(Message)]
 
 
 @pytest.fixture
@@ -157,13 +172,13 @@ def test_precision_is_set_for_the_run_only():
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     seen = []
 
-    class Look(Listener):
-        def evaluated(self, run, task):
+    def look(event):
+        if isinstance(event, Evaluated):
             seen.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
 
     full, tf32, half = (make_run(precision=precision) for precision in ("fp32", "tf32", "bf16"))
     for run in (full, tf32, half):
-        train([run], Look())
+        train([run], look)
     assert seen[::3] == [("highest", False), ("high", True), ("high", True)]
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
     weights = [run.method.network.classifier.weight for run in (full, half)]
@@ -248,8 +263,10 @@ def test_a_failed_run_takes_no_more_steps_and_the_others_go_on_with_the_next_one
     told = []
 
     class Look(Notes):
-        def failed(self, run):
-            told.append((run.steps_done, good.steps_done, run.seconds > 0))
+        def __call__(self, event):
+            super().__call__(event)
+            if isinstance(event, Failed):
+                told.append((bad.steps_done, good.steps_done, bad.seconds > 0))
 
     notes = Look()
     train([bad, good], notes)
@@ -262,7 +279,7 @@ def test_a_failed_run_takes_no_more_steps_and_the_others_go_on_with_the_next_one
     assert good.accuracy == alone.accuracy
 
 
-def test_a_failure_before_a_run_was_stopped_is_noticed_when_it_goes_on():
+def test_a_failure_before_a_run_was_stopped_is_noticed_when_it_is_resumed():
     """Where not a step of the task was left."""
     old, new, notes = make_run(), make_run(), Notes()
     old.begin_task(0)
@@ -279,15 +296,15 @@ def test_the_time_that_checkpoints_take_is_not_the_runs(monkeypatch):
     now = time.perf_counter
     waited = []
 
-    class Slow(Listener):
+    class Slow(Control):
         checkpoint_every = 0
 
-        def checkpoint(self, run):
+        def keep(self, run):
             waited.append(1000)
 
     run = make_run()
     monkeypatch.setattr(time, "perf_counter", lambda: now() + sum(waited))
-    train([run], Slow())
+    train([run], control=Slow())
     assert len(waited) == 18 + 2
     assert 0 < run.seconds < 1000
 
@@ -340,17 +357,97 @@ def test_the_first_bad_step_is_named_even_when_looked_at_late():
     assert "task 3, step 2;" in run.failure
 
 
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_event_can_be_sent_to_another_process(told_at_every_step):
+    notes = Notes()
+    train([make_run("er", regularizer="rotation"), poison(make_run(seed=1), task=1, step=1)], notes)
+    kinds = {Started, Progress, Evaluated, Failed, Finished}
+    assert {type(event) for event in notes.heard} == kinds
+    without_nan = [event for event in notes.heard if "nan" not in str(event)]
+    assert {type(event) for event in without_nan} == kinds
+    assert pickle.loads(pickle.dumps(without_nan)) == without_nan
+
+
+def test_a_run_is_said_to_start_where_it_stands_and_to_finish_with_its_accuracy():
+    notes = Notes()
+    train([run := make_run()], notes)
+    assert notes.heard[0] == Started(run.name, task=0, step=0)
+    assert notes.heard[-1] == Finished(run.name, run.running_accuracy)
+    assert notes.of(Evaluated)[-1].accuracy == {name: tuple(rows[-1]) for name, rows in run.accuracy.items()}
+
+
+def with_terms(run, terms):
+    """A run whose steps tell these loss terms, of the task and the number of the step in it, from 1."""
+    learn, taken = run.method.observe, [0] * len(run.schedule)
+
+    def observe(batch):
+        learn(batch)
+        taken[run.method.task] += 1
+        told = terms(run.method.task, taken[run.method.task])
+        return {name: torch.tensor(float(value)) for name, value in told.items()}
+
+    run.method.observe = observe
+    return run
+
+
+def test_progress_tells_the_mean_of_each_loss_term_since_the_last_report_and_over_the_runs(monkeypatch):
+    monkeypatch.setattr(loop, "REPORT_SECONDS", math.inf)  # a report at the end of each task
+    first = with_terms(make_run(seed=0), lambda task, step: {"stream": 10 * task + step})
+    later = with_terms(
+        make_run(seed=1), lambda task, step: {"stream": 1} | ({"replay": 100 * task + step} if task else {})
+    )
+    notes = Notes()
+    train([first, later], notes)
+    assert [p.losses for p in notes.progressed] == [
+        {"stream": pytest.approx((3.5 + 1) / 2)},
+        {"stream": pytest.approx((13.5 + 1) / 2), "replay": pytest.approx(103.5)},
+        {"stream": pytest.approx((23.5 + 1) / 2), "replay": pytest.approx(203.5)},
+    ]
+    assert notes.progressed[1].sums == ({"stream": (81.0, 6)}, {"stream": (6.0, 6), "replay": (621.0, 6)})
+
+
+def test_every_step_is_in_one_report_and_no_more(told_at_every_step):
+    notes = Notes()
+    train([with_terms(make_run(), lambda task, step: {"stream": 10 * task + step})], notes)
+    assert [p.losses["stream"] for p in notes.progressed] == [
+        10 * task + step for task in range(3) for step in range(1, 7)
+    ]
+    assert all(p.sums[0]["stream"][1] == 1 for p in notes.progressed)
+
+
+@pytest.mark.parametrize(("bad", "good"), [(math.nan, 1.0), (math.inf, -math.inf), (math.inf, 1.0)])
+def test_one_term_that_is_not_finite_is_a_failure(bad, good):
+    run = with_terms(make_run(), lambda task, step: {"stream": good, "replay": bad if (task, step) == (1, 2) else 1.0})
+    if math.isinf(good):
+        run = with_terms(make_run(), lambda task, step: {"stream": good, "replay": bad} if task else {"stream": 1.0})
+    train([run])
+    assert f"task 2, step {1 if math.isinf(good) else 2};" in run.failure
+
+
+def test_sums_of_losses_are_no_part_of_the_state():
+    run = make_run()
+    before = run.state()
+    train([run])
+    assert run.state().tensors.keys() - before.tensors.keys() <= {
+        name for name in run.state().tensors if ".state." in name
+    }
+    assert run.state().numbers.keys() == before.numbers.keys()
+
+
 # -- more runs than fit at once ----------------------------------------------------------------------------------------
 
 
 class FakeTrain:
-    """In place of `train`: remembers the groups, and runs out of memory on those that are too large."""
+    """In place of `train`: remembers the bundles, and runs out of memory on those that are too large."""
 
     def __init__(self, room=100):
-        self.room, self.tried, self.error = room, [], torch.OutOfMemoryError("CUDA out of memory")
+        self.room, self.tried, self.seen, self.error = room, [], list, torch.OutOfMemoryError("CUDA out of memory")
 
-    def __call__(self, runs, listener):
+    def __call__(self, runs, emit, control, *, graph):
         self.tried.append(list(runs))
+        self.seen()
         if len(runs) > self.room:
             raise self.error
 
@@ -370,58 +467,94 @@ def built(job):
     return f"run {job}"
 
 
-def test_jobs_are_grouped_by_key_in_order(fake):
-    train_in_groups(["a1", "b1", "a2", "a3", "b2"], built, key=lambda job: job[0], at_once=2)
+def test_jobs_of_a_kind_are_bundled_in_order(fake):
+    train_in_bundles(["a1", "b1", "a2", "a3", "b2"], built, kind=lambda job: job[0], at_once=2)
     assert fake.tried == [["run a1", "run a2"], ["run a3"], ["run b1", "run b2"]]
 
 
 def test_no_jobs_are_no_trouble(fake):
-    train_in_groups([], built, key=str, at_once=2)
+    train_in_bundles([], built, kind=str, at_once=2)
     assert fake.tried == []
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, torch.AcceleratorError])
-def test_a_group_that_does_not_fit_is_halved_and_finished_runs_are_not_repeated(fake, error):
+def test_a_bundle_that_does_not_fit_is_halved_and_finished_runs_are_not_repeated(fake, error):
     fake.room, fake.error = 2, error("CUDA error: out of memory\nFor debugging consider ...")
     notes = Notes()
-    train_in_groups(list(range(7)), built, key=lambda job: job == 6, at_once=6, listener=notes)
+    train_in_bundles(list(range(7)), built, kind=lambda job: job == 6, at_once=6, emit=notes)
     assert [len(group) for group in fake.tried] == [6, 3, 2, 1, 2, 1, 1]
     assert fake.finished == [f"run {job}" for job in range(7)]
-    assert notes.messages[0] == "out of memory with 6 runs at once; going on with 3"
+    assert notes.messages[0] == "out of memory with 6 runs at once; continuing with 3"
     assert len(notes.messages) == 2
 
 
 def test_a_run_that_does_not_fit_alone_is_an_error(fake):
     fake.room = 0
     with pytest.raises(torch.OutOfMemoryError):
-        train_in_groups([1, 2], built, key=lambda job: 0, at_once=2)
+        train_in_bundles([1, 2], built, kind=lambda job: 0, at_once=2)
     assert [len(group) for group in fake.tried] == [2, 1]
 
 
-def test_what_has_ended_before_memory_ran_out_is_not_repeated_and_the_rest_is_grouped_anew(monkeypatch):
+def test_what_has_ended_before_memory_ran_out_is_not_repeated_and_the_rest_is_bundled_anew(monkeypatch):
     stands, tried = dict.fromkeys("abcdef", "begin"), []
 
-    def train(runs, listener):
+    def train(runs, emit, control, *, graph):
         tried.append("".join(runs))
         if len(tried) == 1:
             stands.update(a=None, c="middle", e="middle")  # one has ended, two have come further
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(bundles, "train", train)
-    train_in_groups(list("abcdef"), lambda job: job, key=stands.get, at_once=5)
+    train_in_bundles(list("abcdef"), lambda job: job, kind=len, stands=stands.get, at_once=5)
     assert tried == ["abcde", "bd", "ce", "f"]
 
 
+def test_a_job_is_claimed_when_its_bundle_begins_and_left_out_if_it_is_not_to_be_had(fake):
+    held, most = set(), []
+
+    @contextmanager
+    def claim(job):
+        held.add(job)
+        yield job not in "cdh"
+        held.remove(job)
+
+    fake.seen = lambda: most.append("".join(sorted(held)))
+    train_in_bundles(list("abcdefgh"), built, kind=lambda job: 0, claim=claim, at_once=2)
+    assert fake.tried == [["run a", "run b"], ["run e", "run f"], ["run g"]]
+    assert most == ["ab", "cdef", "gh"]
+    assert not held
+
+
+def test_how_far_a_job_has_come_is_asked_when_it_has_been_claimed(fake):
+    stands = {}
+
+    @contextmanager
+    def claim(job):
+        stands[job] = None if job == "b" else job in "ad"  # another process has done some of it
+        yield True
+
+    train_in_bundles(list("abcd"), built, kind=lambda job: 0, stands=lambda job: stands[job], claim=claim, at_once=4)
+    assert fake.tried == [["run a", "run d"], ["run c"]]
+
+
+def test_asked_to_stop_between_two_bundles_none_begins(fake):
+    control = Control()
+    fake.seen = lambda: setattr(control, "stop", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        train_in_bundles([1, 2], built, kind=lambda job: 0, at_once=1, control=control)
+    assert fake.tried == [["run 1"]]
+
+
 def test_another_error_is_not_taken_for_lack_of_memory(monkeypatch):
-    def broken(runs, listener):
+    def broken(runs, emit, control, *, graph):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(bundles, "train", broken)
     with pytest.raises(RuntimeError, match="a bug"):
-        train_in_groups([1, 2], built, key=lambda job: 0, at_once=2)
+        train_in_bundles([1, 2], built, kind=lambda job: 0, at_once=2)
 
 
-def test_in_groups_equals_alone():
+def test_in_bundles_equals_alone():
     jobs = [("finetune", 0), ("joint", 1), ("finetune", 2), ("finetune", 3)]
     runs = {}
 
@@ -430,13 +563,14 @@ def test_in_groups_equals_alone():
         return runs[job]
 
     notes = Notes()
-    train_in_groups(jobs, build, key=lambda job: job[0], at_once=2, listener=notes)
+    train_in_bundles(jobs, build, kind=lambda job: job[0], at_once=2, emit=notes)
     for job in jobs:
         alone = make_run(*job)
         train([alone])
         assert runs[job].accuracy == alone.accuracy
         assert torch.equal(runs[job].method.network.classifier.weight, alone.method.network.classifier.weight)
-    assert [label for label, _, rows in notes.done if rows == 3] == ["finetune 0", "finetune 2", "finetune 3"]
+    ended = [event.run.label for event in notes.of(Finished)]
+    assert ended == ["finetune 0", "finetune 2", "finetune 3", "joint 1"]
 
 
 def test_without_a_wish_a_cpu_takes_one_run_at_a_time():
@@ -447,7 +581,7 @@ def test_without_a_wish_a_cpu_takes_one_run_at_a_time():
         runs.append(make_run(seed=job))
         return runs[-1]
 
-    train_in_groups([0, 1], build, key=lambda job: 0, listener=notes)
+    train_in_bundles([0, 1], build, kind=lambda job: 0, emit=notes)
     assert {p.labels for p in notes.progressed} == {("finetune 0",), ("finetune 1",)}
     assert sum(run.complete for run in runs) == 2
 
@@ -536,7 +670,7 @@ def test_on_a_gpu_steps_that_cannot_be_recorded_are_taken_all_the_same(monkeypat
         run.method.observe = look
         with monkeypatch.context() as patch:
             if not can_record:
-                patch.setattr(steps.Recorded, "_record", lambda self: None)
+                patch.setattr(steps.GraphStepper, "_record", lambda self: None)
             train([run], notes)
         assert run.complete
         assert any("could not be recorded" in text for text in notes.messages) == can_record

@@ -206,15 +206,15 @@ def test_figure3_has_a_row_for_each_memory(cler):
 def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
     whole, stopped = jobs_of("figure3", tmp_path / "a")[:1], jobs_of("figure3", tmp_path / "b")[:1]
     execute(whole, device=CPU, workers=1)
-    checkpoint = Recorder.checkpoint
+    keep = Recorder.keep
 
     def stop(self, run):
-        checkpoint(self, run)
+        keep(self, run)
         if run.task == 2:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "checkpoint", stop)
+        patch.setattr(Recorder, "keep", stop)
         with pytest.raises(KeyboardInterrupt):
             execute(stopped, device=CPU, workers=1)
     execute(stopped, device=CPU, workers=1)

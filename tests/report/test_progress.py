@@ -3,7 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from cler.engine import Progress
+from cler.engine import RunName
+from cler.engine.events import Elsewhere, Failed, Finished, Progress
 from cler.report import progress
 from cler.report.progress import ProgressBars
 
@@ -14,7 +15,8 @@ def bars():
 
 
 def report(bars, *labels, done):
-    bars.progress(Progress(labels, task=0, tasks=2, step=5, steps=10, done=done, steps_per_second=3.0, accuracy=None))
+    where = {"task": 0, "tasks": 2, "step": 5, "steps": 10, "done": done, "steps_per_second": 3.0}
+    bars(Progress(tuple(map(RunName, labels)), **where, accuracy=None, losses={}))
 
 
 def rows(bars):
@@ -29,15 +31,15 @@ def test_a_bar_for_the_runs_that_are_trained_together(bars):
     report(bars, "c", done=0.5)
     assert rows(bars) == ("0 of 4 runs", 1.0, {"a and 1 more": 0.25, "c": 0.5})
     report(bars, "a", "b", done=1.0)
-    bars.finished("a", 50.0, None)
+    bars(Finished(RunName("a"), 50.0))
     assert rows(bars) == ("1 of 4 runs", 2.5, {"a and 1 more": 1.0, "c": 0.5})
-    bars.finished("b", 50.0, None)
+    bars(Finished(RunName("b"), 50.0))
     assert rows(bars) == ("2 of 4 runs", 2.5, {"c": 0.5})
 
 
 def test_a_run_that_fails_counts_once_and_the_others_go_on_in_a_bar_of_their_own(bars):
     report(bars, "a", "b", "c", "d", done=0.5)
-    bars.finished("b", None, "its loss is not finite")
+    bars(Failed(RunName("b"), "its loss is not finite"))
     report(bars, "a", "c", "d", done=0.6)
     assert rows(bars) == ("1 of 4 runs", pytest.approx(2.8), {"a and 2 more": 0.6})
     assert bars.failures == ["b: its loss is not finite"]
@@ -52,9 +54,16 @@ def test_runs_that_are_trained_fewer_at_a_time_are_not_counted_twice(bars):
 def test_a_later_run_of_the_same_name_has_a_bar_too(bars):
     """As with another method's own setting, which names do not tell."""
     report(bars, "a", done=1.0)
-    bars.finished("a", 50.0, None)
+    bars(Finished(RunName("a"), 50.0))
     report(bars, "a", done=0.25)
     assert rows(bars) == ("1 of 4 runs", 1.25, {"a": 0.25})
+
+
+def test_runs_that_another_process_does_are_not_waited_for(bars):
+    report(bars, "a", done=0.5)
+    bars(Elsewhere(RunName("b"), complete=False))
+    overall = bars._bars.tasks[0]
+    assert (overall.description, overall.total) == ("0 of 3 runs", 3.0)
 
 
 def test_without_a_terminal_a_line_says_from_time_to_time_where_the_runs_stand(monkeypatch):

@@ -1,8 +1,9 @@
 import gc
+import importlib
 import json
+import math
 import os
 import platform
-import resource
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +15,26 @@ import cler
 from cler.config.settings import make_settings
 from cler.data import images
 from cler.data.images import ImageData, Status
+from cler.engine import checkpoint
+from cler.engine.events import (
+    Checkpointed,
+    Elsewhere,
+    Evaluated,
+    Failed,
+    Finished,
+    Message,
+    Progress,
+    Started,
+    ignore,
+)
 from cler.errors import UsageError
 from cler.files import read_json
+from cler.methods import METHODS
 from cler.methods.base import total
-from cler.runs import execute as execution
 from cler.runs import record, trainers, workers
 from cler.runs.build import check_fit
 from cler.runs.execute import execute
+from cler.runs.folders import locked
 from cler.runs.jobs import make_jobs as jobs_of
 from cler.runs.jobs import remaining
 from cler.runs.results import find_results, read_result
@@ -53,27 +67,47 @@ def stripes(monkeypatch):
 
 
 def make_jobs(out, seeds=(0,), **changes):
-    options = {"method": "finetune", "dataset": "stripes", "tasks": 2, "width": 2, "batch": 4, "replay_batch": 4}
-    return jobs_of(make_settings(**options | changes), seeds, out)
+    options = {"method": "finetune", "dataset": "stripes", "tasks": 2, "width": 2, "batch": 4} | changes
+    if METHODS[options["method"]].replays:
+        options = {"replay_batch": 4} | options
+    return jobs_of(make_settings(**options), seeds, out)
 
 
 def run_all(jobs, **options):
-    watcher = Notes()
-    execute(jobs, device=CPU, workers=1, watcher=watcher, **options)
-    return watcher
+    notes = Notes()
+    execute(jobs, device=CPU, workers=1, callbacks=[notes], **options)
+    return notes
 
 
-class Notes(record.Watcher):
-    """Keeps what it is told."""
+class Notes:
+    """Keeps what it hears."""
 
     def __init__(self):
-        self.ended, self.progressed = [], []
+        self.heard = []
 
-    def progress(self, progress):
-        self.progressed.append(progress)
+    def __call__(self, event):
+        self.heard.append(event)
 
-    def finished(self, label, accuracy, failure):
-        self.ended.append((label, accuracy, failure))
+    def of(self, *kinds):
+        return [event for event in self.heard if isinstance(event, kinds)]
+
+    @property
+    def progressed(self):
+        return self.of(Progress)
+
+    @property
+    def ended(self):
+        """Label, accuracy and failure of each run."""
+        return [
+            (event.run.label, getattr(event, "accuracy", None), getattr(event, "why", None))
+            for event in self.of(Finished, Failed)
+        ]
+
+
+def logged(folder, *kinds):
+    """The lines of a log that tell of these events."""
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] in kinds]
 
 
 def without_times(folder):
@@ -86,7 +120,7 @@ def without_times(folder):
 
 def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
     (job,) = make_jobs(tmp_path, seeds=[7], method="er-ace", regularizer="jigsaw", buffer=20, epochs=2)
-    watcher = run_all([job])
+    notes = run_all([job])
     assert sorted(path.name for path in job.folder.iterdir()) == ["log.jsonl", "result.json", "settings.json"]
 
     result = json.loads((job.folder / "result.json").read_text())
@@ -129,13 +163,13 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
     assert environment["hardware"]
 
     assert json.loads((job.folder / "settings.json").read_text()) == {"settings": expected, "seed": 7}
-    log = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
-    assert [(line["event"], line["task"]) for line in log] == [("evaluated", 0), ("evaluated", 1)]
+    log = logged(job.folder, "evaluated")
+    assert [line["task"] for line in log] == [0, 1]
     assert log[1]["class_il"] == pytest.approx(result["accuracy"]["class_il"][1], abs=1e-3)
-    assert watcher.ended == [
+    assert notes.ended == [
         ("er-ace+jigsaw m20 epochs 2, seed 7", pytest.approx(result["faa"]["class_il"], abs=1e-3), None)
     ]
-    assert watcher.progressed[-1].done == 1
+    assert notes.progressed[-1].done == 1
 
 
 def test_a_run_without_regulariser_says_none(tmp_path):
@@ -182,7 +216,7 @@ def test_an_unfinished_run_is_begun_again_and_gives_the_same(tmp_path):
     (job,) = make_jobs(tmp_path)
     run_all([job])
     whole = without_times(job.folder)
-    log = (job.folder / "log.jsonl").read_text().splitlines()
+    log = logged(job.folder, "evaluated")
 
     half = json.loads((job.folder / "result.json").read_text())
     half["complete"] = False
@@ -191,7 +225,7 @@ def test_an_unfinished_run_is_begun_again_and_gives_the_same(tmp_path):
     assert remaining([job]) == [job]
     run_all([job])
     assert without_times(job.folder) == whole
-    assert len((job.folder / "log.jsonl").read_text().splitlines()) == len(log)
+    assert len(logged(job.folder, "evaluated")) == len(log)
     assert remaining([job]) == []
 
 
@@ -200,14 +234,13 @@ class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
 
 
 def test_a_run_that_is_stopped_keeps_the_tasks_it_has_done(tmp_path):
-    class StopInTheSecondTask(Notes):
-        def progress(self, progress):
-            if progress.task == 1:
-                raise Stopped
+    def stop_in_the_second_task(event):
+        if isinstance(event, Progress) and event.task == 1:
+            raise Stopped
 
     (job,) = make_jobs(tmp_path)
     with pytest.raises(Stopped):
-        execute([job], device=CPU, workers=1, watcher=StopInTheSecondTask())
+        execute([job], device=CPU, workers=1, callbacks=[stop_in_the_second_task])
     result = read_result(job.folder)
     assert result["complete"] is False
     assert [len(row) for row in result["accuracy"]["class_il"]] == [1]
@@ -293,21 +326,135 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
         execute(jobs, device=CPU, workers=1)
 
 
+# -- losses in the log -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(math.inf, [6]), (0.0, [1, 2, 3, 4, 5, 6])])
+def test_losses_are_logged_now_and_then_and_at_the_end_of_each_task(tmp_path, monkeypatch, seconds, steps):
+    monkeypatch.setattr(importlib.import_module("cler.engine.train"), "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(record, "LOG_SECONDS", seconds)
+    (job,) = make_jobs(tmp_path)
+    notes = run_all([job])
+    lines = logged(job.folder, "progress")
+    assert [(line["task"], line["step"]) for line in lines] == [(task, step) for task in range(2) for step in steps]
+    told = [p.losses for p in notes.progressed]
+    for line in lines:
+        since = [each for each, p in zip(told, notes.progressed, strict=True) if p.task == line["task"]]
+        since = since[: line["step"]] if len(steps) == 1 else [since[line["step"] - 1]]
+        mean = {name: sum(each[name] for each in since) / len(since) for name in since[0]}
+        assert line["losses"] == pytest.approx(mean, rel=1e-5)
+        assert line["time"]
+
+
+def test_losses_that_cannot_be_logged_stop_no_run(tmp_path, monkeypatch):
+    write = record.log_line
+
+    def full_for_losses(folder, line):
+        if line["event"] == "progress":
+            raise OSError(28, "No space left on device")
+        write(folder, line)
+
+    monkeypatch.setattr(record, "log_line", full_for_losses)
+    (job,) = make_jobs(tmp_path)
+    (said,) = run_all([job]).of(Message)
+    assert said.text == "cannot write losses (No space left on device); continuing without"
+    assert read_result(job.folder)["complete"]
+
+
+# -- callbacks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Started, Progress, Evaluated, Checkpointed, Finished])
+def test_a_callback_that_raises_ends_training_and_nothing_is_lost(tmp_path, kind):
+    whole, stopped = (make_jobs(tmp_path / name, method="er", buffer=8)[0] for name in ("whole", "stopped"))
+    run_all([whole])
+
+    def fail(event):
+        if isinstance(event, kind):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        execute([stopped], device=CPU, workers=1, callbacks=[fail])
+    assert (kind is Finished) == (remaining([stopped]) == [])
+    assert (kind is Finished) != (stopped.folder / checkpoint.NAME).exists()
+    run_all(remaining([stopped]))
+    assert without_times(stopped.folder) == without_times(whole.folder)
+
+
+def test_every_callback_hears_every_event(tmp_path):
+    first, second = Notes(), Notes()
+    execute(make_jobs(tmp_path), device=CPU, workers=1, callbacks=[first, second])
+    assert first.heard == second.heard
+    assert {type(event) for event in first.heard} == {Started, Progress, Evaluated, Checkpointed, Finished}
+    assert {event.run.folder for event in first.of(Finished)} == {make_jobs(tmp_path)[0].folder}
+
+
+# -- two processes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["in turn", "side by side"])
+def test_runs_that_another_process_is_doing_are_left_to_it(tmp_path, way):
+    jobs = make_jobs(tmp_path, seeds=[0, 1, 2])
+    notes = Notes()
+    jobs[1].folder.mkdir(parents=True)
+    with locked(jobs[1].folder):
+        if way == "in turn":
+            execute(jobs, device=CPU, workers=1, callbacks=[notes])
+        else:
+            trainers.train_on_gpu(jobs, CPU, None, notes, at_once=2)
+    assert notes.of(Elsewhere) == [Elsewhere(jobs[1].name, complete=False)]
+    assert [event.run for event in notes.of(Finished)] == [jobs[0].name, jobs[2].name]
+    assert remaining(jobs) == [jobs[1]]
+    if way == "in turn":
+        (said,) = notes.of(Message)
+        assert said.text.startswith("1 run is being done by another cler")
+    assert not list(tmp_path.rglob(".lock"))
+
+
+@pytest.mark.parametrize("way", ["in turn", "side by side"])
+def test_a_run_that_another_process_has_just_done_is_not_done_again(tmp_path, way):
+    """It was not finished when this process asked which runs are left."""
+    jobs = make_jobs(tmp_path, seeds=[0, 1])
+    todo = remaining(jobs)
+    run_all(jobs[:1])
+    before = (jobs[0].folder / "result.json").read_bytes()
+    notes = Notes()
+    if way == "in turn":
+        execute(todo, device=CPU, workers=1, callbacks=[notes])
+    else:
+        trainers.train_on_gpu(todo, CPU, None, notes)
+    assert notes.of(Elsewhere) == [Elsewhere(jobs[0].name, complete=True)]
+    assert not notes.of(Message)
+    assert (jobs[0].folder / "result.json").read_bytes() == before
+    assert remaining(jobs) == []
+
+
+def test_a_run_is_locked_while_it_is_trained_and_no_longer(tmp_path):
+    jobs, locks = make_jobs(tmp_path, seeds=[0, 1]), set()
+
+    def look(event):
+        if isinstance(event, Progress):
+            locks.add((event.runs[0].seed, *(path.parent.name for path in tmp_path.rglob(".lock"))))
+
+    execute(jobs, device=CPU, workers=1, callbacks=[look])
+    assert locks == {(0, "seed-0"), (1, "seed-1")}
+
+
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_failure_is_recorded_and_the_next_run_goes_on(tmp_path):
     bad, good = make_jobs(tmp_path / "bad", lr=1e30) + make_jobs(tmp_path / "good")
-    watcher = run_all([bad, good])
+    notes = run_all([bad, good])
     result = read_result(bad.folder)
     assert "not finite at task 1, step" in result["failure"]
     assert result["complete"] is False
     assert result["faa"] == {"class_il": None, "task_il": None}
-    log = [json.loads(line) for line in (bad.folder / "log.jsonl").read_text().splitlines()]
-    assert [line["event"] for line in log] == ["failed"]
+    assert len(logged(bad.folder, "failed")) == 1
+    assert not logged(bad.folder, "evaluated")
     assert read_result(good.folder)["complete"]
-    assert [label for label, _, _ in watcher.ended] == ["finetune lr 1e+30, seed 0", "finetune, seed 0"]
-    said = [failure for _, _, failure in watcher.ended]
+    assert [label for label, _, _ in notes.ended] == ["finetune lr 1e+30, seed 0", "finetune, seed 0"]
+    said = [failure for _, _, failure in notes.ended]
     assert said[0].startswith(result["failure"])
     assert "lr 1e+30" in said[0]  # the settings, beside the step
     assert said[1] is None
@@ -316,8 +463,8 @@ def test_a_failure_is_recorded_and_the_next_run_goes_on(tmp_path):
 def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatch):
     build = record.build_run
 
-    def poisoned(settings, seed, data, label=""):
-        run = build(settings, seed, data, label)
+    def poisoned(settings, seed, data, name):
+        run = build(settings, seed, data, name)
         learn = run.method.observe
         run.method.observe = lambda batch: {
             "loss": total(learn(batch)) * (float("nan") if run.method.task == 1 else 1.0)
@@ -330,8 +477,7 @@ def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatc
     result = read_result(job.folder)
     assert result["failure"] == "the loss was not finite at task 2, step 1; try a lower --lr or --weight"
     assert [len(row) for row in result["accuracy"]["class_il"]] == [1]
-    log = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
-    assert [line["event"] for line in log] == ["evaluated", "failed"]
+    assert [line["event"] for line in logged(job.folder, "evaluated", "failed")] == ["evaluated", "failed"]
 
 
 def test_a_failed_run_would_only_fail_again(tmp_path):
@@ -358,47 +504,33 @@ if __name__ == "in_worker":
 def test_in_processes_equals_in_turn(tmp_path):
     in_turn, in_processes = (make_jobs(tmp_path / name, seeds=[0, 1, 2]) for name in ("turn", "processes"))
     run_all(in_turn)
-    watcher = Notes()
-    execute(in_processes, device=CPU, workers=2, watcher=watcher)
+    notes = Notes()
+    execute(in_processes, device=CPU, workers=2, callbacks=[notes])
     for one, other in zip(in_turn, in_processes, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
     assert len({str(without_times(job.folder)["accuracy"]) for job in in_turn}) > 1
-    assert sorted(label for label, _, _ in watcher.ended) == [f"finetune, seed {seed}" for seed in range(3)]
-    assert {p.labels for p in watcher.progressed} == {(f"finetune, seed {seed}",) for seed in range(3)}
+    assert sorted(label for label, _, _ in notes.ended) == [f"finetune, seed {seed}" for seed in range(3)]
+    assert {p.labels for p in notes.progressed} == {(f"finetune, seed {seed}",) for seed in range(3)}
     assert torch.get_num_threads() == 1
 
 
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])  # this data set is not known in a new process
     with pytest.raises(UsageError, match="unknown data set 'stripes'"):
-        workers.train_in_processes(jobs, None, 2, record.Watcher())
+        workers.train_in_processes(jobs, None, 2, ignore)
 
 
 def test_threads_are_the_runs_own(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(trainers, "train", lambda runs, recorder: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr(trainers, "train", lambda runs, *_: seen.append(torch.get_num_threads()))
     run_all([*make_jobs(tmp_path, threads=2), *make_jobs(tmp_path / "one", threads=1)])
     assert seen == [2, 1]
     assert torch.get_num_threads() == 1
 
 
-@pytest.mark.parametrize(("most", "files"), [(2, 1000), (200, 8), (2, resource.RLIM_INFINITY)])
-def test_only_so_many_runs_are_locked_at_a_time(tmp_path, monkeypatch, most, files):
-    taken = []
-    monkeypatch.setattr(execution, "MOST_IN_QUEUE", most)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    monkeypatch.setattr(
-        execution, "train_in_turn", lambda jobs, *_: taken.append((jobs, sorted(tmp_path.rglob(".lock"))))
-    )
-    jobs = make_jobs(tmp_path, seeds=range(5))
-    run_all(jobs)
-    assert [some for some, _ in taken] == [jobs[:2], jobs[2:4], jobs[4:]]
-    assert all(locks == [job.folder / ".lock" for job in some] for some, locks in taken)
-
-
 def test_a_finished_run_gives_its_memory_back(tmp_path):
     (job,) = make_jobs(tmp_path)
-    builder = record.Builder(CPU, None, record.Recorder(record.Watcher()))
+    builder = record.Builder(CPU, None, record.Recorder(ignore))
     run = builder(job)
     gone = weakref.ref(run)
     del run
@@ -407,8 +539,8 @@ def test_a_finished_run_gives_its_memory_back(tmp_path):
 
 
 def test_side_by_side_equals_in_turn(tmp_path):
-    """The way of a GPU, on a CPU: groups of runs that take the same steps."""
-    in_turn, grouped = (
+    """The way of a GPU, on a CPU: bundles of runs that take the same steps."""
+    in_turn, bundled = (
         [
             *make_jobs(tmp_path / name, seeds=[0, 1]),
             *make_jobs(tmp_path / name, method="er-ace", regularizer="rotation", buffer=8),
@@ -416,17 +548,15 @@ def test_side_by_side_equals_in_turn(tmp_path):
             *make_jobs(tmp_path / name, method="er", epochs=2, buffer=8),
             *make_jobs(tmp_path / name, method="lwf-mc", variant="released"),
         ]
-        for name in ("turn", "grouped")
+        for name in ("turn", "bundled")
     )
     run_all(in_turn)
-    watcher = Notes()
-    for job in grouped:
-        job.folder.mkdir(parents=True)
-    trainers.train_on_gpu(grouped, CPU, None, 10, watcher)
-    for one, other in zip(in_turn, grouped, strict=True):
+    notes = Notes()
+    trainers.train_on_gpu(bundled, CPU, None, notes, at_once=10)
+    for one, other in zip(in_turn, bundled, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
-    assert [read_json(job.folder / "result.json")["at_once"] for job in grouped] == [3, 3, 3, 1, 1, 1]
-    together = {p.labels for p in watcher.progressed}
+    assert [read_json(job.folder / "result.json")["at_once"] for job in bundled] == [3, 3, 3, 1, 1, 1]
+    together = {p.labels for p in notes.progressed}
     assert together == {
         ("finetune, seed 0", "finetune, seed 1", "er-ace+rotation m8, seed 0"),
         ("joint, seed 0",),

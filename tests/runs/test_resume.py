@@ -4,6 +4,7 @@ import contextlib
 import errno
 import importlib
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -20,7 +21,8 @@ from cler import files
 from cler.config.settings import make_settings
 from cler.data import images
 from cler.data.images import ImageData, Status
-from cler.engine import Listener, checkpoint
+from cler.engine import Control, checkpoint
+from cler.engine.events import Failed, Finished, Message, Progress, Started
 from cler.errors import UsageError
 from cler.methods.base import total
 from cler.runs import record
@@ -66,22 +68,22 @@ class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
     pass
 
 
-class Notes(record.Watcher):
-    """Keeps what it is told."""
+class Notes:
+    """Keeps what it hears."""
 
     def __init__(self):
         self.messages, self.ended = [], []
 
-    def message(self, text):
-        self.messages.append(text)
-
-    def finished(self, label, accuracy, failure):
-        self.ended.append((label, failure))
+    def __call__(self, event):
+        if isinstance(event, Message):
+            self.messages.append(event.text)
+        elif isinstance(event, Finished | Failed):
+            self.ended.append((event.run.label, getattr(event, "why", None)))
 
 
 def run(*jobs):
     notes = Notes()
-    execute(jobs, device=CPU, workers=1, watcher=notes)
+    execute(jobs, device=CPU, workers=1, callbacks=[notes])
     return notes
 
 
@@ -107,6 +109,7 @@ def without_times(folder):
 
 def logged(folder):
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if line["event"] != "progress"]  # which depend on when it was stopped
     return [{key: value for key, value in line.items() if key != "time"} for line in lines]
 
 
@@ -141,7 +144,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch, whole, stops)
             run(job)
         assert remaining([job]) == [job]
     task, taken = stops[-1]
-    assert run(job).messages == [f"er-ace m10, seed 0: going on from task {task + 1}, step {taken + 1}"]
+    assert run(job).messages == [f"er-ace m10, seed 0: resuming from task {task + 1}, step {taken + 1}"]
     assert_ended_like(job.folder, whole)
     assert remaining([job]) == []
 
@@ -204,11 +207,11 @@ def test_side_by_side_runs_go_on_with_those_that_stand_where_they_do(tmp_path, m
                 run(job)
     seen = []
 
-    class Look(Notes):
-        def progress(self, progress):
-            seen.append(progress.labels)
+    def look(event):
+        if isinstance(event, Progress):
+            seen.append(event.labels)
 
-    train_on_gpu(together, CPU, None, 10, Look())
+    train_on_gpu(together, CPU, None, look, at_once=10)
     labels = [job.label for job in together]
     assert set(seen) == {(labels[0], labels[2]), (labels[1],), (labels[3],)}
     for one, other in zip(alone, together, strict=True):
@@ -222,8 +225,8 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
     run(*alone[1:])
     build = record.build_run
 
-    def build_badly(settings, seed, data, label):
-        built = build(settings, seed, data, label)
+    def build_badly(settings, seed, data, name):
+        built = build(settings, seed, data, name)
         learn, evaluate = built.method.observe, built.evaluate
 
         def learn_badly(batch):
@@ -243,8 +246,8 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
     for job in together:
         job.folder.mkdir(parents=True)
     notes = Notes()
-    train_on_gpu(together, CPU, None, 10, notes)
-    assert "out of memory with 4 runs at once; going on with 2" in notes.messages
+    train_on_gpu(together, CPU, None, notes, at_once=10)
+    assert "out of memory with 4 runs at once; continuing with 2" in notes.messages
     assert sorted(label for label, _ in notes.ended) == [job.label for job in together]
     assert [line["event"] for line in logged(together[0].folder)] == ["failed"]
     for one, other in zip(alone[1:], together[1:], strict=True):
@@ -262,7 +265,7 @@ def test_a_damaged_checkpoint(tmp_path, monkeypatch, whole):
     file.write_bytes(file.read_bytes()[:-5])
     said = run(job).messages
     assert said[0].startswith(f"{file} is damaged")
-    assert said[1] == "er-ace m10, seed 0: going on from task 2, step 3"
+    assert said[1] == "er-ace m10, seed 0: resuming from task 2, step 3"
     assert_ended_like(job.folder, whole)
 
 
@@ -273,7 +276,7 @@ def test_no_checkpoint_is_whole(tmp_path, monkeypatch, whole):
     for file in job.folder.glob("*.safetensors"):
         file.write_bytes(b"")
     (line,) = run(job).messages
-    assert line.endswith("beginning anew")
+    assert line.endswith("starting over")
     assert_ended_like(job.folder, whole)
 
 
@@ -333,7 +336,7 @@ def test_a_full_disk_stops_no_run_and_is_said_once(tmp_path, monkeypatch, whole)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "pieces", full_disk)
         said = run(*jobs).messages
-    assert said == ["cannot write checkpoints (No space left on device); going on without"]
+    assert said == ["cannot write checkpoints (No space left on device); continuing without"]
     assert_ended_like(jobs[0].folder, whole)
 
 
@@ -347,10 +350,10 @@ def test_checkpoints_that_are_written_in_the_background_are_asked_for_at_the_end
             job.folder.mkdir(parents=True)
             built = build(job)
             built.device = torch.device("cuda")  # which is only asked whether to wait for the disk
-            recorder.checkpoint(built)
+            recorder.keep(built)
         if end:
             raise end
-    assert notes.messages == ["cannot write checkpoints (No space left on device); going on without"]
+    assert notes.messages == ["cannot write checkpoints (No space left on device); continuing without"]
 
 
 def test_results_so_far_that_cannot_be_written_stop_no_run(tmp_path, monkeypatch, whole):
@@ -362,7 +365,7 @@ def test_results_so_far_that_cannot_be_written_stop_no_run(tmp_path, monkeypatch
         write(path, value)
 
     monkeypatch.setattr(record, "write_json", full_until_the_end)
-    assert run(job).messages == ["cannot write results so far (No space left on device); going on without"]
+    assert run(job).messages == ["cannot write results so far (No space left on device); continuing without"]
     assert_ended_like(job.folder, whole)
 
 
@@ -379,7 +382,7 @@ def test_a_result_that_cannot_be_written_is_an_error_of_one_line_and_is_not_lost
         with pytest.raises(UsageError, match=rf"cannot write to {job.folder}: No space left on device"):
             run(job)
     # only the last evaluation was left
-    assert run(job).messages == ["er-ace m10, seed 0: going on from task 2, step 7"]
+    assert run(job).messages == ["er-ace m10, seed 0: resuming from task 2, step 7"]
     assert_ended_like(job.folder, whole)
 
 
@@ -413,8 +416,34 @@ def test_a_clock_that_goes_backwards_changes_nothing(tmp_path, monkeypatch, whol
 
     monkeypatch.setattr(record, "datetime", Backwards)
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
-    assert run(job).messages == ["er-ace m10, seed 0: going on from task 2, step 4"]
+    assert run(job).messages == ["er-ace m10, seed 0: resuming from task 2, step 4"]
     assert_ended_like(job.folder, whole)
+
+
+@pytest.mark.parametrize(
+    ("position", "steps"), [((0, 4), [(0, 1), (0, 2), (0, 3), (0, 4)]), ((1, 0), [(0, n) for n in range(1, 7)])]
+)
+@pytest.mark.usefixtures("told_at_every_step")
+def test_losses_that_were_logged_after_the_checkpoint_are_dropped(tmp_path, monkeypatch, position, steps):
+    """Killed at the end of the second task, with an older checkpoint."""
+    monkeypatch.setattr(record, "LOG_SECONDS", 0.0)
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, position):
+        run(job)
+    with (job.folder / "log.jsonl").open("a") as file:
+        file.writelines(json.dumps({"event": "progress", "task": 1, "step": n, "losses": {}}) + "\n" for n in (1, 2, 3))
+    kept = []
+
+    def look(event):
+        if isinstance(event, Started):
+            kept.extend(json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines())
+
+    execute([job], device=CPU, workers=1, callbacks=[look])
+    assert [(line["task"], line["step"]) for line in kept if line["event"] == "progress"] == steps
+    lines = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
+    assert [(line["task"], line["step"]) for line in lines if line["event"] == "progress"] == [
+        (task, step) for task in range(2) for step in range(1, 7)
+    ]
 
 
 # -- the command line --------------------------------------------------------------------------------------------------
@@ -444,7 +473,7 @@ def test_the_same_command_goes_on_unless_it_is_told_to_begin_anew(
         run(job)
     code, said = cler(*option)
     assert code == 0, said
-    assert ("er-ace m10, seed 0: going on from task 2, step 4" in said) == from_there
+    assert ("er-ace m10, seed 0: resuming from task 2, step 4" in said) == from_there
     assert_ended_like(job.folder, whole)
 
 
@@ -465,11 +494,11 @@ def test_checkpoints_only_after_each_task(tmp_path, monkeypatch, cler):
 
 
 def test_the_first_signal_lets_the_step_end_and_the_second_does_not():
-    listener = Listener()
-    in_a_step = stopping_after_a_step(listener, signal.SIGINT)
+    control = Control()
+    in_a_step = stopping_after_a_step(control)
     in_a_step.__enter__()
     signal.raise_signal(signal.SIGINT)
-    assert listener.stop
+    assert isinstance(control.stop, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
@@ -478,8 +507,52 @@ def test_the_first_signal_lets_the_step_end_and_the_second_does_not():
         signal.raise_signal(signal.SIGINT)  # as before
 
 
+def terminate_at(task, step):
+    """A callback that has this process terminated at a step."""
+
+    def hear(event):
+        if isinstance(event, Progress) and (event.task, event.step) == (task, step):
+            signal.raise_signal(signal.SIGTERM)
+
+    return hear
+
+
+@pytest.fixture
+def told_at_every_step(monkeypatch):
+    monkeypatch.setattr(importlib.import_module("cler.engine.train"), "REPORT_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("told_at_every_step")
+def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(tmp_path, whole):
+    (job,) = make_jobs(make_job(tmp_path).settings, [0], tmp_path, checkpoint_every=0)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as end:
+        execute([job], device=CPU, workers=1, callbacks=[terminate_at(1, 3)])
+    assert end.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert checkpoint.find(job.folder, pytest.fail).position == (1, 3)
+    assert run(job).messages == ["er-ace m10, seed 0: resuming from task 2, step 4"]
+    assert_ended_like(job.folder, whole)
+
+
+@pytest.mark.usefixtures("told_at_every_step")
+def test_a_command_that_sigterm_ends_says_so(tmp_path, monkeypatch, cler):
+    hear = record.Recorder.hear
+
+    def hear_and_terminate(self, event):
+        hear(self, event)
+        terminate_at(1, 3)(event)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(record.Recorder, "hear", hear_and_terminate)
+        code, said = cler()
+    assert code == 143
+    assert said.splitlines()[-1] == "cler: stopped; finished runs are kept, and the same command resumes the others"
+    assert "resuming from task 2, step 4" in cler()[1]
+
+
 def test_a_signal_after_the_last_step_of_all_is_not_lost():
-    with pytest.raises(KeyboardInterrupt), stopping_after_a_step(Listener(), signal.SIGINT):
+    with pytest.raises(KeyboardInterrupt), stopping_after_a_step(Control()):
         signal.raise_signal(signal.SIGINT)
 
 
@@ -487,18 +560,23 @@ def test_a_signal_after_the_last_step_of_all_is_not_lost():
 
 
 @pytest.fixture
-def command(tmp_path):
-    """Starts `cler run` in a new process that knows the data set."""
+def known_to_new_processes(tmp_path):
+    """A PYTHONPATH with which new processes know the dataset."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(f"import runpy\nrunpy.run_path({__file__!r}, run_name='in_command')")
-    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    return os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+
+
+@pytest.fixture
+def command(tmp_path, known_to_new_processes):
+    """Starts `cler run` in a new process that knows the dataset."""
     options = "run er-ace --regularizer jigsaw --dataset stains --tasks 2 --width 2 --batch 5 --replay-batch 5"
 
     def start(out, *arguments):
         return subprocess.Popen(
             [CLER, *options.split(), "--buffer", "10", "--epochs", "8", "--workers", "1", "--out", out, *arguments],
-            env=os.environ | {"PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "200"},
+            env=os.environ | {"PYTHONPATH": known_to_new_processes, "NO_COLOR": "1", "COLUMNS": "200"},
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -526,6 +604,31 @@ def test_killed_processes_end_like_one_that_was_not(tmp_path, command):
     with command("war") as process:
         _, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
-    assert "going on from task" in said
+    assert "resuming from task" in said
     (war,) = (tmp_path / "war").glob("*/seed-*")
     assert_ended_like(war, peace.folder)
+
+
+def test_worker_processes_leave_checkpoints_when_this_one_is_terminated(tmp_path, monkeypatch, known_to_new_processes):
+    peace, war = ([make_job(tmp_path / name, seed, epochs=4) for seed in range(3)] for name in ("peace", "war"))
+    run(*peace)
+    monkeypatch.setenv("PYTHONPATH", known_to_new_processes)
+    started = set()
+
+    def terminate(event):
+        if isinstance(event, Started):
+            started.add(event.run)
+        if isinstance(event, Progress):
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as end:
+        execute(war, device=CPU, workers=2, callbacks=[terminate])
+    assert end.value.code == 143
+    assert not multiprocessing.active_children()
+    assert not list((tmp_path / "war").rglob(".lock"))
+    for job in war:
+        if job.name in started:
+            assert (job.folder / checkpoint.NAME).exists() != (remaining([job]) == [])
+    run(*war)
+    for one, other in zip(war, peace, strict=True):
+        assert_ended_like(one.folder, other.folder)

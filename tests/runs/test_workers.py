@@ -5,19 +5,21 @@ import signal
 import pytest
 
 from cler.config.settings import make_settings
+from cler.engine.events import Progress
 from cler.errors import UsageError
-from cler.runs import record, workers
+from cler.runs import workers
 from cler.runs.jobs import make_jobs
 
 
-class Killer(record.Watcher):
+class Killer:
     """Sends a signal to one of the workers as soon as something is heard of them."""
 
     def __init__(self, number):
         self.number = number
 
-    def progress(self, progress):
-        os.kill(multiprocessing.active_children()[0].pid, self.number)
+    def __call__(self, event):
+        if isinstance(event, Progress):
+            os.kill(multiprocessing.active_children()[0].pid, self.number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -23,6 +23,7 @@ from PIL import Image
 from cler import Learner
 from cler.data.sample import pack
 from cler.engine import Run, train
+from cler.engine.events import ignore
 from cler.files import write_json
 from cler.runs import record
 from cler.runs.results import make_result
@@ -127,8 +128,8 @@ def make_runs() -> None:
     import fuzz
 
     class Recorder(record.Recorder):
-        def checkpoint(self, run: Run) -> None:
-            super().checkpoint(run)
+        def keep(self, run: Run) -> None:
+            super().keep(run)
             raise KeyboardInterrupt
 
     fuzz.images.register(fuzz.Noise())
@@ -136,9 +137,9 @@ def make_runs() -> None:
     folder.mkdir()
     job = fuzz.noise_job(folder)
     write_json(folder / "settings.json", {"settings": job.settings.to_dict(), "seed": 0})
-    recorder = Recorder(record.Watcher())
+    recorder = Recorder(ignore)
     with suppress(KeyboardInterrupt):
-        train([record.Builder(torch.device("cpu"), None, recorder)(job)], recorder)
+        train([record.Builder(torch.device("cpu"), None, recorder)(job)], recorder.hear, recorder)
     for path in list(folder.iterdir()):
         path.rename(folder / f"good-{path.name}")
     deep = "[" * 3000 + "]" * 3000

@@ -30,17 +30,27 @@ NO_ROOM = (
     "take a smaller --width, --batch or --buffer, or end other programs; if the GPU is too small, --device cpu takes "
     "the CPU; finished runs are kept, and the same command resumes from there"
 )
+STOPPED = "stopped; finished runs are kept, and the same command resumes the others"
+TERMINATED = 143
+"""The exit code of a command that SIGTERM has stopped."""
 
 
 @contextmanager
 def _mistakes_in_one_line() -> Iterator[None]:
-    """One line and an exit code: 2 for a user's mistake, 130 for Ctrl-C, 1 for lack of memory; all else is a bug."""
+    """One line and an exit code: 2 for a user's mistake, 130 for Ctrl-C, 143 for SIGTERM, 1 for lack of memory.
+
+    All else is a bug.
+    """
     try:
         yield
     except UsageError as mistake:
         _stop(mistake.spoken(spoken), 2)
     except KeyboardInterrupt:
-        _stop("stopped; finished runs are kept, and the same command resumes the others", 130)
+        _stop(STOPPED, 130)
+    except SystemExit as end:
+        if end.code == TERMINATED:
+            _stop(STOPPED, TERMINATED)
+        raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EPIPE) and error.filename is None:
             _cannot_print(error)

@@ -80,7 +80,8 @@ def train_with_progress(jobs: Any, device: Any, machine: Machine) -> list[str]:
             data_dir=machine.data_dir,
             workers=machine.workers,
             at_once=machine.at_once,
-            watcher=bars,
+            graph=machine.graph,
+            callbacks=[bars],
         )
     return bars.failures
 

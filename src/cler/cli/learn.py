@@ -81,7 +81,9 @@ def learn(
         from cler.runs.machine import threads as using_threads
 
         check_writable(state)
-        with locked(state, doing="learning", option="--state"), using_threads(threads):
+        with locked(state) as ours, using_threads(threads):
+            if not ours:
+                raise UsageError(f"another cler is learning in {state}: wait for it, or choose another --state")
             learner = _learner(state, {name: value for name, value in given.items() if value is not None}, device)
             share = _share_held_out(state, held_out)
             watched = FolderLearner(folder, state, learner, held_out=share, tries=1 if once else TRIES, message=say)

@@ -43,6 +43,7 @@ def run(
     """
     from cler.config.reading import parse_options, read_config
     from cler.config.settings import grid
+    from cler.runs.jobs import remaining
     from cler.runs.machine import default_precision, find_device
     from cler.runs.start import prepare
 
@@ -53,7 +54,7 @@ def run(
     chosen.setdefault("precision", default_precision(device))
     plan = prepare(grid(chosen), wanted, given.machine, restart=restart, redo=redo, say=say)
     failures = plan.past_failures + train_with_progress(plan.todo, device, given.machine)
-    if len(failures) < len(plan.jobs):
+    if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
         show_comparison([job.folder for job in plan.jobs], as_json)
     if failures:
         raise typer.Exit(1)

@@ -1,63 +1,90 @@
-"""Many runs, in groups that fit the device."""
+"""Many runs, in bundles that fit the device: the runs of a bundle are trained side by side."""
 
 from __future__ import annotations
 
 import gc
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TypeVar
 
 import torch
 
+from cler.engine.events import Emit, Message, ignore
 from cler.engine.run import Run
 from cler.engine.steps import lack_of_memory
-from cler.engine.train import Listener, train
+from cler.engine.train import Control, train
 
 Job = TypeVar("Job")
+Claim = Callable[[Job], AbstractContextManager[bool]]
+"""Entering it tells whether a job is to be done here; it is kept from others until the end of the block."""
 MOST_AT_ONCE = 10
 """Branches that fill a large GPU; more of them gain little."""
 
 
-def train_in_groups(
+def train_in_bundles(
     jobs: Sequence[Job],
     build: Callable[[Job], Run],
     *,
-    key: Callable[[Job], Hashable],
+    kind: Callable[[Job], Hashable],
+    stands: Callable[[Job], Hashable] = lambda job: 0,
+    claim: Claim[Job] = lambda job: nullcontext(True),
     at_once: int | None = None,
-    listener: Listener | None = None,
+    emit: Emit = ignore,
+    control: Control | None = None,
+    graph: bool = True,
 ) -> None:
-    """Train every job, those with equal `key` side by side, `at_once` at a time.
+    """Train every job, those of equal `kind` that stand at the same step side by side, `at_once` at a time.
 
-    The key tells what runs have to share (schedule, precision, where they stand), or is None for a job that has ended.
-    Without `at_once` a first look at what one run needs decides. When the device runs out of memory all the same, half
-    as many are trained at once: those of the group that have not ended are built again, each from where it stands now.
+    The kind is what runs have to share (schedule, precision). A job is claimed when its bundle begins, and left out if
+    it is not to be had; then `stands` tells how far it has come, or None for one that has ended. Without `at_once` a
+    first look at what one run needs decides. When the device runs out of memory all the same, half as many are trained
+    at once: those of the bundle that have not ended are built again, each from where it stands now.
     """
-    listener = listener or Listener()
-    waiting = [(members, at_once) for members in _alike(jobs, key)]
+    control = control or Control()
+    waiting = [(members, at_once) for members in _alike(jobs, kind)]
     while waiting:
+        if control.stop is not None:
+            raise control.stop
         members, size = waiting.pop(0)
-        size = size or how_many_fit(build, members[0], len(members))
-        group, others = members[:size], members[size:]
         again: list[list[Job]] = []
-        try:
-            train([build(job) for job in group], listener)
-        except RuntimeError as error:
-            if len(group) == 1 or not lack_of_memory(error):
-                raise
-            size = (len(group) + 1) // 2
-            listener.message(f"out of memory with {len(group)} runs at once; going on with {size}")
-            again = _alike(group, key)
-        waiting = [(left, size) for left in (*again, others) if left] + waiting
+        with ExitStack() as held:
+            first, others = _claimed(members, 1, claim, held)
+            if first and size is None:
+                size = how_many_fit(build, first[0], len(members))
+            more, others = _claimed(others, (size or 1) - len(first), claim, held)
+            bundle, *apart = _alike([*first, *more], stands) or [[]]
+            try:
+                if bundle:
+                    train([build(job) for job in bundle], emit, control, graph=graph)
+            except RuntimeError as error:
+                if len(bundle) == 1 or not lack_of_memory(error):
+                    raise
+                size = (len(bundle) + 1) // 2
+                emit(Message(f"out of memory with {len(bundle)} runs at once; continuing with {size}"))
+                again = _alike(bundle, stands)
+        waiting = [(left, size) for left in (*again, *apart, others) if left] + waiting
         release_memory()
 
 
 def _alike(jobs: Sequence[Job], key: Callable[[Job], Hashable]) -> list[list[Job]]:
-    """The jobs that have not ended, those with equal key together."""
-    groups: dict[Hashable, list[Job]] = defaultdict(list)
+    """The jobs that have a key, those with equal ones together."""
+    bundles: dict[Hashable, list[Job]] = defaultdict(list)
     for job in jobs:
-        groups[key(job)].append(job)
-    groups.pop(None, None)
-    return list(groups.values())
+        bundles[key(job)].append(job)
+    bundles.pop(None, None)
+    return list(bundles.values())
+
+
+def _claimed(jobs: Sequence[Job], count: int, claim: Claim[Job], held: ExitStack) -> tuple[list[Job], list[Job]]:
+    """The first so many of the jobs that can be had, and those that have not been asked for."""
+    ours: list[Job] = []
+    left = list(jobs)
+    while left and len(ours) < count:
+        job = left.pop(0)
+        if held.enter_context(claim(job)):
+            ours.append(job)
+    return ours, left
 
 
 def how_many_fit(build: Callable[[Job], Run], job: Job, wanted: int) -> int:

@@ -1,4 +1,4 @@
-"""A run on disk while it is trained: one file to go on from and, until the next is complete, the one before it."""
+"""A run on disk while it is trained: one file to resume from and, until the next is complete, the one before it."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def find(folder: Path, message: Callable[[str], None]) -> Checkpoint | None:
             (folder / name).unlink()
             continue
         if damaged:
-            message(f"{damaged[0]}; going on from the checkpoint before it")
+            message(f"{damaged[0]}; resuming from the checkpoint before it")
         return found
     if damaged:
-        message(f"{damaged[0]} and there is no other; beginning anew")
+        message(f"{damaged[0]} and there is no other; starting over")
     return None
 
 
@@ -98,7 +98,7 @@ def _read(path: Path) -> Checkpoint:
         raise
     except OSError as error:
         raise UsageError(
-            f"cannot read {path}: {error.strerror}; see to that, or delete the run's folder to begin anew"
+            f"cannot read {path}: {error.strerror}; see to that, or delete the run's folder to start over"
         ) from None
     except SafetensorError as error:
         raise _DamagedError(one_line(str(error).partition("\n")[0])) from None
@@ -111,4 +111,4 @@ def _read(path: Path) -> Checkpoint:
             return Checkpoint(dict(value["about"]), State(tensors, dict(value["numbers"])), dict(value["accuracy"]))
     except (LookupError, RecursionError, TypeError, ValueError):
         raise _DamagedError("its header is not as it should be") from None
-    raise UsageError(f"{path} was written by a newer cler: update cler, or delete the run's folder to begin anew")
+    raise UsageError(f"{path} was written by a newer cler: update cler, or delete the run's folder to start over")

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from cler.data.views import Views
 from cler.engine.evaluate import evaluate
+from cler.engine.events import RunName
+from cler.engine.losses import LossSums
 from cler.engine.state import State, collect, restore
-from cler.methods.base import Method, total
+from cler.methods.base import Method
 from cler.streams import Batch, Stream
 
 T = TypeVar("T")
@@ -37,10 +39,10 @@ class Run:
         views: Views,
         generator: torch.Generator,
         precision: str = "fp32",
-        label: str = "",
+        name: RunName | None = None,
     ) -> None:
         self.method, self.stream, self.views, self.generator = method, stream, views, generator
-        self.precision, self.label = precision, label
+        self.precision, self.name = precision, name or RunName("")
         self.phases = [
             method.phases(method.options, task, epoch=steps // stream.epochs, epochs=stream.epochs)
             for task, steps in enumerate(stream.schedule)
@@ -55,12 +57,19 @@ class Run:
         self.task, self.taken = 0, 0
         """Where it stands: the task, and how many of its steps have been taken; without any it has not begun."""
         self.failure: str | None = None
+        self.losses = LossSums(self.device)
+        """For people to look at; no part of the state, so that a resumed run begins new sums."""
         self._order = torch.empty(0, dtype=torch.int64, device=self.device)
         self._position = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._bad_step = torch.full((1,), -1, dtype=torch.int64, device=self.device)
         self._bad_step_seen = self._bad_step.cpu()
         if self.device.type == "cuda":
             self._bad_step_seen = self._bad_step_seen.pin_memory()  # or copying to it would wait for the GPU
+
+    @property
+    def label(self) -> str:
+        """What progress calls it."""
+        return self.name.label
 
     @property
     def schedule(self) -> tuple[int, ...]:
@@ -111,8 +120,7 @@ class Run:
         with self._autocast():
             learn = getattr(self.method, self.method.phase)
             terms = learn(self._batch(self._order.index_select(0, self._position)[0]))
-            loss = total(terms).detach()
-        first_bad = (self._bad_step < 0) & ~loss.isfinite()
+        first_bad = (self._bad_step < 0) & ~self.losses.add(terms).isfinite()
         self._bad_step.copy_(torch.where(first_bad, self._position, self._bad_step))
         self._position.add_(1)
 
@@ -154,7 +162,7 @@ class Run:
         self.task, self.taken = task + 1, 0
 
     def state(self) -> State:
-        """All that going on from here takes; the tensors are its own, not copies."""
+        """All that resuming from here takes; the tensors are its own, not copies."""
         state = collect(self.method)
         own = {f"run.{name}": getattr(self, f"_{name}") for name in _TENSORS}
         counted = {f"run.{name}": getattr(self, name) for name in _NUMBERS}

@@ -1,4 +1,4 @@
-"""How a group of runs takes a step: one run after the other, or all as branches of one CUDA graph."""
+"""How runs that are trained side by side take a step: one run after the other, or all as branches of one CUDA graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IN_FLIGHT = 8
 
 
 class Stepper(Protocol):
-    """Takes the steps of a group of runs."""
+    """Takes the steps of runs that are trained side by side."""
 
     def prepare(self) -> None:
         """For the steps of a task, or of another phase of it, that the runs have begun."""
@@ -31,13 +31,13 @@ class Stepper(Protocol):
         ...
 
 
-def make_stepper(runs: Sequence[Run], message: Callable[[str], None]) -> Stepper:
-    """The right way for where the runs live."""
-    return Recorded(runs, message) if runs[0].device.type == "cuda" else InTurn(runs)
+def make_stepper(runs: Sequence[Run], message: Callable[[str], None], *, graph: bool = True) -> Stepper:
+    """The right way for where the runs live; without `graph` nothing is recorded, as for debugging."""
+    return GraphStepper(runs, message) if graph and runs[0].device.type == "cuda" else EagerStepper(runs)
 
 
-class InTurn:
-    """Each run takes its step after the one before it: on a CPU."""
+class EagerStepper:
+    """Each run takes its step after the one before it, an operation at a time: on a CPU, or without recording."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
@@ -51,7 +51,7 @@ class InTurn:
             run.step()
 
 
-class Recorded:
+class GraphStepper:
     """Runs side by side on a GPU, each on a stream of its own: a few steps as they come, then one recorded graph.
 
     Recording turns a step of every run into one CUDA graph with a branch per run. Replaying it costs the host one
@@ -118,7 +118,7 @@ class Recorded:
                 raise shortage from None
             self.can_record = False
             reason = str(error).splitlines()[0]
-            self.message(f"a step could not be recorded as a CUDA graph ({reason}); going on without, more slowly")
+            self.message(f"a step could not be recorded as a CUDA graph ({reason}); continuing without, more slowly")
         else:
             self.graph = graph
 

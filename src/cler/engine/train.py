@@ -1,4 +1,4 @@
-"""Training a group of runs side by side, from the first task to the last."""
+"""Training runs side by side, from the first task to the last."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from cler.engine.events import Emit, Evaluated, Failed, Finished, Message, Progress, Started, ignore
+from cler.engine.losses import means
 from cler.engine.run import Run, matmul_precision
 from cler.engine.steps import make_stepper, synchronize
 
@@ -15,91 +16,51 @@ REPORT_SECONDS = 0.25
 """How often progress is reported, and the losses are looked at."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where a group of runs stands."""
-
-    labels: tuple[str, ...]
-    task: int
-    tasks: int
-    step: int
-    steps: int
-    done: float
-    """Share of all steps, 0 to 1."""
-    steps_per_second: float
-    """Of all the runs together."""
-    accuracy: float | None
-    """Class-incremental, mean over the runs, as of the last evaluation."""
-
-
-class Listener:
-    """Is told what happens; this one does nothing with it."""
+class Control:
+    """What training asks for, where events only tell: when to stop, and to keep a run; this one keeps nothing."""
 
     checkpoint_every: float = math.inf
     """Seconds between two checkpoints within a task."""
-    stop: bool = False
-    """Set at any moment, as by Ctrl-C: training ends after the step at hand, with a checkpoint."""
+    stop: BaseException | None = None
+    """Set at any moment, as by Ctrl-C: training ends after the step at hand, with a checkpoint, by raising it."""
 
-    def progress(self, progress: Progress) -> None:
-        """A few times a second."""
-
-    def evaluated(self, run: Run, task: int) -> None:
-        """After a task of a run has been evaluated."""
-
-    def checkpoint(self, run: Run) -> None:
+    def keep(self, run: Run) -> None:
         """A run stands between two steps or tasks, to be kept as it is now."""
 
-    def failed(self, run: Run) -> None:
-        """When a run is left out because it has diverged."""
 
-    def message(self, text: str) -> None:
-        """Something that a person should know."""
-
-    def message_once(self, text: str) -> None:
-        """The same, of which once is enough."""
-        self.message(text)
-
-
-def train(runs: Sequence[Run], listener: Listener | None = None) -> None:
+def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = None, *, graph: bool = True) -> None:
     """Train runs that share a device, a precision, a schedule and where they stand in it, from there to the end.
 
     Results are in each run's `accuracy`. A run whose loss stops being finite, or whose network says what is not a
-    number, is left out as soon as that is noticed, with its `failure` set; the others go on.
+    number, is left out as soon as that is noticed, with its `failure` set; the others continue. Without `graph` a GPU
+    records no steps, for debugging.
     """
-    listener = listener or Listener()
+    control = control or Control()
     if len({(str(run.phases), run.precision, run.device, run.task, run.taken) for run in runs}) > 1:
         raise ValueError("runs trained side by side have to share schedule, precision and device, and where they stand")
     for run in runs:
         run.at_once = len(runs)
+        emit(Started(run.name, run.task, run.taken))
     with matmul_precision(runs[0].precision):
-        group = _Group(runs, listener)
+        bundle = _Bundle(runs, emit, graph)
         for task in range(runs[0].task, len(runs[0].schedule)):
-            _train_task(group, task)
-            if not group.runs:
+            _train_task(bundle, task, control)
+            _end_task(bundle, task, control)
+            if control.stop is not None:
+                raise control.stop
+            if not bundle.runs:
                 return
-            start = time.perf_counter()
-            for run in group.runs:
-                run.end_task(task)
-                run.evaluate(task)
-            elapsed = time.perf_counter() - start
-            for run in group.runs:
-                run.seconds += elapsed  # of all of them, as its steps are
-                if run.failure is None:
-                    listener.evaluated(run, task)
-            group.leave_out_failed(task, wait=True)
-            if not group.runs:
-                return
-            for run in group.runs:
-                if not run.complete:
-                    listener.checkpoint(run)
 
 
-class _Group:
+class _Bundle:
     """Runs side by side that have not failed, and how they take their steps."""
 
-    def __init__(self, runs: Sequence[Run], listener: Listener) -> None:
-        self.runs, self.listener = runs, listener
-        self.stepper = make_stepper(runs, listener.message_once)
+    def __init__(self, runs: Sequence[Run], emit: Emit, graph: bool) -> None:
+        self.runs, self.emit, self.graph = runs, emit, graph
+        self._make_stepper()
+
+    def _make_stepper(self) -> None:
+        self.stepper = make_stepper(self.runs, lambda text: self.emit(Message(text)), graph=self.graph)
 
     def begin_phase(self, phase: str) -> None:
         """The steps from here on are of another kind."""
@@ -108,62 +69,85 @@ class _Group:
         self.stepper.prepare()
 
     def leave_out_failed(self, task: int, *, wait: bool) -> None:
-        """Look at the losses; the runs that go on do so without those that have failed."""
+        """Look at the losses; the other runs continue without those that have failed."""
         for run in self.runs:
             run.check(task, wait=wait)
         failed = [run for run in self.runs if run.failure is not None]
-        for run in failed:
-            self.listener.failed(run)
         if failed:
             self.runs = [run for run in self.runs if run.failure is None]
+        for run in failed:
+            self.emit(Failed(run.name, str(run.failure)))
         if failed and self.runs:
-            self.stepper = make_stepper(self.runs, self.listener.message_once)
+            self._make_stepper()
             self.stepper.prepare()
 
 
-def _train_task(group: _Group, task: int) -> None:
+def _train_task(bundle: _Bundle, task: int, control: Control) -> None:
     """What is left of one task, for all runs; ends early when every run has failed."""
-    listener, device = group.listener, group.runs[0].device
-    begun = done = group.runs[0].taken
+    device = bundle.runs[0].device
+    begun = done = bundle.runs[0].taken
     if not begun:
-        for run in group.runs:
+        for run in bundle.runs:
             run.begin_task(task)
-    group.stepper.prepare()
-    steps = group.runs[0].schedule[task]
-    phases = group.runs[0].phases[task]
+    bundle.stepper.prepare()
+    steps = bundle.runs[0].schedule[task]
+    phases = bundle.runs[0].phases[task]
     later = dict(zip(itertools.accumulate(phases.values()), list(phases)[1:], strict=False))
     start = reported = kept = counted = time.perf_counter()
     for done in range(begun + 1, steps + 1):
         if done - 1 in later:
-            group.begin_phase(later[done - 1])
-        group.stepper.step()
+            bundle.begin_phase(later[done - 1])
+        bundle.stepper.step()
+        if done == steps:
+            synchronize(device)  # for the last report to tell the losses of every step
         now = time.perf_counter()
         if now - reported >= REPORT_SECONDS or done == steps:
-            listener.progress(_progress(group.runs, task, done, (done - begun) / (now - start)))
-            _count(group.runs, done, now - counted)
+            _count(bundle.runs, done, now - counted)
             reported = counted = now
-            group.leave_out_failed(task, wait=False)
-            if not group.runs:
+            bundle.emit(_progress(bundle.runs, task, done, (done - begun) / (now - start)))
+            bundle.leave_out_failed(task, wait=False)
+            if not bundle.runs:
                 return
-        if now - kept >= listener.checkpoint_every or listener.stop:
+        if now - kept >= control.checkpoint_every or control.stop is not None:
             synchronize(device)
-            _count(group.runs, done, time.perf_counter() - counted)
-            for run in group.runs:
-                listener.checkpoint(run)
+            _count(bundle.runs, done, time.perf_counter() - counted)
+            for run in bundle.runs:
+                control.keep(run)
             kept = counted = time.perf_counter()
-        if listener.stop:
-            raise KeyboardInterrupt
+        if control.stop is not None:
+            raise control.stop
     synchronize(device)
-    _count(group.runs, done, time.perf_counter() - counted)
-    group.leave_out_failed(task, wait=True)
+    _count(bundle.runs, done, time.perf_counter() - counted)
+    bundle.leave_out_failed(task, wait=True)
+
+
+def _end_task(bundle: _Bundle, task: int, control: Control) -> None:
+    """Evaluate the runs, and keep those that have tasks left."""
+    start = time.perf_counter()
+    for run in bundle.runs:
+        run.end_task(task)
+        run.evaluate(task)
+    elapsed = time.perf_counter() - start
+    for run in bundle.runs:
+        run.seconds += elapsed  # of all of them, as its steps are
+        if run.failure is None:
+            bundle.emit(Evaluated(run.name, task, {name: tuple(rows[-1]) for name, rows in run.accuracy.items()}))
+        if run.complete and run.running_accuracy is not None:
+            bundle.emit(Finished(run.name, run.running_accuracy))
+    if bundle.runs:
+        bundle.leave_out_failed(task, wait=True)
+    for run in bundle.runs:
+        if not run.complete:
+            control.keep(run)
 
 
 def _progress(runs: Sequence[Run], task: int, step: int, steps_per_second: float) -> Progress:
     """Where runs stand that take so many steps per second each."""
     schedule = runs[0].schedule
     accuracies = [run.running_accuracy for run in runs if run.running_accuracy is not None]
+    sums = tuple(run.losses.since_last(wait=step == schedule[task]) for run in runs)
     return Progress(
-        labels=tuple(run.label for run in runs),
+        runs=tuple(run.name for run in runs),
         task=task,
         tasks=len(schedule),
         step=step,
@@ -171,7 +155,16 @@ def _progress(runs: Sequence[Run], task: int, step: int, steps_per_second: float
         done=(sum(schedule[:task]) + step) / sum(schedule),
         steps_per_second=len(runs) * steps_per_second,
         accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
+        losses=_mean_of_runs([means(each) for each in sums]),
+        sums=sums,
     )
+
+
+def _mean_of_runs(losses: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Mean of each loss term over the runs that have it."""
+    names = dict.fromkeys(name for each in losses for name in each)
+    found = {name: [each[name] for each in losses if name in each] for name in names}
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def _count(runs: Sequence[Run], taken: int, seconds: float) -> None:

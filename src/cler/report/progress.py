@@ -11,17 +11,16 @@ from rich import progress as bars
 from rich.console import Console
 from rich.markup import escape
 
-from cler.engine import Progress
-from cler.runs.record import Watcher
+from cler.engine.events import Elsewhere, Event, Failed, Finished, Message, Progress
 
 LINE_SECONDS = 60.0
 """How often a line says where runs stand, where there is no terminal for bars."""
 
 
-class ProgressBars(Watcher):
+class ProgressBars:
     """A bar for all the runs and one for each that is being trained: task, step, rate, accuracy, time left.
 
-    Without a terminal, as in a log file, a line a minute says the same.
+    It hears events. Without a terminal, as in a log file, a line a minute says the same.
     """
 
     def __init__(self, console: Console, runs: int) -> None:
@@ -36,7 +35,7 @@ class ProgressBars(Watcher):
             console=console,
             transient=True,
         )
-        self._overall = self._bars.add_task(f"0 of {runs} runs", total=float(runs), detail="")
+        self._overall = self._bars.add_task(self._description, total=float(runs), detail="")
         self._rows: dict[tuple[str, ...], bars.TaskID] = {}
         self._shares: dict[str, float] = {}
         """How much of each run is done that has not ended."""
@@ -53,7 +52,29 @@ class ProgressBars(Watcher):
         if self.console.is_terminal:
             self._bars.stop()
 
-    def progress(self, progress: Progress) -> None:
+    def __call__(self, event: Event) -> None:
+        """Show what has happened."""
+        match event:
+            case Progress():
+                self._move(event)
+            case Finished(run, accuracy):
+                self._count(run.label)
+                self._say(f"[{self._ended}/{self._runs}] {run.label}: class-incremental accuracy {accuracy:.2f}%")
+            case Failed(run, why):
+                self._count(run.label)
+                self.failures.append(f"{run.label}: {why}")
+                self._say(f"{run.label} stopped: {why}")
+            case Elsewhere():
+                self._runs -= 1
+                self._bars.update(self._overall, total=float(self._runs), description=self._description)
+            case Message(text):
+                self._say(text)
+
+    @property
+    def _description(self) -> str:
+        return f"{self._ended} of {self._runs} runs"
+
+    def _move(self, progress: Progress) -> None:
         """Move the bar of the runs that this is about."""
         key = progress.labels
         if key not in self._rows:
@@ -68,27 +89,22 @@ class ProgressBars(Watcher):
         self._shares |= dict.fromkeys(key, progress.done)
         self._bars.update(self._overall, completed=self._ended + sum(self._shares.values()))
         if not self.console.is_terminal and (now := time.monotonic()) - self._told >= LINE_SECONDS:
-            self.message(f"[{self._ended}/{self._runs}] {_name(key)}: {detail}")
+            self._say(f"[{self._ended}/{self._runs}] {_name(key)}: {detail}")
             self._told = now
 
-    def finished(self, label: str, accuracy: float | None, failure: str | None) -> None:
-        """Say what came out."""
+    def _count(self, label: str) -> None:
+        """A run has ended."""
         self._ended += 1
         self._shares.pop(label, None)
         completed = self._ended + sum(self._shares.values())
-        self._bars.update(self._overall, description=f"{self._ended} of {self._runs} runs", completed=completed)
+        self._bars.update(self._overall, description=self._description, completed=completed)
         self._remove_rows(lambda key: label in key and self._shares.keys().isdisjoint(key))
-        if failure is not None:
-            self.failures.append(f"{label}: {failure}")
-            self.message(f"{label} stopped: {failure}")
-        else:
-            self.message(f"[{self._ended}/{self._runs}] {label}: class-incremental accuracy {accuracy:.2f}%")
 
     def _remove_rows(self, over: Callable[[tuple[str, ...]], bool]) -> None:
         for key in [key for key in self._rows if over(key)]:
             self._bars.remove_task(self._rows.pop(key))
 
-    def message(self, text: str) -> None:
+    def _say(self, text: str) -> None:
         """A line above the bars."""
         self._bars.console.print(escape(text), highlight=False, soft_wrap=True)
 

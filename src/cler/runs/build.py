@@ -7,7 +7,7 @@ import torch
 from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.data.views import Views
-from cler.engine import Run
+from cler.engine import Run, RunName
 from cler.errors import UsageError
 from cler.methods import Method, Setup, find_method
 from cler.nets.backbone import Backbone
@@ -39,7 +39,12 @@ def _stream(settings: Settings, data: ImageData) -> Stream:
 
 
 def build_run(
-    settings: Settings, seed: int, data: ImageData, label: str = "", *, network: NetworkLike | None = None
+    settings: Settings,
+    seed: int,
+    data: ImageData,
+    name: RunName | None = None,
+    *,
+    network: NetworkLike | None = None,
 ) -> Run:
     """A run ready to be trained, on the device where the data is; `network` is as `build_method` takes it."""
     device = data.train_images.device
@@ -55,7 +60,8 @@ def build_run(
         image_shape=tuple(data.train_images.shape[1:]),
         network=network,
     )
-    return Run(method, stream, views=views, generator=generator, precision=settings.precision, label=label)
+    name = name or RunName(f"{settings.pair}, seed {seed}", settings.pair, seed)
+    return Run(method, stream, views=views, generator=generator, precision=settings.precision, name=name)
 
 
 def build_method(

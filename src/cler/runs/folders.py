@@ -1,17 +1,19 @@
-"""Folders of runs: whether they can be written to, and by one process at a time."""
+"""Folders of runs and learners: whether they can be written to, and by one process at a time."""
 
 from __future__ import annotations
 
-import fcntl
-import os
+import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from cler.errors import UsageError
 from cler.files import writing
+
+LOCK = ".lock"
 
 
 def check_writable(folder: Path) -> None:
@@ -23,25 +25,42 @@ def check_writable(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path, *, doing: str = "working", option: str = "--out") -> Iterator[None]:
-    """Keep other processes out of a run's folder; a process that ends, however it ends, gives its locks back."""
+def locked(folder: Path) -> Iterator[bool]:
+    """Keep other processes out of a folder; tells whether that is so, or another process is in it.
+
+    A process that ends, however it ends, gives its locks back.
+    """
+    path = folder / LOCK
+    _check_plain(path)
+    lock = FileLock(path)
     with writing(folder):
-        file = (folder / ".lock").open("w")
-    with file:
-        with writing(folder):
-            held = _hold(file, folder / ".lock")
-        if not held:
-            raise UsageError(f"another cler is {doing} in {folder}: wait for it, or choose another {option}")
-        try:
-            yield
-        finally:
-            (folder / ".lock").unlink(missing_ok=True)
+        ours = _acquired(lock)
+    if not ours:
+        yield False
+        return
+    with ExitStack() as held:
+        held.callback(lock.release)
+        _check_plain(path)  # it may have been replaced since
+        held.callback(_delete, path)
+        yield True
 
 
-def _hold(file: IO[str], path: Path) -> bool:
-    """Lock the file unless somebody else has, or has just given it back and deleted it."""
+def _acquired(lock: BaseFileLock) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except (BlockingIOError, FileNotFoundError):
+        lock.acquire(timeout=0)
+    except Timeout:
         return False
+    return True
+
+
+def _delete(path: Path) -> None:
+    """While it is held; a process that had opened it by then finds that it has gone, and does not count it as held."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def _check_plain(path: Path) -> None:
+    """Refuse a lock that is a link, a pipe or a folder, through which something else would be written to."""
+    with writing(path), suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise UsageError(f"{path} is not a plain file, as the lock of a folder must be: delete it")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cler.config.settings import Settings, completed, unusual
-from cler.engine import Run, checkpoint
+from cler.engine import Run, RunName, checkpoint
+from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
-from cler.files import read_json, writing
-from cler.runs.folders import locked
+from cler.files import read_json, write_json, writing
+from cler.runs.folders import check_writable, locked
 from cler.runs.results import read_result
 
 LONGEST_NAME = 200
@@ -43,6 +44,11 @@ class Job:
         """What progress calls it, short, with that in which the cells of a table differ."""
         changes = [f"{name} {_exact(value)}" for name, value in unusual(self.settings).items() if name in TOLD]
         return f"{' '.join([self.settings.pair, *_size(self.settings), *changes])}, seed {self.seed}"
+
+    @property
+    def name(self) -> RunName:
+        """What events call it."""
+        return RunName(self.label, self.settings.pair, self.seed, self.folder)
 
 
 def make_jobs(settings: Settings, seeds: Sequence[int], out: Path, *, checkpoint_every: float = 60.0) -> list[Job]:
@@ -107,6 +113,30 @@ def _differing(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
     ]
 
 
+@contextmanager
+def claimed(job: Job, emit: Emit) -> Iterator[bool]:
+    """Keep other processes from a job, and tell whether it is to be done here; if it is, its folder is prepared.
+
+    Whether it has ended is asked while it is held: another process may have just done it.
+    """
+    check_writable(job.folder)
+    with locked(job.folder) as ours:
+        todo = ours and not finished(job)
+        if todo:
+            _prepare(job)
+        else:
+            emit(Elsewhere(job.name, complete=ours))
+        yield todo
+
+
+def _prepare(job: Job) -> None:
+    """Write the settings, and clear what a process left that was killed while it wrote."""
+    with writing(job.folder):
+        for leftover in job.folder.glob(".*.tmp"):
+            leftover.unlink()
+        write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
+
+
 def past_failures(jobs: Sequence[Job]) -> list[str]:
     """A line for each finished job that had failed."""
     failures = [(job, read_result(job.folder).get("failure")) for job in jobs]
@@ -121,17 +151,22 @@ def tidy(jobs: Sequence[Job]) -> None:
 
 
 def redo(jobs: Sequence[Job]) -> None:
-    """Delete the results of jobs, and what they could resume from, so that they are trained again."""
+    """Delete the results and checkpoints of jobs, so that they are trained again; not of those done elsewhere now."""
     for job in jobs:
-        if job.folder.is_dir():
-            with writing(job.folder), locked(job.folder):
-                checkpoint.delete(job.folder)
-                (job.folder / "result.json").unlink(missing_ok=True)
+        _delete(job, lambda folder: (folder / "result.json").unlink(missing_ok=True))
 
 
 def restart(jobs: Sequence[Job]) -> None:
-    """Delete what jobs that were stopped could go on from."""
+    """Delete the checkpoints of jobs that were stopped, but for those that another process is doing."""
     for job in jobs:
-        if job.folder.is_dir():
-            with writing(job.folder), locked(job.folder):
-                checkpoint.delete(job.folder)
+        _delete(job)
+
+
+def _delete(job: Job, more: Callable[[Path], None] = lambda folder: None) -> None:
+    """Delete the checkpoints of a job, and more, unless another process is doing it."""
+    if job.folder.is_dir():
+        with locked(job.folder) as ours:
+            if ours:
+                with writing(job.folder):
+                    checkpoint.delete(job.folder)
+                    more(job.folder)

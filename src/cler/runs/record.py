@@ -1,21 +1,25 @@
-"""What runs leave on disk while they are trained: results, logs and checkpoints, from which they go on."""
+"""What runs leave on disk while they are trained: results, logs and checkpoints, from which they are resumed."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 import torch
 
 from cler import data as datasets
 from cler.data.images import ImageData
-from cler.engine import Listener, Progress, Run, checkpoint
+from cler.engine import Control, Run, RunName, checkpoint
+from cler.engine.events import Checkpointed, Emit, Evaluated, Event, Failed, Message, Progress
+from cler.engine.losses import Sums, means, merged
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.files import write_json, writing
@@ -24,112 +28,131 @@ from cler.runs.jobs import Job
 from cler.runs.machine import environment
 from cler.runs.results import log_line, make_result, trim_log
 
-
-class Watcher:
-    """Is told, in plain values, how the jobs are going; this one does nothing with it."""
-
-    def progress(self, progress: Progress) -> None:
-        """A few times a second."""
-
-    def finished(self, label: str, accuracy: float | None, failure: str | None) -> None:
-        """A run has ended: with its final class-incremental accuracy, or with what stopped it."""
-
-    def message(self, text: str) -> None:
-        """Something that a person should know."""
+LOG_SECONDS = 2.0
+"""Between two lines of a run's log that tell its losses."""
 
 
-class Recorder(Listener):
-    """Writes each run's result and checkpoints as they come, and tells a watcher.
+class Recorder(Control):
+    """Hears events where training happens: writes each run's result, log and checkpoints, and passes the events on.
 
-    After a `with` block all of it is on disk, or what could not be written has been said.
+    After a `with` block all of it is on disk, or what could not be written has been said. An error of whoever the
+    events are passed on to ends training after a checkpoint, and is raised then.
     """
 
-    def __init__(self, watcher: Watcher) -> None:
-        self.watcher = watcher
-        self.jobs: WeakKeyDictionary[Run, Job] = WeakKeyDictionary()  # finished runs must leave the device's memory
-        self.about: WeakKeyDictionary[Run, dict[str, Any]] = WeakKeyDictionary()
+    def __init__(self, emit: Emit) -> None:
+        self.emit = emit
+        self.jobs: dict[RunName, Job] = {}
+        self.about: dict[RunName, dict[str, Any]] = {}
+        self.runs: WeakValueDictionary[RunName, Run] = WeakValueDictionary()  # finished ones must leave the device
         self._said: set[str] = set()
+        self._losses: dict[RunName, tuple[float, Sums]] = {}
+        """When those of each run were written last, and what has come since."""
         self._writers = ThreadPoolExecutor(4)
-        self._being_written: dict[Path, Future[None]] = {}
+        self._being_written: dict[Path, tuple[Future[None], Checkpointed]] = {}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._writers:
             for folder in list(self._being_written):
                 self.settle(folder)
+        if kind is None and self.stop is not None:
+            raise self.stop
 
     def adopt(self, run: Run, job: Job, images: str) -> None:
-        """Answer for the new run of a job, on images with this fingerprint; it goes on from its checkpoint, if any."""
+        """Answer for the new run of a job, on images with this fingerprint; it is resumed from its checkpoint, if any.
+
+        Its log is cut to what it told up to there.
+        """
         about = {"settings": job.settings.to_dict(), "seed": job.seed, "images": images, "device": run.device.type}
-        self.jobs[run], self.about[run] = job, about
+        self.runs[run.name], self.jobs[run.name], self.about[run.name] = run, job, about
+        self._losses[run.name] = time.monotonic(), {}
         self.checkpoint_every = job.checkpoint_every or math.inf
         with writing(job.folder):
             self._go_on(run, job)
-            trim_log(job.folder, run.task)
+            trim_log(job.folder, run.task, run.taken)
 
-    def progress(self, progress: Progress) -> None:
-        """Pass it on."""
-        self.watcher.progress(progress)
+    def hear(self, event: Event) -> None:
+        """Keep what an event tells of a run, and pass it on."""
+        match event:
+            case Progress():
+                self._keep_losses(event)
+            case Evaluated():
+                self._keep_accuracy(event)
+            case Failed():
+                self._end(event.run, {"event": "failed", "why": event.why})
+                settings = self.jobs[event.run].settings.to_dict().items()
+                told = ", ".join(f"{name} {value}" for name, value in settings)
+                event = replace(event, why=f"{event.why} ({told})")
+            case Message(text):
+                if text in self._said:
+                    return
+                self._said.add(text)
+        self._pass_on(event)
 
-    def message(self, text: str) -> None:
-        """Pass it on."""
-        self.watcher.message(text)
-
-    def message_once(self, text: str) -> None:
-        """Pass it on, unless it has been said."""
-        if text not in self._said:
-            self._said.add(text)
-            self.message(text)
-
-    def evaluated(self, run: Run, task: int) -> None:
-        """A task is done: keep what it gave, and what the job's probe finds."""
-        job = self.jobs[run]
-        if job.probe and (found := job.probe(run, task)):
-            with writing(job.folder):
-                write_json(job.finding(task), found)
-        event = {"event": "evaluated", "task": task, **{name: rows[-1] for name, rows in run.accuracy.items()}}
-        if run.complete:
-            self._end(run, event)
-            self.watcher.finished(run.label, run.running_accuracy, None)
-        else:
-            with self._going_on_without("results so far"):
-                self._write(run, event)
-
-    def failed(self, run: Run) -> None:
-        """A run has failed: keep what it had."""
-        self._end(run, {"event": "failed", "why": run.failure})
-        settings = ", ".join(f"{name} {value}" for name, value in self.jobs[run].settings.to_dict().items())
-        self.watcher.finished(run.label, None, f"{run.failure} ({settings})")
-
-    def checkpoint(self, run: Run) -> None:
-        """Keep the run as it is now; a GPU goes on while it is written."""
-        folder = self.jobs[run].folder
-        taken = checkpoint.take(run, self.about[run])
+    def keep(self, run: Run) -> None:
+        """Write a checkpoint of the run as it is now; a GPU works on meanwhile."""
+        folder = self.jobs[run.name].folder
+        taken = checkpoint.take(run, self.about[run.name])
         self.settle(folder)
-        self._being_written[folder] = self._writers.submit(checkpoint.write, folder, taken)
+        event = Checkpointed(run.name, run.task, run.taken)
+        self._being_written[folder] = self._writers.submit(checkpoint.write, folder, taken), event
         if run.device.type != "cuda":
             self.settle(folder)
 
     def settle(self, folder: Path) -> None:
         """Wait for the checkpoint that is being written in a folder."""
-        with self._going_on_without("checkpoints"):
-            if written := self._being_written.pop(folder, None):
+        written, event = self._being_written.pop(folder, (None, None))
+        if written is not None and event is not None:
+            with self._going_on_without("checkpoints"):
                 written.result()
+                self._pass_on(event)
+
+    def _pass_on(self, event: Event) -> None:
+        try:
+            self.emit(event)
+        except Exception as error:
+            self.stop = self.stop or error
+
+    def _keep_losses(self, event: Progress) -> None:
+        """A line of the log for each run, now and then and at the end of a task: means since the line before it."""
+        now = time.monotonic()
+        for name, new in zip(event.runs, event.sums, strict=True):
+            written, sums = self._losses[name]
+            sums = merged(sums, new)
+            if sums and (now - written >= LOG_SECONDS or event.step == event.steps):
+                losses = {term: float(f"{mean:.6g}") for term, mean in means(sums).items()}
+                with self._going_on_without("losses"):
+                    self._log(name, {"event": "progress", "task": event.task, "step": event.step, "losses": losses})
+                written, sums = now, {}
+            self._losses[name] = written, sums
+
+    def _keep_accuracy(self, event: Evaluated) -> None:
+        """A task is done: keep what it gave, and what the job's probe finds."""
+        run, job = self.runs[event.run], self.jobs[event.run]
+        if job.probe and (found := job.probe(run, event.task)):
+            with writing(job.folder):
+                write_json(job.finding(event.task), found)
+        line = {"event": "evaluated", "task": event.task, **event.accuracy}
+        if run.complete:
+            self._end(event.run, line)
+        else:
+            with self._going_on_without("results so far"):
+                self._write(event.run, line)
 
     def _go_on(self, run: Run, job: Job) -> None:
         """Bring a new run to where its checkpoint was taken."""
         self.settle(job.folder)
-        found = checkpoint.find(job.folder, self.message)
+        found = checkpoint.find(job.folder, self._say)
         if found is None:
             return
-        about = self.about[run]
+        about = self.about[run.name]
         differing = [name for name, value in about.items() if found.about.get(name) != value]
         if differing:
             raise UsageError(
                 f"{job.folder} was begun with different {', '.join(differing)}: go back to those, or delete it to "
-                "begin anew"
+                "start over"
             )
         try:
             run.restore(found.state, found.accuracy)
@@ -137,26 +160,32 @@ class Recorder(Listener):
             if lack_of_memory(error):
                 raise
             raise UsageError(
-                f"the checkpoint in {job.folder} does not fit ({error}): delete it to begin anew"
+                f"the checkpoint in {job.folder} does not fit ({error}): delete it to start over"
             ) from error
-        self.message_once(f"{run.label}: going on from task {run.task + 1}, step {run.taken + 1}")
+        self._say(f"{run.label}: resuming from task {run.task + 1}, step {run.taken + 1}")
+
+    def _say(self, text: str) -> None:
+        self.hear(Message(text))
 
     @contextmanager
     def _going_on_without(self, what: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            self.message_once(f"cannot write {what} ({error.strerror}); going on without")
+            self._say(f"cannot write {what} ({error.strerror}); continuing without")
 
-    def _end(self, run: Run, event: dict[str, Any]) -> None:
-        folder = self.jobs[run].folder
+    def _end(self, name: RunName, line: dict[str, Any]) -> None:
+        folder = self.jobs[name].folder
         self.settle(folder)
         with writing(folder):
-            self._write(run, event)
+            self._write(name, line)
             checkpoint.delete(folder)
 
-    def _write(self, run: Run, event: dict[str, Any]) -> None:
-        job = self.jobs[run]
+    def _log(self, name: RunName, line: dict[str, Any]) -> None:
+        log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})
+
+    def _write(self, name: RunName, line: dict[str, Any]) -> None:
+        run, job = self.runs[name], self.jobs[name]
         result = make_result(
             job.settings.to_dict(),
             job.seed,
@@ -168,12 +197,12 @@ class Recorder(Listener):
             complete=run.complete,
             failure=run.failure,
         )
-        log_line(job.folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **event})
+        self._log(name, line)
         write_json(job.folder / "result.json", result)
 
 
 class Builder:
-    """Builds the runs of jobs, loading each data set once."""
+    """Builds the runs of jobs, loading each dataset once."""
 
     def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder) -> None:
         self.device, self.data_dir, self.recorder = device, data_dir, recorder
@@ -181,12 +210,12 @@ class Builder:
         """On the device, with their fingerprints."""
 
     def __call__(self, job: Job) -> Run:
-        """The run of a job, ready to be trained from its checkpoint on, if it has one."""
+        """The run of a job, ready to be trained, from its checkpoint on if it has one."""
         name = job.settings.dataset
         if name not in self.loaded:
             data = datasets.load(name, self.data_dir)
             self.loaded[name] = data.to(self.device), data.fingerprint()
         images, fingerprint = self.loaded[name]
-        run = build_run(job.settings, job.seed, images, job.label)
+        run = build_run(job.settings, job.seed, images, job.name)
         self.recorder.adopt(run, job, fingerprint)
         return run

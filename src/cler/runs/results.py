@@ -100,20 +100,22 @@ def log_line(folder: str | Path, event: dict[str, Any]) -> None:
         file.write(line + "\n")
 
 
-def trim_log(folder: str | Path, task: int) -> None:
-    """Keep of the run's `log.jsonl` what is about earlier tasks than this one, where the run now goes on."""
+def trim_log(folder: str | Path, task: int, step: int) -> None:
+    """Keep of the run's `log.jsonl` what it told before it had taken more steps of this task, where it is resumed."""
     path = Path(folder) / "log.jsonl"
     if path.exists():
         lines = path.read_text("utf-8", errors="replace").split("\n")
-        write_text(path, "".join(f"{line}\n" for line in lines if _task_of(line) < task))
+        write_text(path, "".join(f"{line}\n" for line in lines if _moment(line) <= (task, step)))
 
 
-def _task_of(line: str) -> float:
-    """The task that a line of the log is about; none is as early as that of a line that is broken off."""
+def _moment(line: str) -> tuple[float, float]:
+    """The task and step of a line of the log: a task's evaluation is after all steps, a broken line after all tasks."""
     try:
-        return float(json.loads(line)["task"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return math.inf
+        value = json.loads(line)
+        task, step = float(value["task"]), float(value.get("step", math.inf))
+    except (AttributeError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return math.inf, math.inf
+    return (math.inf, math.inf) if math.isnan(task + step) else (task, step)
 
 
 def read_result(folder_or_file: str | Path) -> dict[str, Any]:

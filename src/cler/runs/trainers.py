@@ -11,61 +11,107 @@ from typing import Any
 
 import torch
 
-from cler.engine import Listener, checkpoint, train
-from cler.engine.bundles import train_in_groups
+from cler.engine import Control, checkpoint, train
+from cler.engine.bundles import train_in_bundles
+from cler.engine.events import Emit, Message
 from cler.methods import find_method
-from cler.runs.jobs import Job, finished
+from cler.runs.jobs import Job, claimed, finished
 from cler.runs.machine import threads
-from cler.runs.record import Builder, Recorder, Watcher
+from cler.runs.record import Builder, Recorder
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+"""Signals that ask training to stop: Ctrl-C, and what a system sends that wants a process to end."""
+TERMINATED = 128 + signal.SIGTERM
+"""The exit code of a process that SIGTERM has ended."""
 
 
 def train_in_turn(
-    jobs: Iterable[Job], data_dir: Path | None, watcher: Watcher, stop: signal.Signals = signal.SIGINT
+    jobs: Iterable[Job], data_dir: Path | None, emit: Emit, signals: Sequence[signal.Signals] = STOPPING
 ) -> None:
     """Train one job after the other on the CPU, in this process."""
-    with Recorder(watcher) as recorder:
+    with Recorder(emit) as recorder, stopping_after_a_step(recorder, signals):
         build = Builder(torch.device("cpu"), data_dir, recorder)
         for job in jobs:
-            with threads(job.settings.threads), stopping_after_a_step(recorder, stop):
-                train([build(job)], recorder)
+            if recorder.stop is not None:
+                raise recorder.stop
+            with claimed(job, recorder.hear) as ours, threads(job.settings.threads):
+                if ours:
+                    train([build(job)], recorder.hear, recorder)
 
 
 def train_on_gpu(
-    jobs: Sequence[Job], device: torch.device, data_dir: Path | None, at_once: int | None, watcher: Watcher
+    jobs: Sequence[Job],
+    device: torch.device,
+    data_dir: Path | None,
+    emit: Emit,
+    *,
+    at_once: int | None = None,
+    graph: bool = True,
 ) -> None:
-    """Train jobs side by side on the GPU, those together that have the same number of steps to go."""
+    """Train jobs side by side on the GPU, those together that have the same number of steps left."""
 
-    def alike(job: Job) -> Hashable:
-        if finished(job):
-            return None
-        recorder.settle(job.folder)
-        found = checkpoint.find(job.folder, recorder.message)
-        position = found.position if found else (0, 0)
+    def kind(job: Job) -> Hashable:
         method, settings = find_method(job.settings.method), job.settings
         later = method.phases(settings.method_options, 1, epoch=1, epochs=settings.epochs)
         same = ("dataset", "tasks", "epochs", "batch", "precision")
-        return (position, method.merged, *later.items(), *(getattr(settings, name) for name in same))
+        return (method.merged, *later.items(), *(getattr(settings, name) for name in same))
 
-    with Recorder(watcher) as recorder, stopping_after_a_step(recorder, signal.SIGINT):
-        build = Builder(device, data_dir, recorder)
-        train_in_groups(jobs, build, key=alike, at_once=at_once, listener=recorder)
+    def stands(job: Job) -> Hashable:
+        if finished(job):
+            return None
+        recorder.settle(job.folder)
+        found = checkpoint.find(job.folder, lambda text: recorder.hear(Message(text)))
+        return found.position if found else (0, 0)
+
+    with Recorder(emit) as recorder, stopping_after_a_step(recorder):
+        train_in_bundles(
+            jobs,
+            Builder(device, data_dir, recorder),
+            kind=kind,
+            stands=stands,
+            claim=lambda job: claimed(job, recorder.hear),
+            at_once=at_once,
+            emit=recorder.hear,
+            control=recorder,
+            graph=graph,
+        )
 
 
 @contextmanager
-def stopping_after_a_step(listener: Listener, number: signal.Signals) -> Iterator[None]:
-    """Inside, a signal such as Ctrl-C lets the step at hand end, so that nothing is lost; a second one does not."""
-    if threading.current_thread() is not threading.main_thread():  # only there can a signal be dealt with
+def stopping_after_a_step(control: Control, signals: Sequence[signal.Signals] = STOPPING) -> Iterator[None]:
+    """Inside, Ctrl-C and SIGTERM let the step at hand end, so that nothing is lost; a second one does not."""
+    before: dict[signal.Signals, Any] = {}
+
+    def stop(number: int, _: Any) -> None:
+        control.stop = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(TERMINATED)
+        handle_as_before()
+
+    def handle_as_before() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    if threading.current_thread() is threading.main_thread():  # only there can a signal be dealt with
+        before.update({number: signal.signal(number, stop) for number in signals})
+    try:
+        yield
+    finally:
+        handle_as_before()
+    if control.stop is not None:  # asked after the last step of all
+        raise control.stop
+
+
+@contextmanager
+def raising_when_terminated() -> Iterator[None]:
+    """Inside, SIGTERM raises, as Ctrl-C does everywhere."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(*_: Any) -> None:
-        listener.stop = True
-        signal.signal(number, before)
+        raise SystemExit(TERMINATED)
 
-    before = signal.signal(number, stop)
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        signal.signal(number, before)
-    if listener.stop:  # asked after the last step of all
-        raise KeyboardInterrupt
+        signal.signal(signal.SIGTERM, before)

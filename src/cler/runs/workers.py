@@ -9,45 +9,49 @@ import signal
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from cler.engine import Progress
+from cler.engine.events import Emit, Event
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.runs.jobs import Job
-from cler.runs.record import Watcher
-from cler.runs.trainers import train_in_turn
+from cler.runs.trainers import raising_when_terminated, train_in_turn
 
 
-class Sender(Watcher):
-    """Sends every call to the process that started the workers, if that still listens."""
+class Sender:
+    """Sends events and requests to the process that started the workers, if that still listens."""
 
     def __init__(self, mouth: Connection) -> None:
         self.mouth = mouth
         self._speaking = threading.Lock()
 
-    def send(self, *event: Any) -> None:
-        """Send anything."""
+    def __call__(self, what: Event | Request) -> None:
+        """Send it."""
         with self._speaking, contextlib.suppress(OSError):
-            self.mouth.send(event)
-
-    def progress(self, progress: Progress) -> None:
-        """Send it on."""
-        self.send("progress", progress)
-
-    def finished(self, label: str, accuracy: float | None, failure: str | None) -> None:
-        """Send it on."""
-        self.send("finished", label, accuracy, failure)
-
-    def message(self, text: str) -> None:
-        """Send it on."""
-        self.send("message", text)
+            self.mouth.send(what)
 
 
-def train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int, watcher: Watcher) -> None:
-    """Train the jobs in so many processes; an error in one of them ends them all and is raised here."""
+@dataclass(frozen=True)
+class Request:
+    """What a worker says that is no event: that it wants the next job, that it has ended, or why it cannot work."""
+
+    kind: Literal["next", "done", "mistake", "error"]
+    why: str = ""
+
+
+def train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int, emit: Emit) -> None:
+    """Train the jobs in so many processes; an error in one of them ends them all and is raised here.
+
+    Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves a checkpoint of its run.
+    """
+    with raising_when_terminated():
+        _train_in_processes(jobs, data_dir, workers, emit)
+
+
+def _train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int, emit: Emit) -> None:
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
     ears, processes = [], []
     try:
@@ -58,7 +62,7 @@ def train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int,
             mouth.close()
             ears.append(ear)
             processes.append(process)
-        _listen(ears, iter(jobs), watcher)
+        _listen(ears, iter(jobs), emit)
     finally:
         for process in processes:
             process.terminate()
@@ -68,30 +72,30 @@ def train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int,
             process.join()
 
 
-def _listen(ears: Sequence[Connection], jobs: Iterator[Job], watcher: Watcher) -> None:
-    """Give each worker that asks the next job, and tell the watcher what they say, until all are done."""
+def _listen(ears: Sequence[Connection], jobs: Iterator[Job], emit: Emit) -> None:
+    """Give each worker that asks the next job, and pass on the events they send, until all are done."""
     working = list(ears)
     while working:
         for ear in wait(working):
             assert isinstance(ear, Connection)
             try:
-                event, *values = ear.recv()
-                if event == "next":
+                heard = ear.recv()
+                if heard == Request("next"):
                     ear.send(next(jobs, None))
                     continue
             except (EOFError, OSError):
                 raise UsageError(
                     "a worker process was killed, perhaps for its memory: finished runs are kept, and the same command "
-                    "goes on from there"
+                    "resumes the others"
                 ) from None
-            if event == "done":
+            if not isinstance(heard, Request):
+                emit(heard)
+            elif heard.kind == "done":
                 working.remove(ear)
-            elif event == "mistake":
-                raise UsageError(*values)
-            elif event == "error":
-                raise RuntimeError(*values)
+            elif heard.kind == "mistake":
+                raise UsageError(heard.why)
             else:
-                getattr(watcher, event)(*values)
+                raise RuntimeError(heard.why)
 
 
 def _end_with_parent() -> None:
@@ -105,20 +109,21 @@ def _end_with_parent() -> None:
 def _work(mouth: Connection, data_dir: Path | None) -> None:
     """What a worker does: jobs until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sender = Sender(mouth)
 
     def ask() -> Job | None:
-        sender.send("next")
+        sender(Request("next"))
         job: Job | None = mouth.recv()
         return job
 
     try:
-        train_in_turn(iter(ask, None), data_dir, sender, stop=signal.SIGTERM)
-        sender.send("done")
-    except (KeyboardInterrupt, EOFError, ConnectionError):
+        train_in_turn(iter(ask, None), data_dir, sender, [signal.SIGTERM])
+        sender(Request("done"))
+    except (SystemExit, EOFError, ConnectionError):
         pass  # nobody listens any more
     except UsageError as mistake:
-        sender.send("mistake", str(mistake))
+        sender(Request("mistake", str(mistake)))
     except Exception as error:
-        sender.send("error", str(lack_of_memory(error) or traceback.format_exc()))
+        sender(Request("error", str(lack_of_memory(error) or traceback.format_exc())))

@@ -1,0 +1,136 @@
+"""What training tells while it goes on: small frozen values that can be sent to another process.
+
+The engine hands each event to one function, `emit`. Recorder, progress bars, worker processes and callbacks of a user
+all hear the same stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunName:
+    """Which run an event is about."""
+
+    label: str
+    """What progress calls it."""
+    pair: str = ""
+    """Method and regularizer, as in er-ace+jigsaw."""
+    seed: int = 0
+    folder: Path | None = None
+    """Where it is kept, if it is."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in training."""
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    """A run takes its first step, or its first one since it was resumed."""
+
+    run: RunName
+    task: int
+    step: int
+    """Steps of this task that had been taken before."""
+
+
+@dataclass(frozen=True)
+class Progress(Event):
+    """Where runs that are trained side by side stand; told a few times a second, and at the end of each task."""
+
+    runs: tuple[RunName, ...]
+    task: int
+    tasks: int
+    step: int
+    steps: int
+    done: float
+    """Share of all steps, 0 to 1."""
+    steps_per_second: float
+    """Of all the runs together."""
+    accuracy: float | None
+    """Class-incremental, mean over the runs, as of the last evaluation."""
+    losses: dict[str, float]
+    """Mean of each loss term over the steps since the last report and over the runs; empty where a GPU, which nobody
+    waits for, has not told yet."""
+    sums: tuple[dict[str, tuple[float, int]], ...] = ()
+    """The same for each run: the sum of each loss term since the last report, and the number of steps in it."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What progress calls the runs."""
+        return tuple(run.label for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Evaluated(Event):
+    """A task of a run has been learned, and the run tested."""
+
+    run: RunName
+    task: int
+    accuracy: dict[str, tuple[float, ...]]
+    """Percent right on each task, by scenario: class_il and task_il."""
+
+
+@dataclass(frozen=True)
+class Checkpointed(Event):
+    """A checkpoint of a run has been written."""
+
+    run: RunName
+    task: int
+    step: int
+    """Steps of this task that had been taken."""
+
+
+@dataclass(frozen=True)
+class Finished(Event):
+    """A run has learned all its tasks."""
+
+    run: RunName
+    accuracy: float
+    """Class-incremental, mean over the tasks."""
+
+
+@dataclass(frozen=True)
+class Failed(Event):
+    """A run is left out because it has diverged."""
+
+    run: RunName
+    why: str
+
+
+@dataclass(frozen=True)
+class Elsewhere(Event):
+    """A run is left to another process, which is doing it or has just done it."""
+
+    run: RunName
+    complete: bool
+    """Whether it has ended there."""
+
+
+@dataclass(frozen=True)
+class Message(Event):
+    """Something that a person should know."""
+
+    text: str
+
+
+Emit = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Hear an event and do nothing."""
+
+
+def to_all(callbacks: Sequence[Emit]) -> Emit:
+    """One function that hands each event to all of these, in order."""
+
+    def emit(event: Event) -> None:
+        for callback in callbacks:
+            callback(event)
+
+    return emit
