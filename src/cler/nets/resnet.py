@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -120,6 +121,8 @@ class ResNet18(nn.Module):
 
     tap, head = "layer3", "layer4"
     """Where CLER's pretext head reads, and what it is a copy of."""
+    revision: ClassVar[int] = 1
+    """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
 
     def __init__(self, n_classes: int, *, width: int = 64, channels: int = 3) -> None:
         super().__init__()
