@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from cler.runs.compare import compare, distinguishing_settings
-from cler.runs.results import METRICS, Result, make_result
+from cler.runs.results import Result, make_result
 
 PLAIN = {
     "method": "er-ace",
@@ -23,10 +23,8 @@ CLER = PLAIN | {"regularizer": "jigsaw", "weight": 1.5}
 def run(settings, seed=0, final=40.0, path=None, **changes):
     """A run over two tasks whose class-incremental FAA is `final`, and whose task-incremental FAA is 20 more."""
     accuracy = {"class_il": [[80.0], [final, final]], "task_il": [[80.0], [final + 20, final + 20]]}
-    value = make_result(settings, seed, accuracy, 1.0, 1.0, {}, **changes)
-    measured = {metric: value.pop(metric) for metric in METRICS}
-    del value["format"]
-    return Result(path=Path(path or f"run{seed}"), metrics=measured, **value)
+    value = make_result(settings, seed, accuracy, 1.0, 1, {}, **changes)
+    return Result.from_dict(Path(path or f"run{seed}"), value)
 
 
 def runs(settings, finals, **changes):
@@ -138,7 +136,7 @@ def test_one_run_has_a_gain_but_no_p_value_nor_deviation():
     _, cler = compare([run(PLAIN, final=30.0), run(CLER, final=35.0)]).groups
     value = json.loads(json.dumps(cler.to_json(), allow_nan=False))
     assert value["class_il"]["gain"] == {"points": pytest.approx(5), "p_value": None}
-    assert value["class_il"]["faa"] == {"mean": pytest.approx(35), "std": None}
+    assert value["class_il"]["accuracy"] == {"mean": pytest.approx(35), "std": None}
     assert value["twin"] == PLAIN
     assert (value["label"], value["runs"], value["seeds"]) == ("ER-ACE + CLER (jigsaw)", 1, [0])
 

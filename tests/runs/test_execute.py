@@ -1,5 +1,6 @@
 import gc
 import json
+import math
 import os
 import platform
 import resource
@@ -78,7 +79,7 @@ class Notes(record.Watcher):
 
 def without_times(folder):
     result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "steps_per_second", "at_once")}
+    return {key: value for key, value in result.items() if key not in ("seconds", "at_once")}
 
 
 # -- what is on disk ---------------------------------------------------------------------------------------------------
@@ -111,16 +112,13 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
     assert result["seed"] == 7
     assert result["complete"] is True
     assert "failure" not in result
-    for name in ("class_il", "task_il"):
-        rows = result["accuracy"][name]
-        assert [len(row) for row in rows] == [1, 2]
-        assert result["faa"][name] == pytest.approx(sum(rows[-1]) / 2, abs=1e-3)
-        assert result["bwt"][name] == pytest.approx(rows[1][0] - rows[0][0], abs=1e-3)
-        assert result["forgetting"][name] >= 0
-        assert 0 <= result["adjusted_forgetting"][name] <= 100
+    rows = result["accuracy"]
+    assert [[len(row) for row in rows[name]] for name in ("class_il", "task_il")] == [[1, 2], [1, 2]]
     assert result["seconds"] > 0
     steps = 2 * 2 * (24 // 4)
-    assert result["steps_per_second"] == pytest.approx(steps / result["seconds"], rel=0.05)
+    assert result["counts"] == {"steps": steps, "images": 4 * steps}
+    assert result["data"] == Stripes().load(None).fingerprint()
+    assert result["revisions"] == {"engine": 1, "method": 1, "network": 1, "regularizer": 1}
     environment = result["environment"]
     assert environment["cler"] == cler.__version__
     assert environment["torch"] == torch.__version__
@@ -133,7 +131,7 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
     assert [(line["event"], line["task"]) for line in log] == [("evaluated", 0), ("evaluated", 1)]
     assert log[1]["class_il"] == pytest.approx(result["accuracy"]["class_il"][1], abs=1e-3)
     assert watcher.ended == [
-        ("er-ace+jigsaw m20 epochs 2, seed 7", pytest.approx(result["faa"]["class_il"], abs=1e-3), None)
+        ("er-ace+jigsaw m20 epochs 2, seed 7", pytest.approx(sum(rows["class_il"][-1]) / 2, abs=1e-3), None)
     ]
     assert watcher.progressed[-1].done == 1
 
@@ -165,7 +163,7 @@ def test_joint_is_stored_with_its_single_row(tmp_path):
     assert not complaints
     assert result.complete
     assert [len(row) for row in result.accuracy["class_il"]] == [2]
-    assert result.metrics["adjusted_forgetting"]["class_il"] == 0
+    assert math.isnan(result.metrics["adjusted_forgetting"]["class_il"])
 
 
 # -- doing only what is left -------------------------------------------------------------------------------------------
@@ -302,7 +300,6 @@ def test_a_failure_is_recorded_and_the_next_run_goes_on(tmp_path):
     result = read_result(bad.folder)
     assert "not finite at task 1, step" in result["failure"]
     assert result["complete"] is False
-    assert result["faa"] == {"class_il": None, "task_il": None}
     log = [json.loads(line) for line in (bad.folder / "log.jsonl").read_text().splitlines()]
     assert [line["event"] for line in log] == ["failed"]
     assert read_result(good.folder)["complete"]

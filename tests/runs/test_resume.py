@@ -102,7 +102,7 @@ def stopping_at(monkeypatch, position):
 
 def without_times(folder):
     result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "steps_per_second", "at_once")}
+    return {key: value for key, value in result.items() if key not in ("seconds", "at_once")}
 
 
 def logged(folder):
@@ -291,7 +291,7 @@ def test_images_that_were_replaced_are_refused(tmp_path, monkeypatch, whole):
 
     with monkeypatch.context() as patch:
         patch.setitem(images.DATASETS._entries, "stains", Replaced())
-        with pytest.raises(UsageError, match=rf"{job.folder} was begun with different images: .*delete it"):
+        with pytest.raises(UsageError, match=rf"{job.folder} was begun with different data: .* --restart"):
             run(job)
     assert {path: path.read_bytes() for path in job.folder.iterdir() if path.name != ".lock"} == {
         path: content for path, content in before.items() if path.name != ".lock"
@@ -300,15 +300,35 @@ def test_images_that_were_replaced_are_refused(tmp_path, monkeypatch, whole):
     assert_ended_like(job.folder, whole)
 
 
-@pytest.mark.parametrize(("name", "value"), [("device", "cuda"), ("seed", 5)])
-def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch, name, value):
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("device", "cuda", "a different device"),
+        ("seed", 5, "a different seed"),
+        ("settings", {"method": "er-ace"}, "different settings"),
+        ("settings", None, "different settings"),
+        ("revisions", {"method": 7}, "er-ace revision 7, this is 1"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch, name, value, says):
     job = make_job(tmp_path)
     with stopping_at(monkeypatch, (0, 3)):
         run(job)
     found = checkpoint.find(job.folder, pytest.fail)
     checkpoint.write(job.folder, checkpoint.Checkpoint(found.about | {name: value}, found.state, found.accuracy))
-    with pytest.raises(UsageError, match=f"was begun with different {name}: "):
+    with pytest.raises(UsageError, match=f"was begun with {says}: "):
         run(job)
+
+
+def test_a_checkpoint_that_does_not_say_its_data_and_revisions_is_the_same(tmp_path, monkeypatch, whole):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (0, 3)):
+        run(job)
+    found = checkpoint.find(job.folder, pytest.fail)
+    about = {name: found.about[name] for name in ("settings", "seed", "device")}
+    checkpoint.write(job.folder, checkpoint.Checkpoint(about, found.state, found.accuracy))
+    run(job)
+    assert_ended_like(job.folder, whole)
 
 
 @pytest.mark.parametrize("missing", ["run.task", "run.generator", "network.classifier.weight"])

@@ -20,9 +20,10 @@ from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.files import write_json, writing
 from cler.runs.build import build_run
-from cler.runs.jobs import Job
+from cler.runs.jobs import Job, same_run
 from cler.runs.machine import environment
 from cler.runs.results import log_line, make_result, trim_log
+from cler.runs.revisions import differing, revisions
 
 
 class Watcher:
@@ -60,9 +61,15 @@ class Recorder(Listener):
             for folder in list(self._being_written):
                 self.settle(folder)
 
-    def adopt(self, run: Run, job: Job, images: str) -> None:
-        """Answer for the new run of a job, on images with this fingerprint; it goes on from its checkpoint, if any."""
-        about = {"settings": job.settings.to_dict(), "seed": job.seed, "images": images, "device": run.device.type}
+    def adopt(self, run: Run, job: Job, data: str) -> None:
+        """Answer for the new run of a job, on data with this fingerprint; it resumes from its checkpoint, if any."""
+        about = {
+            "settings": job.settings.to_dict(),
+            "seed": job.seed,
+            "data": data,
+            "device": run.device.type,
+            "revisions": revisions(job.settings),
+        }
         self.jobs[run], self.about[run] = job, about
         self.checkpoint_every = job.checkpoint_every or math.inf
         with writing(job.folder):
@@ -124,12 +131,9 @@ class Recorder(Listener):
         found = checkpoint.find(job.folder, self.message)
         if found is None:
             return
-        about = self.about[run]
-        differing = [name for name, value in about.items() if found.about.get(name) != value]
-        if differing:
+        if differences := _differences(found.about, self.about[run]):
             raise UsageError(
-                f"{job.folder} was begun with different {', '.join(differing)}: go back to those, or delete it to "
-                "begin anew"
+                f"{job.folder} was begun with {', '.join(differences)}: go back to that, or --restart begins it again"
             )
         try:
             run.restore(found.state, found.accuracy)
@@ -162,14 +166,27 @@ class Recorder(Listener):
             job.seed,
             run.accuracy,
             run.seconds,
-            run.steps_done / run.seconds if run.seconds else 0.0,
+            run.steps_done,
             environment(run.device),
+            images=run.steps_done * run.stream.batch,
+            data=self.about[run]["data"],
+            revisions=self.about[run]["revisions"],
             at_once=run.at_once,
             complete=run.complete,
             failure=run.failure,
         )
         log_line(job.folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **event})
         write_json(job.folder / "result.json", result)
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What keeps a checkpoint from being resumed, a few words each; data and revisions may not be known."""
+    differences = [f"a different {name}" for name in ("seed", "device") if before.get(name) != now[name]]
+    if not same_run(before.get("settings"), now["settings"]):
+        differences.insert(0, "different settings")
+    if before.get("data") not in (None, now["data"]):
+        differences.append("different data")
+    return differences + differing(now["settings"], before.get("revisions", {}), now["revisions"])
 
 
 class Builder:
