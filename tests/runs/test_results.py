@@ -195,7 +195,7 @@ def put(key, new, *, inside=None):
         (put("task_il", [[80.0]], inside="accuracy"), "differ in size"),
         (put("tasks", 3, inside="settings"), "has not the size of a complete run with 3 tasks"),
         (put("method", "joint", inside="settings"), "has not the size of a complete run with 2 tasks"),
-        (put("tasks", 0, inside="settings"), "'settings.tasks' is 0, which no run has"),
+        (put("tasks", 0, inside="settings"), "'settings.tasks' must be a number of tasks, .* not 0"),
         (put("buffer", -1, inside="settings"), "'settings.buffer' is -1, which no run has"),
         (put("seed", -5), "'seed' is -5, which no run has"),
         (put("seconds", -0.5), "'seconds' is -0.5, which no run has"),
