@@ -11,12 +11,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from cler.config import settings as settings_module
-from cler.config.settings import paper_file
 from cler.errors import UsageError
 from cler.files import write_json
 from cler.paper import cost, reproduce
+from cler.paper import settings as settings_module
 from cler.paper import tables as paper
+from cler.paper.settings import paper_file
 from cler.paper.tables import find_table
 from cler.report.terminal import paper_table
 from cler.runs.bench import MOST_UNTIMED

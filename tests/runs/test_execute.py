@@ -17,6 +17,7 @@ from cler.data import images
 from cler.data.images import ImageData, Status
 from cler.errors import UsageError
 from cler.files import read_json
+from cler.methods import METHODS
 from cler.methods.base import total
 from cler.runs import execute as execution
 from cler.runs import record, trainers, workers
@@ -54,8 +55,10 @@ def stripes(monkeypatch):
 
 
 def make_jobs(out, seeds=(0,), **changes):
-    options = {"method": "finetune", "dataset": "stripes", "tasks": 2, "width": 2, "batch": 4, "replay_batch": 4}
-    return jobs_of(make_settings(**options | changes), seeds, out)
+    options = {"method": "finetune", "dataset": "stripes", "tasks": 2, "width": 2, "batch": 4} | changes
+    if METHODS[options["method"]].replays:
+        options.setdefault("replay_batch", 4)
+    return jobs_of(make_settings(**options), seeds, out)
 
 
 def run_all(jobs, **options):
@@ -103,10 +106,18 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
         "batch": 4,
         "replay_batch": 4,
         "optimizer": "sgd",
+        "sgd_momentum": 0.0,
+        "weight_decay": None,
+        "network": "resnet18",
         "width": 2,
+        "pretrained": False,
+        "freeze": False,
+        "augment": "crop-flip",
         "class_order": None,
+        "validate": 0.0,
         "precision": "fp32",
         "threads": 1,
+        "compile": False,
     }
     assert result["settings"] == expected
     assert result["seed"] == 7
@@ -367,7 +378,7 @@ def test_in_processes_equals_in_turn(tmp_path):
 
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])  # this data set is not known in a new process
-    with pytest.raises(UsageError, match="unknown data set 'stripes'"):
+    with pytest.raises(UsageError, match="unknown dataset 'stripes'"):
         workers.train_in_processes(jobs, None, 2, record.Watcher())
 
 

@@ -9,11 +9,13 @@ import pytest
 from cler.config.settings import make_settings
 from cler.engine import checkpoint
 from cler.files import write_json
+from cler.methods import METHODS
 from cler.methods.er_ace import ErAce
 from cler.paper import settings as paper
 from cler.runs.jobs import Index, finished, make_jobs, outdated, redo, remaining, restart, same_run
-from cler.runs.results import make_result
+from cler.runs.results import find_results, make_result
 
+RESULTS = Path(__file__).parent.parent.parent / "results"
 ROWS = {"class_il": [[80.0], [20.0, 30.0]], "task_il": [[80.0], [90.0, 70.0]]}
 
 
@@ -93,6 +95,17 @@ def test_one_look_serves_many_jobs(tmp_path, monkeypatch):
     index = Index(tmp_path)
     monkeypatch.setattr(Path, "rglob", lambda *_: pytest.fail("looked again"))
     assert make_jobs(settings_of(), [0], tmp_path, index=index)
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="results/ is not in the source distribution")
+def test_every_committed_result_is_still_the_run_of_its_settings():
+    found, _ = find_results([RESULTS])
+    assert len(found) == 739
+    for result in found:
+        given = dict(result.settings)
+        if not METHODS[given["method"]].replays:
+            del given["buffer"], given["replay_batch"]
+        assert same_run(make_settings(**given).to_dict(), json.loads(result.path.read_text())["settings"])
 
 
 # -- what made them ----------------------------------------------------------------------------------------------------

@@ -29,7 +29,10 @@ _FIELDS = {
     "environment": dict,
     "complete": bool,
 }
-_FIELDS_OF_FORMAT = {1: {"steps_per_second": (int, float)}, 2: {"counts": dict, "revisions": dict}}
+_FIELDS_OF_FORMAT: dict[int, dict[str, Any]] = {
+    1: {"steps_per_second": (int, float)},
+    2: {"counts": dict, "revisions": dict},
+}
 _SETTINGS_FIELDS = {
     "method": str,
     "regularizer": str,
@@ -89,7 +92,9 @@ class Result:
             steps_per_second=speed,
             steps=counts.get("steps"),
             images=counts.get("images"),
-            **{name: value.get(name) for name in ("at_once", "failure", "data")},
+            at_once=value.get("at_once"),
+            failure=value.get("failure"),
+            data=value.get("data"),
             revisions=value.get("revisions", {}),
         )
 

@@ -101,8 +101,8 @@ class _Writer:
                 self._say("Raise")
             case ast.Assert():
                 self._say("Assert", value.test)
-            case ast.AnnAssign():
-                self.write(ast.Assign([value.target], value.value))
+            case ast.AnnAssign(value=ast.expr() as assigned):
+                self.write(ast.Assign([value.target], assigned))
             case ast.Name():
                 self._say(self.origins.get(value.id) or self._name(value.id, value.id in self.names.variables))
             case ast.Attribute():
