@@ -7,7 +7,7 @@ import math
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -62,6 +62,13 @@ def write_json(path: str | Path, value: object) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, _layout(value) + "\n")
+
+
+def frozen(value: Any) -> Hashable:
+    """A hashable stand-in, equal when the JSON values are equal."""
+    if isinstance(value, dict):
+        return tuple((key, frozen(value[key])) for key in sorted(value))
+    return tuple(map(frozen, value)) if isinstance(value, list) else value
 
 
 def read_json(path: Path) -> dict[str, Any]:

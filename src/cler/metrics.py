@@ -1,19 +1,32 @@
-"""Accuracy matrices to the numbers that continual learning reports.
+"""What continual learning reports of a run: functions of its accuracy matrix, and the table of them, `METRICS`.
 
 An accuracy matrix is given as rows: row t holds the accuracies in percent on tasks 0..t after learning task t.
 A model that learned every task at once (Joint) has a single row, with one accuracy per task.
+
+Results hold accuracy matrices and no metrics: these are computed when a result is read, so that a metric that is added
+to `METRICS` appears for every result that there is, in Python, `cler compare --json` and the CSV files of a report::
+
+    from cler.metrics import METRICS, Metric
+
+    METRICS["worst_task"] = Metric(
+        lambda rows: min(rows[-1]), "Accuracy on the worst task at the end.", better="higher", unit="%"
+    )
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
+from typing import Any, Literal
 
 from torch import Tensor
 
 from cler.errors import UsageError
 
 Rows = Sequence[Sequence[float]]
+"""An accuracy matrix in percent: row t has the accuracies on tasks 0..t after task t."""
 
 
 def check_rows(rows: Rows) -> None:
@@ -25,16 +38,21 @@ def check_rows(rows: Rows) -> None:
             raise UsageError(f"row {task} of an accuracy matrix needs {task + 1} accuracies, not {len(row)}")
 
 
-def faa(rows: Rows) -> float:
+def accuracy(rows: Rows) -> float:
     """Final average accuracy: the mean over all tasks after the last one."""
     check_rows(rows)
     return fmean(rows[-1])
 
 
+def incremental_accuracy(rows: Rows) -> float:
+    """Average incremental accuracy: the mean, over the tasks as they come, of the accuracy on those seen so far."""
+    return fmean(average_accuracy_after_each_task(rows))
+
+
 def adjusted_forgetting(rows: Rows) -> float:
     """Mean share, in percent, that earlier tasks lost of the best accuracy they had before the last task.
 
-    A task that improved counts 0, and so does one that was never right; 0.0 when there is no earlier task.
+    A task that improved counts 0, and so does one that was never right; NaN where there is no earlier task.
     """
     return 100 * _mean_over_earlier_tasks(rows, lambda history: _share_lost(max(history[:-1]), history[-1]))
 
@@ -43,37 +61,16 @@ def forgetting(rows: Rows, next_task: Sequence[float] = ()) -> float:
     """Mean drop of earlier tasks from their best accuracy at any time, the end included, hence never negative.
 
     `next_task[t]`, where given, is the accuracy on task t + 1 before training on it; it counts as one of the times.
+    NaN where there is no earlier task.
     """
     early_looks = {task + 1: [accuracy] for task, accuracy in enumerate(next_task)}
     drops = [max(history + early_looks.get(task, [])) - history[-1] for task, history in enumerate(_histories(rows))]
-    return fmean(drops) if drops else 0.0
+    return fmean(drops) if drops else math.nan
 
 
-def bwt(rows: Rows) -> float:
-    """Backward transfer: mean change of earlier tasks from right after learning them to the end."""
+def backward_transfer(rows: Rows) -> float:
+    """Mean change of earlier tasks from right after learning them to the end; NaN where there is no earlier task."""
     return _mean_over_earlier_tasks(rows, lambda history: history[-1] - history[0])
-
-
-def fwt(next_task: Sequence[float], random: Sequence[float]) -> float:
-    """Forward transfer: mean advantage on each next task, before training on it, over an untrained network.
-
-    `next_task[t]` is the accuracy on task t + 1 after task t, `random[t]` that of an untrained network on task t.
-    """
-    if len(random) != len(next_task) + 1:
-        raise UsageError(
-            f"forward transfer over {len(next_task) + 1} tasks needs as many random accuracies, not {len(random)}"
-        )
-    return fmean(early - chance for early, chance in zip(next_task, random[1:], strict=True)) if next_task else 0.0
-
-
-def summary(rows: Rows) -> dict[str, float]:
-    """Every metric that the matrix alone determines."""
-    return {
-        "faa": faa(rows),
-        "adjusted_forgetting": adjusted_forgetting(rows),
-        "forgetting": forgetting(rows),
-        "bwt": bwt(rows),
-    }
 
 
 def average_accuracy_after_each_task(rows: Rows) -> list[float]:
@@ -119,8 +116,57 @@ def _histories(rows: Rows) -> list[list[float]]:
 
 def _mean_over_earlier_tasks(rows: Rows, term: Callable[[list[float]], float]) -> float:
     terms = [term(history) for history in _histories(rows)]
-    return fmean(terms) if terms else 0.0
+    return fmean(terms) if terms else math.nan
 
 
 def _share_lost(best: float, final: float) -> float:
     return max(0.0, (best - final) / best) if best > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that is computed from a run's accuracies, class- and task-incremental, when its result is read."""
+
+    function: Callable[..., float]
+    """Called with the rows of an accuracy matrix, and with `facts` by name; NaN where the rows do not determine it."""
+    meaning: str
+    """In one sentence."""
+    better: Literal["higher", "lower"]
+    unit: str
+    """'%' for a share, 'points' for a difference between shares."""
+    facts: tuple[str, ...] = ()
+    """What else the function is given of a result, such as 'settings', 'seconds' or 'steps'."""
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric(accuracy, "Final average accuracy: the mean over all tasks after the last one.", "higher", "%"),
+    "incremental_accuracy": Metric(
+        incremental_accuracy,
+        "Average incremental accuracy: the mean, over the tasks as they come, of the accuracy on those seen so far.",
+        "higher",
+        "%",
+    ),
+    "adjusted_forgetting": Metric(
+        adjusted_forgetting,
+        "Mean share that earlier tasks lost of the best accuracy they had before the last task.",
+        "lower",
+        "%",
+    ),
+    "forgetting": Metric(forgetting, "Mean drop of earlier tasks from their best accuracy.", "lower", "points"),
+    "backward_transfer": Metric(
+        backward_transfer,
+        "Mean change of the accuracy on earlier tasks from right after learning them to the end.",
+        "higher",
+        "points",
+    ),
+}
+"""Every metric by its name."""
+
+
+def measure(rows: Rows, facts: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """The value of every metric for one accuracy matrix; all are NaN before the first evaluation."""
+    return {name: _value(metric, rows, facts or {}) for name, metric in METRICS.items()}
+
+
+def _value(metric: Metric, rows: Rows, facts: Mapping[str, Any]) -> float:
+    return metric.function(rows, **{name: facts[name] for name in metric.facts}) if rows else math.nan

@@ -34,7 +34,7 @@ def save(folder, settings=PLAIN, seed=0, final=30.0, **changes):
     accuracy = {"class_il": [[60.0], [final, final]], "task_il": [[80.0], [final + 20, final + 20]]}
     path = folder / settings["regularizer"] / f"seed-{seed}" / "result.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(make_result(settings, seed, accuracy, 1.0, 1.0, {}) | changes))
+    path.write_text(json.dumps(make_result(settings, seed, accuracy, 1.0, 1, {}) | changes))
     return path
 
 

@@ -11,19 +11,19 @@ import pytest
 import torch
 from rich.console import Console
 
-from cler.config import settings as settings_module
-from cler.config.settings import paper_file
 from cler.errors import UsageError
 from cler.files import write_json
 from cler.paper import cost, reproduce
+from cler.paper import settings as settings_module
 from cler.paper import tables as paper
+from cler.paper.settings import paper_file
 from cler.paper.tables import find_table
 from cler.report.terminal import paper_table
 from cler.runs.bench import MOST_UNTIMED
 from cler.runs.compare import compare
 from cler.runs.jobs import make_jobs
 from cler.runs.machine import environment
-from cler.runs.results import METRICS, Result, make_result
+from cler.runs.results import Result, make_result
 from cler.streams import Stream
 
 ROOT = Path(__file__).parents[2]
@@ -78,16 +78,11 @@ def results(cell, finals, *, precision="fp32", **changes):
     for seed, final in enumerate(finals):
         rows = [[50.0] * task + [55.0] for task in range(4)] + [[final] * 5]
         accuracy = {"class_il": rows, "task_il": [[x + 40 for x in row] for row in rows]}
-        yield make_result(cell.settings(precision).to_dict() | changes, seed, accuracy, 1.0, 1.0, {})
+        yield make_result(cell.settings(precision).to_dict() | changes, seed, accuracy, 1.0, 1, {})
 
 
 def groups_of(*made):
-    runs = []
-    for value in (value for values in made for value in values):
-        measured = {metric: value[metric] for metric in METRICS}
-        known = {field.name: value[field.name] for field in dataclasses.fields(Result) if field.name in value}
-        runs.append(Result(path=Path("run"), metrics=measured, **known))
-    return compare(runs).groups
+    return compare(Result.from_dict(Path("run"), value) for values in made for value in values).groups
 
 
 def line_of(lines, pair, scenario="class_il"):
@@ -341,18 +336,17 @@ def test_a_choice_of_cells_does_not_change_the_precision_of_what_is_missing(tabl
 def test_files_that_are_no_results_get_a_line_each_and_stay_as_they_are(table, tmp_path):
     (first, second) = look(table, tmp_path).missing[0].jobs
     (foreign,) = make_jobs(cell_of(table, "er-ace+jigsaw").settings(), [0], tmp_path)
-    newer = next(results(cell_of(table, "er-ace"), [20.0])) | {"format": 2}
+    newer = next(results(cell_of(table, "er-ace"), [20.0])) | {"format": 3}
     write_json(first.folder / "result.json", newer)
     second.folder.mkdir(parents=True)
     (second.folder / "result.json").write_text("no JSON")
     write_json(foreign.folder / "settings.json", {"settings": {"lr": 5.0}, "seed": 0})
     (tmp_path / "result.json").write_text("[]")
     state = look(table, tmp_path)
-    assert len(state.complaints) == 4
+    assert len(state.complaints) == 3
     for folder, why in (
-        (first.folder, "format 2 is newer than 1.*update cler"),
+        (first.folder, "format 3 is newer than 2.*update cler"),
         (second.folder, "is not JSON"),
-        (foreign.folder, "holds a different run"),
         (tmp_path, "not a JSON object"),
     ):
         (line,) = [line for line in state.complaints if f"{folder}/result" in line or f"{folder} " in line]
@@ -360,6 +354,8 @@ def test_files_that_are_no_results_get_a_line_each_and_stay_as_they_are(table, t
         assert re.search(why, line)
     left = [job for work in state.missing for job in work.jobs]
     assert not {first.folder, second.folder, foreign.folder} & {job.folder for job in left}
+    beside = foreign.folder.parent.with_name(f"{foreign.folder.parent.name}_2") / "seed-0"
+    assert beside in {job.folder for job in left}
     assert json.loads((first.folder / "result.json").read_text()) == newer
 
 
@@ -374,7 +370,7 @@ def test_runs_in_a_precision_that_does_not_exist_are_not_ours(table, tmp_path):
 def test_a_run_that_failed_is_told_of_and_not_repeated(table, tmp_path):
     job = look(table, tmp_path).missing[0].jobs[0]
     failed = make_result(
-        job.settings.to_dict(), 0, {"class_il": [], "task_il": []}, 1.0, 1.0, {}, complete=False, failure="no"
+        job.settings.to_dict(), 0, {"class_il": [], "task_il": []}, 1.0, 1, {}, complete=False, failure="no"
     )
     write_json(job.folder / "result.json", failed)
     state = look(table, tmp_path)

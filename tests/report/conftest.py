@@ -4,7 +4,7 @@ import pytest
 
 from cler.report.content import make_report
 from cler.runs.compare import compare
-from cler.runs.results import METRICS, Result, make_result
+from cler.runs.results import Result, make_result
 
 PLAIN = {
     "method": "er-ace",
@@ -34,11 +34,9 @@ class Runs:
             rows = [[60.0], [50.0, 60.0], [final] * 3]
             rows = rows[-1:] if settings["method"] == "joint" else rows
             accuracy = {"class_il": rows, "task_il": [[number + 20 for number in row] for row in rows]}
-            value = make_result(settings, seed, accuracy, 60.0, 1.0, dict(ENVIRONMENT))
-            measured = {metric: value.pop(metric) for metric in METRICS}
-            del value["format"]
+            value = make_result(settings, seed, accuracy, 60.0, 60, dict(ENVIRONMENT))
             name = f"{settings['method']}-{settings['regularizer']}/{seed}/result.json"
-            results.append(Result(path=Path(name), metrics=measured, **value))
+            results.append(Result.from_dict(Path(name), value))
         return results
 
     def report(self, *pairs, **options):

@@ -9,17 +9,15 @@ from PIL import Image
 from cler.errors import UsageError
 from cler.report.figures import COLORS, accuracy_after_each_task, mean_curve
 from cler.runs.compare import compare
-from cler.runs.results import METRICS, Result, make_result
+from cler.runs.results import Result, make_result
 
 ER_ACE = {"method": "er-ace", "regularizer": "none", "dataset": "toy", "tasks": 3, "buffer": 50, "epochs": 1}
 
 
 def run(settings, seed=0, level=50.0, rows=None):
     rows = rows or [[level + seed] * (task + 1) for task in range(3)]
-    value = make_result(settings, seed, {"class_il": rows, "task_il": rows}, 1.0, 1.0, {})
-    measured = {metric: value.pop(metric) for metric in METRICS}
-    del value["format"]
-    return Result(path=Path(f"run{seed}"), metrics=measured, **value)
+    value = make_result(settings, seed, {"class_il": rows, "task_il": rows}, 1.0, 1, {})
+    return Result.from_dict(Path(f"run{seed}"), value)
 
 
 def pixels_of_color(path, color):

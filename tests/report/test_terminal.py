@@ -11,7 +11,7 @@ from cler.report.markdown import markdown
 from cler.report.numbers import format_p, tenths
 from cler.report.terminal import comparison_table, markdown_table, one_sentence, paper_table
 from cler.runs.compare import Comparison, compare
-from cler.runs.results import METRICS, Result, make_result
+from cler.runs.results import Result, make_result
 
 ER_ACE = {
     "method": "er-ace",
@@ -32,10 +32,8 @@ def runs(settings, finals, forgotten=0.5):
         last = 2 * final / (2 - forgotten)
         rows = [[last], [last * (1 - forgotten), last]]
         accuracy = {"class_il": rows, "task_il": [[accuracy + 20 for accuracy in row] for row in rows]}
-        value = make_result(settings, seed, accuracy, 1.0, 1.0, {})
-        measured = {metric: value.pop(metric) for metric in METRICS}
-        del value["format"]
-        yield Result(path=Path(f"run{seed}"), metrics=measured, **value)
+        value = make_result(settings, seed, accuracy, 1.0, 1, {})
+        yield Result.from_dict(Path(f"run{seed}"), value)
 
 
 def groups_of(*pairs):

@@ -17,7 +17,7 @@ def test_unknown_devices(name, says):
 def test_a_gpu_that_is_not_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert find_device("auto") == torch.device("cpu")
-    with pytest.raises(UsageError, match="--device cuda: torch sees no GPU"):
+    with pytest.raises(UsageError, match="device cuda: torch sees no GPU"):
         find_device("cuda")
 
 

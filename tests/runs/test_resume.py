@@ -25,6 +25,7 @@ from cler.engine import Control, checkpoint
 from cler.engine.events import Failed, Finished, Message, Progress, Started
 from cler.errors import UsageError
 from cler.methods.base import total
+from cler.methods.er_ace import ErAce
 from cler.runs import record
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy
@@ -104,7 +105,7 @@ def stopping_at(monkeypatch, position):
 
 def without_times(folder):
     result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "steps_per_second", "at_once")}
+    return {key: value for key, value in result.items() if key not in ("seconds", "at_once")}
 
 
 def logged(folder):
@@ -294,7 +295,7 @@ def test_images_that_were_replaced_are_refused(tmp_path, monkeypatch, whole):
 
     with monkeypatch.context() as patch:
         patch.setitem(images.DATASETS._entries, "stains", Replaced())
-        with pytest.raises(UsageError, match=rf"{job.folder} was begun with different images: .*delete it"):
+        with pytest.raises(UsageError, match=rf"{job.folder} was begun with different data: .* --restart"):
             run(job)
     assert {path: path.read_bytes() for path in job.folder.iterdir() if path.name != ".lock"} == {
         path: content for path, content in before.items() if path.name != ".lock"
@@ -303,15 +304,35 @@ def test_images_that_were_replaced_are_refused(tmp_path, monkeypatch, whole):
     assert_ended_like(job.folder, whole)
 
 
-@pytest.mark.parametrize(("name", "value"), [("device", "cuda"), ("seed", 5)])
-def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch, name, value):
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("device", "cuda", "a different device"),
+        ("seed", 5, "a different seed"),
+        ("settings", {"method": "er-ace"}, "different settings"),
+        ("settings", None, "different settings"),
+        ("revisions", {"method": 7}, "er-ace revision 7, this is 1"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch, name, value, says):
     job = make_job(tmp_path)
     with stopping_at(monkeypatch, (0, 3)):
         run(job)
     found = checkpoint.find(job.folder, pytest.fail)
     checkpoint.write(job.folder, checkpoint.Checkpoint(found.about | {name: value}, found.state, found.accuracy))
-    with pytest.raises(UsageError, match=f"was begun with different {name}: "):
+    with pytest.raises(UsageError, match=f"was begun with {says}: "):
         run(job)
+
+
+def test_a_checkpoint_that_does_not_say_its_data_and_revisions_is_the_same(tmp_path, monkeypatch, whole):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (0, 3)):
+        run(job)
+    found = checkpoint.find(job.folder, pytest.fail)
+    about = {name: found.about[name] for name in ("settings", "seed", "device")}
+    checkpoint.write(job.folder, checkpoint.Checkpoint(about, found.state, found.accuracy))
+    run(job)
+    assert_ended_like(job.folder, whole)
 
 
 @pytest.mark.parametrize("missing", ["run.task", "run.generator", "network.classifier.weight"])
@@ -464,7 +485,7 @@ def cler(monkeypatch, capsys, tmp_path):
     return call
 
 
-@pytest.mark.parametrize(("option", "from_there"), [([], True), (["--resume"], True), (["--restart"], False)])
+@pytest.mark.parametrize(("option", "from_there"), [([], True), (["--restart"], False)])
 def test_the_same_command_goes_on_unless_it_is_told_to_begin_anew(
     tmp_path, monkeypatch, whole, cler, option, from_there
 ):
@@ -481,7 +502,7 @@ def test_the_same_command_goes_on_unless_it_is_told_to_begin_anew(
 def test_a_time_between_checkpoints_that_is_none(tmp_path, cler, value):
     code, said = cler("--checkpoint-every", value)
     assert code == 2
-    assert said.startswith("cler: --checkpoint-every must be a number from 0, not ")
+    assert said.startswith("cler: --checkpoint-every must be ")
     assert len(said.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
@@ -632,3 +653,18 @@ def test_worker_processes_leave_checkpoints_when_this_one_is_terminated(tmp_path
     run(*war)
     for one, other in zip(war, peace, strict=True):
         assert_ended_like(one.folder, other.folder)
+
+
+def test_an_edited_method_is_not_silently_answered_with_old_results(tmp_path, monkeypatch, cler):
+    job = make_job(tmp_path)
+    assert cler()[0] == 0
+    before = (job.folder / "result.json").read_bytes()
+    monkeypatch.setattr(ErAce, "revision", 2)
+    code, said = cler()
+    assert code == 0
+    assert f"1 run in {job.folder.parent} was made by er-ace revision 1, this is 2: --redo repeats it" in said
+    assert (job.folder / "result.json").read_bytes() == before
+    code, said = cler("--redo")
+    assert code == 0
+    assert "revision" not in said
+    assert json.loads((job.folder / "result.json").read_text())["revisions"]["method"] == 2

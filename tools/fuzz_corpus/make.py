@@ -85,9 +85,11 @@ def make_results() -> None:
         "task_il": [[80.0], [75.5, 78.0], [70.0, 72.0, 81.0]],
     }
     where = {"cler": "1.0", "torch": "2.13.0", "python": "3.12.1", "device": "cpu", "hardware": "a processor"}
-    good = make_result(settings, 0, rows, 12.5, 40.0, where)
+    good = make_result(settings, 0, rows, 12.5, 500, where)
     joint = {name: [[50.0, 60.0, 70.0]] for name in rows}
     put("results/good-er-ace.json", json.dumps(good))
+    old = {name: value for name, value in good.items() if name not in ("counts", "data", "revisions")}
+    put("results/good-format-1.json", json.dumps(old | {"format": 1, "steps_per_second": 40.0}))
     put(
         "results/good-joint.json",
         json.dumps(make_result(settings | {"method": "joint", "buffer": 0}, 1, joint, 3, 9, where)),
@@ -104,7 +106,7 @@ def make_results() -> None:
 
     bad("seed", seed=10**12)
     bad("digits", seconds=int("1" + "0" * 400))
-    bad("faa", faa={"class_il": int("1" + "0" * 400), "task_il": 1e308})
+    bad("counts", counts={"steps": int("1" + "0" * 400), "images": 1e308})
     bad("surrogate", settings=settings | {"method": "\ud800"})
     bad("lines", failure="a\nb", complete=False)
     bad("markup", settings=settings | {"dataset": "[/red]", "method": "\x1b[2J<script>$|&"})

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,6 +70,8 @@ def reproduce(
             "more on a CPU), show the table, train nothing.",
         ),
     ] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Begin runs that were stopped again.")] = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Begin finished runs again too.")] = False,
     device: Device = "auto",
     workers: Workers = None,
     data_dir: DataDir = None,
@@ -81,6 +84,7 @@ def reproduce(
     """
     from cler.paper import cost
     from cler.paper import reproduce as steps
+    from cler.runs import jobs as work
     from cler.runs.folders import check_writable
     from cler.runs.machine import default_precision, find_device
 
@@ -93,7 +97,12 @@ def reproduce(
     target = find_device(device)
     precision, at_once = default_precision(target), cost.runs_at_once(target, workers)
     state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
-    for line in state.complaints:
+    if redo and not dry_run:
+        work.redo([*state.done, *(job for some in state.missing for job in some.jobs)])
+        state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
+    elif restart and not dry_run:
+        work.restart([job for some in state.missing for job in some.jobs])
+    for line in [*state.complaints, *work.outdated(state.done, lambda name: _fingerprint(name, data_dir))]:
         say(line)
     todo, failures = state.missing, []
     if todo and not dry_run:
@@ -150,6 +159,17 @@ def _tell_costs(
     total = sum(costs[work.cell] * len(work.jobs) for work in missing)
     say(f"in all: {count_runs([job for work in missing for job in work.jobs])}, about {duration(total)}")
     return costs
+
+
+@cache
+def _fingerprint(dataset: str, data_dir: Path | None) -> str | None:
+    """That of a dataset; None if it is not here."""
+    from cler import data
+
+    try:
+        return data.load(dataset, data_dir).fingerprint()
+    except UsageError:
+        return None
 
 
 def _tell_absent(missing: Sequence[Work], data_dir: Path | None) -> None:

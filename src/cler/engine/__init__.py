@@ -4,4 +4,7 @@ from cler.engine.events import RunName
 from cler.engine.run import Run
 from cler.engine.train import Control, train
 
-__all__ = ["Control", "Run", "RunName", "train"]
+REVISION = 1
+"""Of all that decides the numbers of every run: raised by hand when runs come out differently."""
+
+__all__ = ["REVISION", "Control", "Run", "RunName", "train"]

@@ -85,6 +85,8 @@ class Method:
     """What the method is called in settings and on the command line."""
     about: ClassVar[About]
     """What tables, disk estimates and checks of files have to know of the method."""
+    revision: ClassVar[int] = 1
+    """Raised by hand when the method's runs come out differently, so that older results are not taken for new ones."""
     merged: ClassVar[bool] = False
     """Whether the method sees all tasks at once."""
     replays: ClassVar[bool] = False

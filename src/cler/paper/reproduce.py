@@ -17,7 +17,7 @@ from cler.files import without_non_finite
 from cler.methods import METHODS
 from cler.paper.tables import BesidePaper, Cell, PaperTable, Printed, compared
 from cler.runs.compare import Gain, Group, compare, gain
-from cler.runs.jobs import Job, make_jobs, past_failures, remaining
+from cler.runs.jobs import Index, Job, make_jobs, past_failures, remaining
 from cler.runs.results import find_results
 
 GAIN_TOLERANCE = 1.5
@@ -290,6 +290,8 @@ class State:
 
     groups: tuple[Group, ...]
     missing: list[Work]
+    done: list[Job]
+    """Those that were asked for and have ended."""
     complaints: list[str]
 
 
@@ -303,27 +305,32 @@ def look(table: PaperTable, out: Path, *, seeds: int, precision: str, cells: Seq
     comparison = compare(run for run in results if run.complete and run.failure is None)
     usual = usual_precision(table, comparison.groups, precision)
     wanted = table.cells if cells is None else cells
-    missing, complaints = _missing(wanted, comparison.groups, seeds=seeds, precision=usual, out=out)
+    missing, done, complaints = _missing(wanted, comparison.groups, seeds=seeds, precision=usual, out=out)
     skipped = [line for line in skipped if not any(longer.startswith(line) for longer in complaints)]
     complaints = list(dict.fromkeys([*skipped, *comparison.complaints, *complaints]))
-    return State(comparison.groups, missing, complaints)
+    return State(comparison.groups, missing, done, complaints)
 
 
 def _missing(
     cells: Sequence[Cell], groups: Sequence[Group], *, seeds: int, precision: str, out: Path
-) -> tuple[list[Work], list[str]]:
-    works, complaints = [], []
+) -> tuple[list[Work], list[Job], list[str]]:
+    index = Index(out)
+    works, done, complaints = [], [], []
     for cell in (cell for cell in cells if cell.available):
         group = find_group(cell, groups, precision)
         settings = cell.settings(group.settings["precision"] if group else precision)
-        new = [seed for seed in range(seeds) if group is None or seed not in group.seeds]
         todo = []
-        for job in make_jobs(settings, new, out):
+        for job in make_jobs(settings, range(seeds), out, index=index):
+            if group and job.seed in group.seeds:
+                done += [job] if (job.folder / "result.json").exists() else []
+                continue
             try:
                 todo += remaining([job])
-                complaints += past_failures([job]) if job not in todo else []
+                if job not in todo:
+                    done.append(job)
+                    complaints += past_failures([job])
             except UsageError as error:
                 complaints.append(f"skipped: {error}")
         if todo:
             works.append(Work(cell, tuple(todo)))
-    return works, complaints
+    return works, done, complaints

@@ -67,6 +67,8 @@ class Entry:
     """Called with image height and width; raises a UsageError for images it cannot take."""
     smallest_batch: int = 1
     """Images that a batch has to have."""
+    revision: int = 1
+    """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
 
 
 def register(entry: Entry) -> None:

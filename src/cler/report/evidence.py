@@ -40,7 +40,7 @@ def evidence(groups: Sequence[Group]) -> list[Evidence]:
 
 
 def _evidence(group: Group, twin: Group, name: str) -> Evidence:
-    by_seed = [{run.seed: run.metrics["faa"][name] for run in one.runs} for one in (twin, group)]
+    by_seed = [{run.seed: run.metrics["accuracy"][name] for run in one.runs} for one in (twin, group)]
     before, after = (list(one.values()) for one in by_seed)
     shared = sorted(by_seed[0].keys() & by_seed[1].keys())
     return Evidence(

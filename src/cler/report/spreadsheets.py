@@ -13,9 +13,8 @@ from cler import stats
 from cler.paper.reproduce import Line
 from cler.report.content import Report, readable
 from cler.report.evidence import Evidence
-from cler.report.sheets import nothing_to_forget
-from cler.runs.compare import Estimate, Group
-from cler.runs.results import METRICS, SCENARIOS, Result
+from cler.runs.compare import Group
+from cler.runs.results import SCENARIOS, Result
 
 
 def results_csv(report: Report) -> str:
@@ -36,18 +35,13 @@ def runs_csv(report: Report) -> str:
 
 
 def _scores(group: Group, name: str) -> dict[str, Any]:
-    faa, forgetting = group.faa[name], group.adjusted_forgetting[name]
-    if nothing_to_forget(group.runs, name):
-        forgetting = Estimate(math.nan, math.nan)
     low, high = stats.confidence_interval(group.accuracies(name))
-    return {
-        "faa": faa.mean,
-        "faa_std": faa.std,
-        "faa_low": low,
-        "faa_high": high,
-        "adjusted_forgetting": forgetting.mean,
-        "adjusted_forgetting_std": forgetting.std,
-    }
+    columns: dict[str, Any] = {}
+    for metric, estimates in group.metrics.items():
+        columns |= {metric: estimates[name].mean, f"{metric}_std": estimates[name].std}
+        if metric == "accuracy":
+            columns |= {"accuracy_low": low, "accuracy_high": high}
+    return columns
 
 
 def _gain(one: Evidence | None) -> dict[str, Any]:
@@ -69,10 +63,10 @@ def _paper(line: Line | None) -> dict[str, Any]:
     if line is None or line.paper is None:
         return {}
     return {
-        "faa_as_paper": line.mean,  # evaluated as the paper did
-        "faa_as_paper_std": line.std,
-        "paper_faa": line.paper.mean,
-        "paper_faa_std": line.paper.std,
+        "accuracy_as_paper": line.mean,  # evaluated as the paper did
+        "accuracy_as_paper_std": line.std,
+        "paper_accuracy": line.paper.mean,
+        "paper_accuracy_std": line.paper.std,
         "paper_adjusted_forgetting": line.paper.forgetting,
         "paper_gain": line.paper_gain.points if line.paper_gain else None,
         "gain_over_paper": line.gain_difference,
@@ -82,11 +76,7 @@ def _paper(line: Line | None) -> dict[str, Any]:
 
 
 def _run(run: Result) -> dict[str, Any]:
-    measured = {
-        f"{metric}_{name}": None if metric != "faa" and nothing_to_forget([run], name) else run.metrics[metric][name]
-        for metric in METRICS
-        for name in SCENARIOS
-    }
+    measured = {f"{metric}_{name}": values[name] for metric, values in run.metrics.items() for name in SCENARIOS}
     times = {"seconds": run.seconds, "steps_per_second": run.steps_per_second}
     return {
         **run.settings,

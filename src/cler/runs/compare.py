@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from cler import stats
 from cler.config.settings import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
 from cler.errors import one_line
-from cler.files import without_non_finite
+from cler.files import frozen, without_non_finite
 from cler.methods import METHODS
+from cler.metrics import METRICS
 from cler.regularizers import REGULARIZERS
 from cler.runs.results import SCENARIOS, Result
 
@@ -41,12 +43,10 @@ def gain(alone: Sequence[float], values: Sequence[float]) -> Gain:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs with the same settings, by seed. The dictionaries have the keys class_il and task_il."""
+    """Runs with the same settings, by seed. Estimates and gains have the keys class_il and task_il."""
 
     settings: dict[str, Any]
     runs: tuple[Result, ...]
-    faa: dict[str, Estimate]
-    adjusted_forgetting: dict[str, Estimate]
     twin: Group | None = None
     gain: dict[str, Gain] = field(default_factory=dict)
 
@@ -55,9 +55,28 @@ class Group:
         """The seeds of the runs."""
         return [run.seed for run in self.runs]
 
+    @cached_property
+    def metrics(self) -> dict[str, dict[str, Estimate]]:
+        """Mean and deviation of each of `cler.metrics.METRICS`."""
+
+        def estimate(metric: str, scenario: str) -> Estimate:
+            return Estimate(*stats.mean_std([run.metrics[metric][scenario] for run in self.runs]))
+
+        return {metric: {name: estimate(metric, name) for name in SCENARIOS} for metric in METRICS}
+
+    @property
+    def faa(self) -> dict[str, Estimate]:
+        """Final average accuracy."""
+        return self.metrics["accuracy"]
+
+    @property
+    def adjusted_forgetting(self) -> dict[str, Estimate]:
+        """Adjusted forgetting; NaN where everything is learned at once."""
+        return self.metrics["adjusted_forgetting"]
+
     def accuracies(self, scenario: str) -> list[float]:
         """The final average accuracies of the runs."""
-        return [run.metrics["faa"][scenario] for run in self.runs]
+        return [run.metrics["accuracy"][scenario] for run in self.runs]
 
     @property
     def regularized(self) -> bool:
@@ -84,8 +103,7 @@ class Group:
         """Plain values for programs; what is not known is null."""
         scores = {
             name: {
-                "faa": vars(self.faa[name]),
-                "adjusted_forgetting": vars(self.adjusted_forgetting[name]),
+                **{metric: vars(estimates[name]) for metric, estimates in self.metrics.items()},
                 "gain": vars(self.gain[name]) if self.gain else None,
             }
             for name in SCENARIOS
@@ -120,7 +138,7 @@ def compare(results: Iterable[Result]) -> Comparison:
     complaints = []
     for result in results:
         if result.complete and result.failure is None:
-            by_settings.setdefault(_frozen(of_a_row(result.settings)), []).append(result)
+            by_settings.setdefault(frozen(of_a_row(result.settings)), []).append(result)
         else:
             reason = f"failed: {result.failure}" if result.failure else "not complete"
             complaints.append(one_line(f"left out: {result.path} ({reason})"))
@@ -180,10 +198,7 @@ def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
 
 
 def _group(runs: list[Result]) -> Group:
-    def estimates(metric: str) -> dict[str, Estimate]:
-        return {name: Estimate(*stats.mean_std([run.metrics[metric][name] for run in runs])) for name in SCENARIOS}
-
-    return Group(of_a_row(runs[0].settings), tuple(runs), estimates("faa"), estimates("adjusted_forgetting"))
+    return Group(of_a_row(runs[0].settings), tuple(runs))
 
 
 def _with_gain(group: Group, groups: Sequence[Group]) -> Group:
@@ -214,15 +229,8 @@ def _agree(first: Group, second: Group, keys: Iterable[str]) -> bool:
     return all(first.settings.get(key) == second.settings.get(key) for key in keys)
 
 
-def _frozen(value: Any) -> Any:
-    """A hashable stand-in, equal when the JSON values are equal."""
-    if isinstance(value, dict):
-        return tuple((key, _frozen(value[key])) for key in sorted(value))
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
-
-
 def _paper_order(group: Group) -> tuple[Any, ...]:
     settings, known = group.settings, list(METHODS)
     rank = known.index(settings["method"]) if settings["method"] in known else len(known)
     place = settings["dataset"], settings["epochs"], rank, settings["method"], settings["buffer"]
-    return (*place, group.regularized, group.label, str(_frozen(settings)))
+    return (*place, group.regularized, group.label, str(frozen(settings)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,15 @@ from cler.config.settings import Settings, completed, unusual
 from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
-from cler.files import read_json, write_json, writing
+from cler.files import frozen, read_json, write_json, writing
 from cler.runs.folders import check_writable, locked
 from cler.runs.results import read_result
+from cler.runs.revisions import differing, revisions
 
 LONGEST_NAME = 200
 """Characters of a folder's name; file systems have room for 255 bytes."""
+FILES = ("result.json", "settings.json")
+"""What tells whose a folder is."""
 TOLD = frozenset({"epochs", "lr", "weight"})
 """Changed settings that progress tells."""
 
@@ -51,13 +55,64 @@ class Job:
         return RunName(self.label, self.settings.pair, self.seed, self.folder)
 
 
-def make_jobs(settings: Settings, seeds: Sequence[int], out: Path, *, checkpoint_every: float = 60.0) -> list[Job]:
-    """A job per seed, in `out/PAIR_DATASET_BUFFER_CHANGES/seed-N`, so that runs with other settings go elsewhere."""
+class Index:
+    """The runs below a folder by their settings and seed, whatever the folders they are in are called."""
+
+    def __init__(self, out: Path) -> None:
+        self._runs: dict[Any, dict[Path, bool]] = {}
+        """By settings and seed: the folders of a run, and whether it has ended there."""
+        self._of: dict[Path, Any] = {}
+        """Settings and seed of the run in a folder."""
+        for folder in dict.fromkeys(path.parent for name in FILES for path in sorted(out.rglob(name))):
+            self._add(folder)
+
+    def _add(self, folder: Path) -> None:
+        for name in FILES:
+            with suppress(UsageError):  # of a file that tells nothing, as of one that is not there
+                found = read_json(folder / name)
+                settings, seed = found.get("settings"), found.get("seed")
+                if isinstance(settings, dict) and isinstance(seed, int):
+                    key = run_key(settings, seed)
+                    self._runs.setdefault(key, {})[folder] = _ended(found)
+                    self._of[folder] = key
+                    return
+
+    def folder(self, settings: Settings, seed: int, usual: Path) -> Path:
+        """The folder of a run: where it is, ended if possible; for a new one `usual` or, if that is taken, the next."""
+        key = run_key(settings.to_dict(), seed)
+        if there := self._runs.get(key):
+            return min(there, key=lambda folder: (not there[folder], folder != usual, folder))
+        free, number = usual, 1
+        while free in self._of:
+            number += 1
+            free = usual.parent.with_name(f"{usual.parent.name}_{number}") / usual.name
+        return free
+
+
+def make_jobs(
+    settings: Settings, seeds: Sequence[int], out: Path, *, checkpoint_every: float = 60.0, index: Index | None = None
+) -> list[Job]:
+    """A job per seed: in the folder below `out` that has this run, or in `out/PAIR_DATASET_BUFFER_CHANGES/seed-N`.
+
+    `index` is that of `out`, where many are made.
+    """
     changes = [f"{name}-{_exact(value)}" for name, value in unusual(settings).items()]
     name = "_".join([settings.pair, settings.dataset, *_size(settings), *changes])
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    return [Job(settings, seed, out / name / f"seed-{seed}", checkpoint_every) for seed in seeds]
+    index = index or Index(out)
+    folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}") for seed in seeds}
+    return [Job(settings, seed, folder, checkpoint_every) for seed, folder in folders.items()]
+
+
+def run_key(settings: dict[str, Any], seed: int) -> Hashable:
+    """Equal for the settings and seed of the same run."""
+    return frozen(completed(settings)), seed
+
+
+def same_run(first: Any, second: Any) -> bool:
+    """Whether settings, as files hold them, are those of the same run."""
+    return isinstance(first, dict) and isinstance(second, dict) and completed(first) == completed(second)
 
 
 def _size(settings: Settings) -> list[str]:
@@ -79,10 +134,13 @@ def remaining(jobs: Sequence[Job]) -> list[Job]:
 
 
 def finished(job: Job) -> bool:
-    """Whether the folder holds this run, ended: one that was stopped goes on, one that failed would fail again."""
+    """Whether the folder holds this run, ended: one that was stopped is resumed, one that failed would fail again."""
     _found(job, "settings.json", read_json)
-    result = _found(job, "result.json", read_result)
-    return bool(result) and (result["complete"] or "failure" in result)
+    return _ended(_found(job, "result.json", read_result))
+
+
+def _ended(result: dict[str, Any]) -> bool:
+    return result.get("complete") is True or "failure" in result
 
 
 def _found(job: Job, name: str, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
@@ -93,19 +151,19 @@ def _found(job: Job, name: str, read: Callable[[Path], dict[str, Any]]) -> dict[
         found = read(job.folder / name)
     except UsageError as error:
         raise UsageError(f"{error}; to do this run again, delete {job.folder}") from None
-    there = found.get("settings")
-    wanted, has = job.settings.to_dict(), completed(there if isinstance(there, dict) else {})
-    if (has, found.get("seed")) != (wanted, job.seed):
-        differing = _differing(wanted, has)
-        differing += ["seed"] if found.get("seed") != job.seed else []
+    settings, there = job.settings.to_dict(), found.get("settings")
+    different = [] if same_run(settings, there) else _different(settings, there if isinstance(there, dict) else {})
+    different += ["seed"] if found.get("seed") != job.seed else []
+    if different:
         raise UsageError(
-            f"{job.folder} holds a different run (it differs in {', '.join(differing)}): choose another --out"
+            f"{job.folder} holds a different run (it differs in {', '.join(different)}): choose another --out"
         )
     return found
 
 
-def _differing(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
+def _different(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
     """The names of what only one of two has, or both have with different values."""
+    first, second = completed(first), completed(second)
     return [
         name
         for name in dict.fromkeys([*first, *second])
@@ -137,6 +195,29 @@ def _prepare(job: Job) -> None:
         write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
 
 
+def outdated(jobs: Sequence[Job], fingerprint: Callable[[str], str | None]) -> list[str]:
+    """A line for finished runs that the code or the data of today would not repeat; they count as finished.
+
+    `fingerprint` gives that of a dataset by its name, None if it is not here. What a result does not say is the same.
+    """
+    lines: Counter[tuple[Path, str]] = Counter()
+    for job in jobs:
+        result = read_result(job.folder)
+        before = result.get("revisions", {})
+        lines.update(
+            (job.folder.parent, f"made by {other}")
+            for other in differing(result["settings"], before, revisions(job.settings))
+        )
+        data = result.get("data")
+        if data is not None and (now := fingerprint(job.settings.dataset)) not in (None, data):
+            lines[job.folder.parent, f"made on data with fingerprint {data}, today's has {now}"] += 1
+    return [
+        f"{count} run{'s' * (count > 1)} in {folder} {'were' if count > 1 else 'was'} {how}: --redo repeats "
+        f"{'them' if count > 1 else 'it'}"
+        for (folder, how), count in lines.items()
+    ]
+
+
 def past_failures(jobs: Sequence[Job]) -> list[str]:
     """A line for each finished job that had failed."""
     failures = [(job, read_result(job.folder).get("failure")) for job in jobs]
@@ -150,23 +231,21 @@ def tidy(jobs: Sequence[Job]) -> None:
             checkpoint.delete(job.folder)
 
 
-def redo(jobs: Sequence[Job]) -> None:
-    """Delete the results and checkpoints of jobs, so that they are trained again; not of those done elsewhere now."""
-    for job in jobs:
-        _delete(job, lambda folder: (folder / "result.json").unlink(missing_ok=True))
-
-
 def restart(jobs: Sequence[Job]) -> None:
     """Delete the checkpoints of jobs that were stopped, but for those that another process is doing."""
+    _drop(jobs, ())
+
+
+def redo(jobs: Sequence[Job]) -> None:
+    """Delete the results and checkpoints of jobs, finished or not, but for those that another process is doing."""
+    _drop(jobs, ("result.json",))
+
+
+def _drop(jobs: Sequence[Job], names: Sequence[str]) -> None:
     for job in jobs:
-        _delete(job)
-
-
-def _delete(job: Job, more: Callable[[Path], None] = lambda folder: None) -> None:
-    """Delete the checkpoints of a job, and more, unless another process is doing it."""
-    if job.folder.is_dir():
-        with locked(job.folder) as ours:
-            if ours:
-                with writing(job.folder):
+        if job.folder.is_dir():
+            with writing(job.folder), locked(job.folder) as ours:
+                if ours:
                     checkpoint.delete(job.folder)
-                    more(job.folder)
+                    for name in names:
+                        (job.folder / name).unlink(missing_ok=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -52,14 +54,30 @@ def environment(device: torch.device) -> dict[str, str]:
     from cler import __version__
 
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    commit = git_commit(Path(__file__).parent)
     return {
         "cler": __version__,
+        **({"commit": commit} if commit else {}),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": platform.system(),
         "device": device.type,
         "hardware": hardware,
     }
+
+
+@cache
+def git_commit(folder: Path) -> str | None:
+    """The commit that is checked out in a folder of tracked files, '-dirty' if changed since; None for any other."""
+    git = ["git", "--no-optional-locks", "-C", str(folder)]
+    tracked = ["ls-files", "--error-unmatch", "."]  # a package may be installed inside somebody's own checkout
+    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        subprocess.run([*git, *tracked], check=True, capture_output=True, timeout=10)
+        found = subprocess.run([*git, *describe], check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.decode("ascii", errors="replace").strip() or None
 
 
 def _processor() -> str:

@@ -24,9 +24,10 @@ from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.files import write_json, writing
 from cler.runs.build import build_run
-from cler.runs.jobs import Job
+from cler.runs.jobs import Job, same_run
 from cler.runs.machine import environment
 from cler.runs.results import log_line, make_result, trim_log
+from cler.runs.revisions import differing, revisions
 
 LOG_SECONDS = 2.0
 """Between two lines of a run's log that tell its losses."""
@@ -60,12 +61,18 @@ class Recorder(Control):
         if kind is None and self.stop is not None:
             raise self.stop
 
-    def adopt(self, run: Run, job: Job, images: str) -> None:
-        """Answer for the new run of a job, on images with this fingerprint; it is resumed from its checkpoint, if any.
+    def adopt(self, run: Run, job: Job, data: str) -> None:
+        """Answer for the new run of a job, on data with this fingerprint; it is resumed from its checkpoint, if any.
 
         Its log is cut to what it told up to there.
         """
-        about = {"settings": job.settings.to_dict(), "seed": job.seed, "images": images, "device": run.device.type}
+        about = {
+            "settings": job.settings.to_dict(),
+            "seed": job.seed,
+            "data": data,
+            "device": run.device.type,
+            "revisions": revisions(job.settings),
+        }
         self.runs[run.name], self.jobs[run.name], self.about[run.name] = run, job, about
         self._losses[run.name] = time.monotonic(), {}
         self.checkpoint_every = job.checkpoint_every or math.inf
@@ -147,12 +154,9 @@ class Recorder(Control):
         found = checkpoint.find(job.folder, self._say)
         if found is None:
             return
-        about = self.about[run.name]
-        differing = [name for name, value in about.items() if found.about.get(name) != value]
-        if differing:
+        if differences := _differences(found.about, self.about[run.name]):
             raise UsageError(
-                f"{job.folder} was begun with different {', '.join(differing)}: go back to those, or delete it to "
-                "start over"
+                f"{job.folder} was begun with {', '.join(differences)}: go back to that, or --restart starts it over"
             )
         try:
             run.restore(found.state, found.accuracy)
@@ -191,14 +195,27 @@ class Recorder(Control):
             job.seed,
             run.accuracy,
             run.seconds,
-            run.steps_done / run.seconds if run.seconds else 0.0,
+            run.steps_done,
             environment(run.device),
+            images=run.steps_done * run.stream.batch,
+            data=self.about[run.name]["data"],
+            revisions=self.about[run.name]["revisions"],
             at_once=run.at_once,
             complete=run.complete,
             failure=run.failure,
         )
         self._log(name, line)
         write_json(job.folder / "result.json", result)
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What keeps a checkpoint from being resumed, a few words each; data and revisions may not be known."""
+    differences = [f"a different {name}" for name in ("seed", "device") if before.get(name) != now[name]]
+    if not same_run(before.get("settings"), now["settings"]):
+        differences.insert(0, "different settings")
+    if before.get("data") not in (None, now["data"]):
+        differences.append("different data")
+    return differences + differing(now["settings"], before.get("revisions", {}), now["revisions"])
 
 
 class Builder:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,22 @@ from cler.errors import UsageError
 from cler.files import read_json, without_non_finite, write_text
 from cler.methods import METHODS
 
-FORMAT = 1
-MOST = 1e9
+FORMAT = 2
+MOST = 1e12
 """Of anything that is counted, and of seconds."""
-ROUNDING = 0.01
-"""Points that a metric may be away from what the accuracies give."""
 SCENARIOS = ("class_il", "task_il")
-METRICS = ("faa", "adjusted_forgetting", "forgetting", "bwt")
 
 _FIELDS = {
     "settings": dict,
     "seed": int,
     "accuracy": dict,
-    **dict.fromkeys(METRICS, dict),
     "seconds": (int, float),
-    "steps_per_second": (int, float),
     "environment": dict,
     "complete": bool,
+}
+_FIELDS_OF_FORMAT: dict[int, dict[str, Any]] = {
+    1: {"steps_per_second": (int, float)},
+    2: {"counts": dict, "revisions": dict},
 }
 _SETTINGS_FIELDS = {
     "method": str,
@@ -41,26 +41,62 @@ _SETTINGS_FIELDS = {
     "buffer": int,
     "epochs": int,
 }
-_LEAST = {"seed": 0, "seconds": 0, "steps_per_second": 0}
+_COUNTS = {"steps": int, "images": int}
+_LEAST = {"seed": 0, "seconds": 0}
 _SETTINGS_LEAST = {"buffer": 0, "epochs": 1}
 
 
 @dataclass(frozen=True)
 class Result:
-    """One run as read from disk; `accuracy` and each of `metrics` have the keys class_il and task_il."""
+    """One run as read from disk: what happened. What is computed from it are properties."""
 
     path: Path
     settings: dict[str, Any]
+    """All of them: those that the file lacks are what their absence meant."""
     seed: int
     accuracy: dict[str, list[list[float]]]
-    metrics: dict[str, dict[str, float]]
+    """The accuracy matrices of both scenarios, class_il and task_il."""
     seconds: float
     steps_per_second: float
     environment: dict[str, Any]
     complete: bool
+    steps: int | None = None
+    """Steps that were taken; results of format 1 do not say."""
+    images: int | None = None
+    """Images of the stream that were seen, each as often as it came; results of format 1 do not say."""
     at_once: int | None = None
     """Runs that were trained side by side and share `seconds`; results from before it was written do not say."""
     failure: str | None = None
+    data: str | None = None
+    """The fingerprint of the dataset; results of format 1 do not say."""
+    revisions: dict[str, int | str] = field(default_factory=dict)
+    """The revisions of the code that decided the numbers; results of format 1 do not say."""
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Each of `cler.metrics.METRICS` in both scenarios; NaN where the accuracies do not determine it."""
+        measured = {name: metrics.measure(self.accuracy[name], vars(self)) for name in SCENARIOS}
+        return {metric: {name: measured[name][metric] for name in SCENARIOS} for metric in metrics.METRICS}
+
+    @classmethod
+    def from_dict(cls, path: Path, value: dict[str, Any]) -> Result:
+        """From the content of a `result.json`, of whatever format."""
+        counts = value.get("counts", {})
+        seconds = value["seconds"]
+        speed = counts["steps"] / seconds if counts and seconds else value.get("steps_per_second", 0.0)
+        same = ("seed", "accuracy", "seconds", "environment", "complete")
+        return cls(
+            path=path,
+            settings=completed(value["settings"]),
+            **{name: value[name] for name in same},
+            steps_per_second=speed,
+            steps=counts.get("steps"),
+            images=counts.get("images"),
+            at_once=value.get("at_once"),
+            failure=value.get("failure"),
+            data=value.get("data"),
+            revisions=value.get("revisions", {}),
+        )
 
 
 def make_result(
@@ -68,27 +104,29 @@ def make_result(
     seed: int,
     accuracy: Mapping[str, metrics.Rows],
     seconds: float,
-    steps_per_second: float,
+    steps: int,
     environment: dict[str, Any],
     *,
+    images: int = 0,
+    data: str | None = None,
+    revisions: Mapping[str, int | str] | None = None,
     at_once: int = 1,
     complete: bool = True,
     failure: str | None = None,
 ) -> dict[str, Any]:
-    """The content of `result.json`; metrics are null for a run that failed before its first evaluation."""
-    rounded = {name: [[round(float(x), 4) for x in row] for row in accuracy[name]] for name in SCENARIOS}
-    summaries = {name: metrics.summary(rows) if rows else {} for name, rows in rounded.items()}
+    """The content of `result.json`: facts, from which metrics are computed when it is read."""
     result = {
         "format": FORMAT,
         "settings": settings,
         "seed": seed,
         "complete": complete,
-        **{metric: {name: _rounded(summaries[name].get(metric)) for name in SCENARIOS} for metric in METRICS},
+        "accuracy": {name: [[round(float(x), 4) for x in row] for row in accuracy[name]] for name in SCENARIOS},
+        "counts": {"steps": steps, "images": images},
         "seconds": round(seconds, 3),
         "at_once": at_once,
-        "steps_per_second": round(steps_per_second, 3),
-        "accuracy": rounded,
         "environment": environment,
+        "data": data,
+        "revisions": dict(revisions or {}),
     }
     return result if failure is None else result | {"failure": failure}
 
@@ -141,60 +179,57 @@ def find_results(paths: Iterable[str | Path]) -> tuple[list[Result], list[str]]:
     results, complaints = [], []
     for file in files.values():
         try:
-            results.append(_result(file, read_result(file)))
+            results.append(Result.from_dict(file, read_result(file)))
         except UsageError as error:
             complaints.append(f"skipped: {error}")
     return results, complaints
 
 
-def _result(path: Path, value: dict[str, Any]) -> Result:
-    fields = ("settings", "seed", "accuracy", "seconds", "steps_per_second", "environment", "complete")
-    return Result(
-        path=path,
-        metrics={metric: value[metric] for metric in METRICS},
-        at_once=value.get("at_once"),
-        failure=value.get("failure"),
-        **({field: value[field] for field in fields} | {"settings": completed(value["settings"])}),
-    )
-
-
 def _check(value: Any) -> None:
-    if not _is(value.get("format"), int):
+    if not (_is(value.get("format"), int) and value["format"] >= 1):
         raise UsageError("not a result of cler: no 'format' number")
     if value["format"] > FORMAT:
         raise UsageError(f"format {value['format']} is newer than {FORMAT}, the newest this cler reads; update cler")
-    _check_fields(value, _FIELDS, "")
+    fields = _FIELDS_OF_FORMAT[value["format"]]
+    _check_fields(value, _FIELDS | fields, "")
     _check_fields(value["settings"], _SETTINGS_FIELDS, "settings.")
     _check_least(value, _LEAST, "")
     _check_least(value["settings"], _SETTINGS_LEAST, "settings.")
-    if not (_is(value.get("at_once", 1), int) and value.get("at_once", 1) > 0):
-        raise UsageError("'at_once' is not a number of runs")
-    if not isinstance(value.get("failure", ""), str):
-        raise UsageError("'failure' is not a text")
+    if "steps_per_second" in fields:
+        _check_least(value, {"steps_per_second": 0}, "")
+    if "counts" in fields:
+        _check_fields(value["counts"], _COUNTS, "counts.")
+        _check_least(value["counts"], dict.fromkeys(_COUNTS, 0), "counts.")
+    _check_origin(value)
     for name in SCENARIOS:
         _check_accuracy(value["accuracy"].get(name), f"accuracy.{name}", value["complete"])
     if list(map(len, value["accuracy"]["class_il"])) != list(map(len, value["accuracy"]["task_il"])):
         raise UsageError("the two accuracy matrices differ in size")
-    number_or_null = (int, float) if value["accuracy"]["class_il"] else (int, float, type(None))
-    for metric in METRICS:
-        _check_fields(value[metric], dict.fromkeys(SCENARIOS, number_or_null), f"{metric}.")
-        if not all(-100 <= (value[metric][name] or 0) <= 100 for name in SCENARIOS):
-            raise UsageError(f"'{metric}' has entries that are not percentages")
     if value["complete"]:
         _check_complete(value)
 
 
+def _check_origin(value: dict[str, Any]) -> None:
+    """What need not be there: how the run was made, and why it failed."""
+    if not (_is(value.get("at_once", 1), int) and value.get("at_once", 1) > 0):
+        raise UsageError("'at_once' is not a number of runs")
+    if not isinstance(value.get("failure", ""), str):
+        raise UsageError("'failure' is not a string")
+    if not isinstance(value.get("data"), str | None):
+        raise UsageError("'data' is not the fingerprint of a dataset")
+    for name, revision in value.get("revisions", {}).items():
+        if not _is(revision, (int, str)):
+            raise UsageError(f"'revisions.{name}' is neither a whole number nor a string")
+
+
 def _check_complete(value: dict[str, Any]) -> None:
-    """A run that has ended has accuracies after every task, or after all at once, and their metrics."""
+    """A run that has ended has accuracies after every task, or after all at once."""
     tasks, method = _tasks(value["settings"]["tasks"]), METHODS.get(value["settings"]["method"])
     allowed = (1, tasks) if method is None else (1,) if method.merged else (tasks,)
     for name in SCENARIOS:
         rows = value["accuracy"][name]
         if len(rows) not in allowed or len(rows[-1]) != tasks:
             raise UsageError(f"'accuracy.{name}' has not the size of a complete run with {tasks} tasks")
-        for metric, number in metrics.summary(rows).items():
-            if abs(value[metric][name] - number) > ROUNDING:
-                raise UsageError(f"'{metric}.{name}' is {value[metric][name]}, but the accuracies give {number:.4f}")
 
 
 def _tasks(written: int | str) -> int:
@@ -236,9 +271,5 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 def _kind_name(kind: Any) -> str:
-    names = {dict: "an object", str: "a text", int: "a whole number", bool: "true or false"}
+    names = {dict: "an object", str: "a string", int: "a whole number", bool: "true or false"}
     return names.get(kind, "a number")
-
-
-def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, 4)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from cler import data
 from cler.config.settings import Machine, Settings, in_words
 from cler.runs.build import check_fit
 from cler.runs.folders import check_writable
-from cler.runs.jobs import Job, make_jobs, past_failures, remaining, tidy
+from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, tidy
 from cler.runs.jobs import redo as redo_jobs
 from cler.runs.jobs import restart as restart_jobs
 
@@ -36,9 +37,11 @@ def prepare(
 ) -> Plan:
     """Check the settings, find what has been done already, and say what will run; nothing is trained yet."""
     jobs: list[Job] = []
+    loaded = {name: data.load(name, machine.data_dir) for name in dict.fromkeys(one.dataset for one in settings)}
+    index = Index(machine.out)
     for one in settings:
-        check_fit(one, data.load(one.dataset, machine.data_dir))
-        jobs += make_jobs(one, seeds, machine.out, checkpoint_every=machine.checkpoint_every)
+        check_fit(one, loaded[one.dataset])
+        jobs += make_jobs(one, seeds, machine.out, checkpoint_every=machine.checkpoint_every, index=index)
     if redo:
         redo_jobs(jobs)
     todo = remaining(jobs)
@@ -47,7 +50,7 @@ def prepare(
     failures = past_failures(ended)
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")
-    for line in failures:
+    for line in [*outdated(ended, cache(lambda name: loaded[name].fingerprint())), *failures]:
         say(line)
     for job in todo:
         check_writable(job.folder)

@@ -1,0 +1,65 @@
+"""The revision of the code that decides the numbers of a run.
+
+A part of the package has a number, raised by hand when it makes runs come out differently: `revision` of a method, a
+regularizer, a network, and `cler.engine.REVISION` for what all runs share. For code outside the package, where nobody
+raises a number, it is a hash of the source, which comments and renames do not change.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from cler.config.registry import METHODS, NETWORKS, REGULARIZERS
+from cler.config.settings import Settings
+from cler.engine import REVISION
+from cler.runs.syntax import fingerprint
+
+Revisions = Mapping[str, int | str]
+
+
+def revisions(settings: Settings) -> dict[str, int | str]:
+    """The revision of each part of the code that decides the numbers of a run with these settings."""
+    found = {"engine": REVISION, "method": revision_of(METHODS[settings.method])}
+    if settings.network in NETWORKS:  # else it is the method's own, or somebody's object
+        found["network"] = revision_of(NETWORKS[settings.network])
+    if added := [revision_of(REGULARIZERS[name]) for name in settings.regularizers]:
+        found["regularizer"] = added[0] if len(added) == 1 else "+".join(map(str, added))
+    return found
+
+
+def revision_of(entry: Any) -> int | str:
+    """The revision of what is registered: a number inside the package; outside it, with a hash of its source."""
+    number: int = getattr(entry, "revision", 1)
+    made = getattr(entry, "build", entry)
+    while isinstance(made, partial):
+        made = made.func
+    if made.__module__.partition(".")[0] == "cler":
+        return number
+    source = _source(made)
+    return number if source is None else f"{fingerprint(source)}.{number}"
+
+
+def _source(made: Any) -> str | None:
+    """The file of some code; of a program or notebook, which says other things too, only its own lines."""
+    module = sys.modules.get(made.__module__)
+    try:
+        if made.__module__ != "__main__" and hasattr(module, "__file__"):
+            return inspect.getsource(sys.modules[made.__module__])
+        family = [each for each in getattr(made, "__mro__", (made,)) if each.__module__ == made.__module__]
+        return "\n".join(textwrap.dedent(inspect.getsource(each)) for each in family)
+    except (OSError, TypeError):  # of code that was never in a file
+        return None
+
+
+def differing(settings: Mapping[str, Any], before: Revisions, now: Revisions) -> list[str]:
+    """What differs between the code of two runs, as 'er-ace revision 1, this is 2'; what is not known does not."""
+    return [
+        f"{settings.get(part, part)} revision {before[part]}, this is {now[part]}"
+        for part in now
+        if part in before and before[part] != now[part]
+    ]

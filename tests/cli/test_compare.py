@@ -1,0 +1,62 @@
+"""A metric that is added in one place appears wherever results are read, with no result changed."""
+
+import csv
+import hashlib
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import cler.runs.results
+from cler.metrics import METRICS, Metric
+
+RESULTS = Path(__file__).parent.parent.parent / "results" / "r-dfcil-small"
+pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="results/ is not in the source distribution")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """The command, in this process."""
+    main = importlib.import_module("cler.cli").main
+
+    def call(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["cler", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert not end.value.code
+        return capsys.readouterr().out
+
+    return call
+
+
+def hashes():
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in RESULTS.rglob("*.json")}
+
+
+def test_a_metric_is_added_in_one_place(command, monkeypatch, tmp_path):
+    before = hashes()
+    worst = Metric(lambda rows: min(rows[-1]), "Accuracy on the worst task at the end.", "higher", "%")
+    monkeypatch.setitem(METRICS, "worst_task", worst)
+
+    found, complaints = cler.runs.results.find_results([RESULTS])
+    assert complaints == []
+    values = {run.path.resolve(): run.metrics["worst_task"]["task_il"] for run in found}
+    expected = {path.resolve(): min(json.loads(path.read_text())["accuracy"]["task_il"][-1]) for path in before}
+    assert values == expected
+
+    groups = json.loads(command("compare", RESULTS, "--json"))["groups"]
+    assert {group["task_il"]["worst_task"]["mean"] for group in groups} == set(values.values())
+    assert groups[0].keys() >= {"class_il", "task_il"}
+    assert groups[0]["class_il"].keys() >= METRICS.keys()
+
+    command("report", RESULTS, "--out", tmp_path / "report")
+    with (tmp_path / "report" / "results.csv").open() as file:
+        lines = [line for line in csv.DictReader(file) if line["scenario"] == "task_il"]
+    assert {float(line["worst_task"]) for line in lines} == set(values.values())
+    assert "worst_task_std" in lines[0]
+    with (tmp_path / "report" / "runs.csv").open() as file:
+        assert {float(line["worst_task_task_il"]) for line in csv.DictReader(file)} == set(values.values())
+    assert hashes() == before

@@ -1,0 +1,162 @@
+"""Which finished runs count: found by their settings, whatever their folders are called, and by what made them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cler.config.settings import make_settings
+from cler.engine import checkpoint
+from cler.files import write_json
+from cler.methods import METHODS
+from cler.methods.er_ace import ErAce
+from cler.paper import settings as paper
+from cler.runs.jobs import Index, finished, make_jobs, outdated, redo, remaining, restart, same_run
+from cler.runs.results import find_results, make_result
+
+RESULTS = Path(__file__).parent.parent.parent / "results"
+ROWS = {"class_il": [[80.0], [20.0, 30.0]], "task_il": [[80.0], [90.0, 70.0]]}
+
+
+def settings_of(**changes):
+    return make_settings(**{"method": "er-ace", "dataset": "cifar10-sample", "tasks": 2, "buffer": 50} | changes)
+
+
+def end(job, **changes):
+    """Leave what a finished run leaves."""
+    result = make_result(job.settings.to_dict(), job.seed, ROWS, 1.0, 10, {}, **changes)
+    write_json(job.folder / "result.json", result)
+    return job
+
+
+def test_a_run_is_found_whatever_its_folder_is_called(tmp_path):
+    first, second = (end(job) for job in make_jobs(settings_of(), [0, 1], tmp_path))
+    first.folder.rename(tmp_path / "first")
+    (tmp_path / "deep").mkdir()
+    second.folder.parent.rename(tmp_path / "deep" / "elsewhere")
+    jobs = make_jobs(settings_of(), [0, 1, 2], tmp_path)
+    assert [job.folder for job in jobs] == [tmp_path / "first", tmp_path / "deep/elsewhere/seed-1",
+                                            second.folder.with_name("seed-2")]  # fmt: skip
+    assert remaining(jobs) == jobs[2:]
+
+
+def test_a_corrected_paper_setting_changes_nothing(tmp_path, monkeypatch):
+    """The names of folders have what differs from the paper's settings; runs are known by all of theirs."""
+    chosen = {"dataset": "cifar100", "tasks": None, "buffer": 500}
+    settings = settings_of(**chosen)
+    (job,) = make_jobs(settings, [0], tmp_path)
+    write_json(job.folder / "settings.json", {"settings": settings.to_dict(), "seed": 0})
+    before = paper.defaults
+    monkeypatch.setattr(paper, "defaults", lambda *chosen: before(*chosen) | {"lr": 0.5})
+    (again,) = make_jobs(settings, [0], tmp_path)
+    assert again.folder == job.folder
+    (new,) = make_jobs(settings_of(**chosen), [0], tmp_path)
+    assert new.settings.lr == 0.5
+    assert new.folder == job.folder.parent.with_name(f"{job.folder.parent.name}_2") / "seed-0"
+    write_json(new.folder / "settings.json", {"settings": new.settings.to_dict(), "seed": 0})
+    assert make_jobs(new.settings, [0], tmp_path)[0].folder == new.folder
+
+
+def test_of_two_folders_with_the_same_run_that_where_it_ended_counts(tmp_path):
+    (job,) = make_jobs(settings_of(), [0], tmp_path)
+    write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": 0})
+    ended = end(replace(job, folder=tmp_path / "copy"))
+    assert make_jobs(settings_of(), [0], tmp_path) == [ended]
+
+
+def test_files_that_tell_nothing_are_nobody_s(tmp_path):
+    for number, text in enumerate(("{", "[]", "{}", '{"settings": 3, "seed": 0}', '{"settings": {}, "seed": "x"}')):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "result.json").write_text(text)
+    (job,) = make_jobs(settings_of(), [0], tmp_path)
+    assert job.folder == tmp_path / "er-ace_cifar10-sample_m50_tasks-2" / "seed-0"
+
+
+def test_a_run_whose_result_cannot_be_read_is_still_found_by_its_settings(tmp_path):
+    (job,) = make_jobs(settings_of(), [0], tmp_path)
+    job = replace(job, folder=tmp_path / "other")
+    write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": 0})
+    (job.folder / "result.json").write_text("{")
+    assert make_jobs(settings_of(), [0], tmp_path) == [job]
+
+
+def test_what_a_file_lacks_is_what_its_absence_meant(tmp_path):
+    settings = settings_of().to_dict()
+    without = {name: value for name, value in settings.items() if name != "compile"}
+    assert same_run(without, settings | {"compile": False})
+    assert not same_run(without, settings | {"compile": True})
+    assert not same_run(None, settings)
+    write_json(tmp_path / "run" / "settings.json", {"settings": settings | {"compile": False}, "seed": 0})
+    assert make_jobs(settings_of(), [0], tmp_path)[0].folder == tmp_path / "run"
+
+
+def test_one_look_serves_many_jobs(tmp_path, monkeypatch):
+    index = Index(tmp_path)
+    monkeypatch.setattr(Path, "rglob", lambda *_: pytest.fail("looked again"))
+    assert make_jobs(settings_of(), [0], tmp_path, index=index)
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="results/ is not in the source distribution")
+def test_every_committed_result_is_still_the_run_of_its_settings():
+    found, _ = find_results([RESULTS])
+    assert len(found) == 739
+    for result in found:
+        given = dict(result.settings)
+        if not METHODS[given["method"]].replays:
+            del given["buffer"], given["replay_batch"]
+        assert same_run(make_settings(**given).to_dict(), json.loads(result.path.read_text())["settings"])
+
+
+# -- what made them ----------------------------------------------------------------------------------------------------
+
+
+def no_data(name):
+    pytest.fail("nobody needs the data")
+
+
+def test_runs_of_another_revision_count_as_finished_and_are_told_of(tmp_path, monkeypatch):
+    jobs = [end(job, revisions={"engine": 1, "method": 1}) for job in make_jobs(settings_of(), [0, 1, 2], tmp_path)]
+    assert outdated(jobs, no_data) == []
+    monkeypatch.setattr(ErAce, "revision", 2)
+    assert outdated(jobs, no_data) == [
+        f"3 runs in {jobs[0].folder.parent} were made by er-ace revision 1, this is 2: --redo repeats them"
+    ]
+    assert outdated(jobs[:1], no_data) == [
+        f"1 run in {jobs[0].folder.parent} was made by er-ace revision 1, this is 2: --redo repeats it"
+    ]
+    assert remaining(jobs) == []
+
+
+def test_runs_on_other_data_are_told_of(tmp_path):
+    (job,) = make_jobs(settings_of(), [0], tmp_path)
+    end(job, data="aa")
+    assert outdated([job], lambda name: "aa") == []
+    assert outdated([job], lambda name: None) == []
+    assert outdated([job], lambda name: "bb") == [
+        f"1 run in {job.folder.parent} was made on data with fingerprint aa, today's has bb: --redo repeats it"
+    ]
+
+
+def test_a_result_that_does_not_say_what_made_it_is_the_same(tmp_path, monkeypatch):
+    (job,) = make_jobs(settings_of(), [0], tmp_path)
+    end(job)
+    value = json.loads((job.folder / "result.json").read_text())
+    old = {name: value[name] for name in value if name not in ("counts", "data", "revisions")}
+    write_json(job.folder / "result.json", old | {"format": 1, "steps_per_second": 3.0})
+    monkeypatch.setattr(ErAce, "revision", 2)
+    assert outdated([job], no_data) == []
+    assert finished(job)
+
+
+def test_restart_drops_checkpoints_and_redo_results_too(tmp_path):
+    jobs = make_jobs(settings_of(), [0, 1], tmp_path)
+    end(jobs[0])
+    for name in (checkpoint.NAME, checkpoint.PREVIOUS, "log.jsonl"):
+        (jobs[0].folder / name).write_text("")
+    restart(jobs)
+    assert sorted(path.name for path in jobs[0].folder.iterdir()) == ["log.jsonl", "result.json"]
+    redo(jobs)
+    assert [path.name for path in jobs[0].folder.iterdir()] == ["log.jsonl"]
+    assert remaining(jobs) == jobs
+    assert not jobs[1].folder.exists()
