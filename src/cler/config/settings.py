@@ -69,7 +69,7 @@ def read_network(value: Any) -> str:
     known = [*NETWORKS, *(name for name, method in METHODS.items() if _has_own_network(method))]
     if not isinstance(value, str):
         raise ValueError(f"must be the name of a network, not {value!r}")
-    if not value.startswith((CUSTOM, "timm:")) and value not in known:
+    if not value.startswith("timm:") and value not in known:
         raise unknown("network", value, [*NETWORKS, "timm:NAME"])
     return value
 

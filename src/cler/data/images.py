@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -129,3 +129,30 @@ def find(name: str) -> Dataset:
     """The registered data set of this name."""
     found: Dataset = DATASETS.find(name)
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """Images that a program has made or read itself, as a dataset under their own name."""
+
+    data: ImageData
+
+    @property
+    def name(self) -> str:
+        """What the images are called."""
+        return self.data.name
+
+    description = "images of your own, in memory"
+    defaults: ClassVar[Mapping[str, Any]] = {}
+
+    def load(self, folder: Path) -> ImageData:
+        """The images."""
+        return self.data
+
+    def check(self, folder: Path) -> Status:
+        """They are there."""
+        return Status("present", "in memory", folder)
+
+    def get(self, folder: Path, progress: Progress | None) -> Status:
+        """There is nothing to fetch."""
+        return self.check(folder)

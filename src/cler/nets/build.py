@@ -37,6 +37,8 @@ class Network:
     """Filters of the first layer where nothing else is said; None for a network whose width cannot be chosen."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Settings of a run that are usual with it, and not without it."""
+    given: Any = None
+    """The module or function that it was made of, if it is a user's own."""
     pretrained: bool = False
     """Whether it can be had with weights that have been trained on other images: `build` then takes pretrained=…."""
 
@@ -50,6 +52,18 @@ register(Network("resnet18", "ResNet-18 for small images, with 64 filters in its
 register(
     Network("slim-resnet18", "ResNet-18 with 20 filters in its first layer", ResNet18, width=20, defaults={"width": 20})
 )
+
+
+def own_network(name: str, network: Any) -> Network:
+    """A user's module, or function from the number of outputs to one, as the command line would know it."""
+    return Network(name, "a network of your own", partial(_of_user_by_name, network), given=network)
+
+
+def _of_user_by_name(network: Any, n_outputs: int, *, channels: int) -> Backbone:
+    """The same as for one of ours; how many channels it takes is its own business."""
+    return _of_user(network, n_outputs)
+
+
 NetworkLike: TypeAlias = str | nn.Module | Callable[[int], nn.Module]
 """A name, a module that is copied, or a function from the number of outputs to a module."""
 

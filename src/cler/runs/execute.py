@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from cler.engine.events import Elsewhere, Emit, Event, Message, to_all
+from cler.runs.custom import code_of
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Job
 from cler.runs.machine import workers_that_fit
@@ -38,6 +39,9 @@ def execute(
     others = _Others()
     emit = to_all([others, *callbacks])
     workers = min(workers or workers_that_fit(max(job.settings.threads for job in jobs)), len(jobs))
+    if device.type == "cpu" and workers > 1 and (only_here := _only_here(jobs)):
+        workers = 1
+        emit(Message(f"{', '.join(only_here)}: no other process can import this, so this one trains all runs in turn"))
     if device.type == "cuda":
         train_on_gpu(jobs, device, data_dir, emit, at_once=at_once, graph=graph)
     elif workers > 1:
@@ -47,6 +51,11 @@ def execute(
     if others.busy:
         runs = "1 run is" if others.busy == 1 else f"{others.busy} runs are"
         emit(Message(f"{runs} being done by another cler: the same command shows the results once it has ended"))
+
+
+def _only_here(jobs: Sequence[Job]) -> list[str]:
+    """What no worker process could import, in words."""
+    return list(dict.fromkeys(what for job in jobs for what in code_of(job.settings).only_here))
 
 
 class _Others:

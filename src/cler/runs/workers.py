@@ -6,17 +6,21 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 from cler.engine.events import Emit, Event
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
+from cler.runs.custom import Code, code_of
 from cler.runs.jobs import Job
 from cler.runs.trainers import raising_when_terminated, train_in_turn
 
@@ -58,7 +62,8 @@ def _train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int
         for _ in range(workers):
             ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
             process = context.Process(target=_work, args=(mouth, data_dir), daemon=True)
-            process.start()
+            with _without_main():
+                process.start()
             mouth.close()
             ears.append(ear)
             processes.append(process)
@@ -72,6 +77,17 @@ def _train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int
             process.join()
 
 
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Inside, a process that is started does not run the program again: it may have no `__main__` guard."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def _listen(ears: Sequence[Connection], jobs: Iterator[Job], emit: Emit) -> None:
     """Give each worker that asks the next job, and pass on the events they send, until all are done."""
     working = list(ears)
@@ -81,7 +97,8 @@ def _listen(ears: Sequence[Connection], jobs: Iterator[Job], emit: Emit) -> None
             try:
                 heard = ear.recv()
                 if heard == Request("next"):
-                    ear.send(next(jobs, None))
+                    job = next(jobs, None)
+                    ear.send(job and (code_of(job.settings), job))
                     continue
             except (EOFError, OSError):
                 raise UsageError(
@@ -115,7 +132,11 @@ def _work(mouth: Connection, data_dir: Path | None) -> None:
 
     def ask() -> Job | None:
         sender(Request("next"))
-        job: Job | None = mouth.recv()
+        answer: tuple[Code, Job] | None = mouth.recv()
+        if answer is None:
+            return None
+        code, job = answer
+        code.load()
         return job
 
     try:

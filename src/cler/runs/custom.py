@@ -1,0 +1,126 @@
+"""Parts of a run that are a user's own: made known by name here, and found again in other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from torch import nn
+
+from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS, Registry
+from cler.config.settings import CUSTOM, Settings
+from cler.data.images import ImageData, InMemory
+from cler.errors import UsageError
+from cler.methods.base import Method
+from cler.nets.build import own_network
+
+_GIVEN = {"method": METHODS, "network": NETWORKS}
+"""What may be given as a class or function: another process can look it up by its import path."""
+
+
+def name_method(method: Any) -> str:
+    """The name of a method: a class of one's own is made known under its own."""
+    if isinstance(method, str):
+        return method
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise UsageError(f"must be the name of a method or a subclass of cler.Method, not {method!r}", "method")
+    METHODS.register(method.name, method)
+    return method.name
+
+
+def name_dataset(dataset: Any) -> str:
+    """The name of a dataset: images in memory are made known under theirs."""
+    if isinstance(dataset, str):
+        return dataset
+    if isinstance(dataset, ImageData):
+        known = DATASETS.get(dataset.name)
+        if known is not None and not isinstance(known, InMemory):
+            raise UsageError(
+                f"'{dataset.name}' is the name of another dataset: give your images another one", "dataset"
+            )
+        DATASETS.register(dataset.name, InMemory(dataset))
+        return dataset.name
+    raise UsageError(f"must be the name of a dataset or a cler.data.ImageData, not {dataset!r}", "dataset")
+
+
+def name_network(network: Any) -> str | None:
+    """The name of a network: a function or module of one's own gets one that tells where it comes from."""
+    if network is None or isinstance(network, str):
+        return network
+    named = type(network) if isinstance(network, nn.Module) else network
+    name = f"{CUSTOM}{getattr(named, '__module__', '')}:{getattr(named, '__qualname__', 'function')}"
+    NETWORKS.register(name, own_network(name, network))
+    return name
+
+
+@dataclass(frozen=True)
+class Code:
+    """What another process has to import before it can build a run."""
+
+    modules: tuple[str, ...]
+    given: tuple[tuple[str, str, str, str], ...]
+    """Kind, name, module and qualified name of what was given as a class or function."""
+    only_here: tuple[str, ...]
+    """What no other process can import, in words."""
+
+    def load(self) -> None:
+        """Import it all, and make it known, in this process."""
+        for module in self.modules:
+            import_module(module)
+        for kind, name, module, path in self.given:
+            found: Any = import_module(module)
+            for part in path.split("."):
+                found = getattr(found, part)
+            if name not in _GIVEN[kind]:
+                _GIVEN[kind].register(name, own_network(name, found) if kind == "network" else found)
+
+
+def code_of(settings: Settings) -> Code:
+    """What a run with these settings needs that does not come with the package."""
+    modules, given, only_here = dict[str, None](), [], []
+    for kind, name, entry in _entries(settings):
+        code = _code(entry)
+        if code.__module__.partition(".")[0] == "cler" and not isinstance(entry, InMemory):
+            continue
+        if isinstance(entry, InMemory) or not _importable(code):
+            only_here.append(f"the {kind} {name}")
+            continue
+        modules[code.__module__] = None
+        if kind in _GIVEN:
+            given.append((kind, name, code.__module__, code.__qualname__))
+    return Code(tuple(modules), tuple(given), tuple(only_here))
+
+
+def _entries(settings: Settings) -> Iterator[tuple[str, str, Any]]:
+    chosen: list[tuple[str, Registry[Any], list[str]]] = [
+        ("method", METHODS, [settings.method]),
+        ("regularizer", REGULARIZERS, settings.regularizers),
+        ("network", NETWORKS, [settings.network]),
+        ("dataset", DATASETS, [settings.dataset]),
+        ("augmentation", VIEWS, [settings.augment]),
+        ("optimizer", OPTIMIZERS, [settings.optimizer]),
+    ]
+    for kind, table, names in chosen:
+        yield from ((kind, name, table[name]) for name in names if name in table)
+
+
+def _code(entry: Any) -> Any:
+    """The class or function that an entry is made of."""
+    made = getattr(entry, "given", None) or getattr(entry, "build", entry)
+    while isinstance(made, partial):
+        made = made.func
+    return made if hasattr(made, "__qualname__") else type(made)
+
+
+def _importable(code: Any) -> bool:
+    """Whether another process finds the same under its import path: no lambda, and not of a program or notebook."""
+    if code.__module__ == "__main__" or "<" in code.__qualname__:
+        return False
+    try:
+        return find_spec(code.__module__) is not None
+    except (ImportError, ValueError):
+        return False
