@@ -88,8 +88,8 @@ def test_the_method_and_the_regulariser_in_the_guide_work_together():
         assert run.complete
     finally:
         for registry, content in zip((METHODS, REGULARIZERS), before, strict=True):
-            registry.clear()
-            registry.update(content)
+            registry._entries.clear()
+            registry._entries.update(content)
 
 
 def test_a_method_may_stay_outside_the_package(tmp_path):
