@@ -1,4 +1,4 @@
-"""What all tests share: one thread, the golden fixtures, and a tiny image set."""
+"""What all tests share: one thread, the golden fixtures, and results of finished runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+
+from cler.report.content import make_report
+from cler.runs.compare import compare
+from cler.runs.results import Result, make_result
 
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a shell does in the background
@@ -74,3 +78,64 @@ def load_golden():
         module.load_state_dict({our_name(name): value for name, value in arrays.items()}, strict=True)
 
     return load
+
+
+PLAIN = {
+    "method": "er-ace",
+    "regularizer": "none",
+    "dataset": "toy",
+    "tasks": 3,
+    "buffer": 50,
+    "epochs": 1,
+    "lr": 0.01,
+    "precision": "bf16",
+}
+ENVIRONMENT = {"cler": "1.2", "torch": "2.13", "hardware": "Abacus 9"}
+
+
+class FinishedRuns:
+    """Runs over three tasks whose class-incremental accuracy is given; the task-incremental one is 20 more."""
+
+    plain = PLAIN
+    cler = PLAIN | {"regularizer": "jigsaw", "weight": 1.5}
+    finetune = PLAIN | {"method": "finetune", "buffer": 0}
+    joint = PLAIN | {"method": "joint", "buffer": 0}
+
+    @staticmethod
+    def make(settings, finals, seeds=None):
+        results = []
+        for seed, final in zip(seeds or range(len(finals)), finals, strict=True):
+            rows = [[60.0], [50.0, 60.0], [final] * 3]
+            rows = rows[-1:] if settings["method"] == "joint" else rows
+            accuracy = {"class_il": rows, "task_il": [[number + 20 for number in row] for row in rows]}
+            value = make_result(settings, seed, accuracy, 60.0, 60, dict(ENVIRONMENT))
+            name = f"{settings['method']}-{settings['regularizer']}/{seed}/result.json"
+            results.append(Result.from_dict(Path(name), value))
+        return results
+
+    def compare(self, *pairs):
+        """The comparison of runs with the given settings and accuracies."""
+        return compare(run for settings, finals in pairs for run in self.make(settings, finals))
+
+    def report(self, *pairs, **options):
+        """The report on runs with the given settings and accuracies."""
+        return make_report(self.compare(*pairs), **options)
+
+    def usual(self, **changes):
+        """Finetune, Joint, ER-ACE, and ER-ACE + CLER, which gains three points."""
+        return self.report(
+            *(
+                (settings | changes, finals)
+                for settings, finals in (
+                    (self.finetune, [16.0, 16.5, 15.5]),
+                    (self.joint, [45.0, 46.0, 44.0]),
+                    (self.plain, [30.0, 31.0, 29.0]),
+                    (self.cler, [33.0, 34.5, 31.5]),
+                )
+            )
+        )
+
+
+@pytest.fixture(scope="session")
+def runs():
+    return FinishedRuns()

@@ -12,10 +12,11 @@ from cler.config.settings import make_settings
 from cler.data.images import ImageData
 from cler.engine import train
 from cler.methods import METHODS
+from cler.paper.analysis import analysis_jobs, read_subjects
+from cler.paper.analysis_output import analysis_markdown
+from cler.paper.known_analyses import ANALYSES
+from cler.paper.report_section import beside_paper
 from cler.paper.reproduce import lines
-from cler.paper.studies import STUDIES
-from cler.paper.study import read_subjects, study_jobs
-from cler.paper.study_report import study_markdown
 from cler.paper.tables import find_table
 from cler.regularizers import REGULARIZERS
 from cler.report.content import make_report
@@ -34,23 +35,25 @@ def test_the_page_of_results_is_that_of_the_result_files():
     """Else: `make docs`."""
     results, complaints = find_results([ROOT / "results" / "cifar100"])
     preface = (ROOT / "docs" / "reproduction-notes.md").read_text("utf-8")
-    expected = markdown(make_report(compare(results), complaints, preface=preface))
+    comparison = compare(results)
+    beside = beside_paper(comparison.groups)
+    expected = markdown(make_report(comparison, complaints, preface=preface, beside=beside))
     assert (ROOT / "docs" / "reproduction.md").read_text("utf-8").strip() == expected.strip()
 
 
 def test_the_page_of_figures_is_that_of_what_was_found():
     """Else: `make docs`."""
     parts = [(ROOT / "docs" / "figures-notes.md").read_text("utf-8")]
-    for name, memories, seeds in (("figure1", [], range(5)), ("figure3", [500], range(3))):
-        jobs = study_jobs(STUDIES[name], "cifar100", memories, seeds, ROOT / "results" / "figures", precision="bf16")
-        parts.append(study_markdown(STUDIES[name], read_subjects(jobs), f"{name}.png") + "\n")
+    for name, buffers, seeds in (("figure1", [], range(5)), ("figure3", [500], range(3))):
+        jobs = analysis_jobs(ANALYSES[name], "cifar100", buffers, seeds, ROOT / "results" / "figures", precision="bf16")
+        parts.append(analysis_markdown(ANALYSES[name], read_subjects(jobs), f"{name}.png") + "\n")
         assert (ROOT / "docs" / f"{name}.png").exists()
     assert (ROOT / "docs" / "figures.md").read_text("utf-8") == "\n".join(parts)
 
 
 def test_the_readme_has_the_gains_that_the_result_files_give():
     results, _ = find_results([ROOT / "results" / "cifar100"])
-    told = {line.cell: line for line in lines(find_table("table1"), compare(results).groups, "bf16") if line.group}
+    told = {line.cell: line for line in lines(find_table("table1"), compare(results).groups, "bf16") if line.ours}
     for cell, line in told.items():
         alone = next((each for each in told.values() if each.cell == find_table("table1").baseline(cell)), None)
         if alone is None:
@@ -85,8 +88,8 @@ def test_the_method_and_the_regulariser_in_the_guide_work_together():
         assert run.complete
     finally:
         for registry, content in zip((METHODS, REGULARIZERS), before, strict=True):
-            registry.clear()
-            registry.update(content)
+            registry._entries.clear()
+            registry._entries.update(content)
 
 
 def test_a_method_may_stay_outside_the_package(tmp_path):

@@ -39,11 +39,8 @@ def test_golden_metrics_with_an_early_look(golden):
     assert close(metrics.forgetting(golden_rows(golden), golden["next_task_acc"].tolist()), golden["forgetting"])
 
 
-def test_golden_joint_as_printed_and_as_it_should_be(golden):
+def test_golden_accuracy_of_joint(golden):
     class_il, task_il = golden["acc_cil"].tolist(), golden["acc_til"].tolist()
-    assert close(
-        metrics.joint_paper_style(class_il, task_il), (golden["joint_printed_cil"], golden["joint_printed_til"])
-    )
     assert close(metrics.accuracy([class_il]), golden["joint_correct_cil"])
     assert close(metrics.accuracy([task_il]), golden["joint_correct_til"])
 
@@ -110,21 +107,6 @@ def test_a_metric_can_ask_for_other_facts(monkeypatch):
 def test_what_is_not_a_triangle_is_refused(rows):
     with pytest.raises(UsageError, match="accuracy matrix"):
         metrics.accuracy(rows)
-
-
-@pytest.mark.parametrize(("tasks", "share"), [(10, 0.91), (20, 0.9525)])
-def test_joint_as_printed_on_a_constant_model(tasks, share):
-    class_il, task_il = metrics.joint_paper_style([37.0] * tasks, [60.0] * tasks)
-    assert class_il == pytest.approx(37)
-    assert task_il == pytest.approx(share * 60)
-
-
-def test_joint_as_printed_weighs_tasks_by_their_size():
-    class_il, task_il = metrics.joint_paper_style([10.0, 40.0], [20.0, 80.0], sizes=[3, 1])
-    assert class_il == pytest.approx((17.5 + 40) / 2)
-    assert task_il == pytest.approx((15 + 80) / 2)
-    with pytest.raises(UsageError):
-        metrics.joint_paper_style([10.0], [20.0, 80.0])
 
 
 def test_class_and_task_correct_by_hand():

@@ -62,6 +62,21 @@ assert CliRunner().invoke(app, ["methods"]).exit_code == 0
     in_python(code)
 
 
+def test_the_rooms_below_the_commands_do_without_the_paper():
+    code = """
+import sys
+sys.modules["cler.paper"] = None  # as if its folder were deleted
+import pkgutil, importlib, cler
+skipped = {"cler.__main__", "cler.paper", "cler.cli", "cler.avalanche", "cler.nets.norm_gpu"}  # as above
+for module in pkgutil.walk_packages(cler.__path__, "cler.", onerror=lambda name: None):
+    if not any(module.name == name or module.name.startswith(name + ".") for name in skipped):
+        importlib.import_module(module.name)
+from cler.config.settings import make_settings
+assert make_settings(method="er-ace", dataset="cifar100").buffer > 0
+"""
+    in_python(code)
+
+
 @pytest.mark.parametrize("name", [name for name in cler.__all__ if not name.startswith("__")])
 def test_public_names_exist_and_are_explained(name):
     thing = getattr(cler, name)

@@ -79,23 +79,6 @@ def average_accuracy_after_each_task(rows: Rows) -> list[float]:
     return [fmean(row) for row in rows]
 
 
-def joint_paper_style(
-    class_il: Sequence[float], task_il: Sequence[float], sizes: Sequence[int] | None = None
-) -> tuple[float, float]:
-    """What the paper prints for Joint (class-, task-incremental), given the accuracies on each task.
-
-    The authors' first test loader holds the whole test set and the others one task each. Under the task mask of
-    task 0 only its own samples can be right there. `sizes` counts the test images of each task (default: all equal).
-    """
-    sizes = sizes or [1] * len(class_il)
-    if not len(class_il) == len(task_il) == len(sizes) > 0:
-        raise UsageError("joint_paper_style needs one accuracy per task for both settings")
-    shares = [size / sum(sizes) for size in sizes]
-    whole_class_il = sum(share * accuracy for share, accuracy in zip(shares, class_il, strict=True))
-    whole_task_il = shares[0] * task_il[0]
-    return fmean([whole_class_il, *class_il[1:]]), fmean([whole_task_il, *task_il[1:]])
-
-
 def class_and_task_correct(logits: Tensor, labels: Tensor, of_class: Tensor) -> tuple[Tensor, Tensor]:
     """Which samples are right, as booleans: class-incremental, task-incremental.
 

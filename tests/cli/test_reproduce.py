@@ -1,4 +1,4 @@
-"""`cler reproduce`, on a table of two cells over a small image set."""
+"""`cler reproduce`, on a table of two cells over a small dataset."""
 
 import json
 import os
@@ -15,25 +15,24 @@ import torch
 
 from cler.cli import main
 from cler.cli import reproduce as command
-from cler.config import settings as settings_module
+from cler.config.settings import make_settings
 from cler.data import images
 from cler.engine.events import Evaluated
 from cler.methods.er_ace import ErAce
-from cler.paper import cost, reproduce
-from cler.paper import tables as paper
+from cler.paper import cost, reproduce, tables
+from cler.paper import settings as paper_settings
 from cler.runs import machine
 from cler.runs.record import Recorder
 from cler.runs.results import read_result
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # In a file of its own, for processes that are started afresh.
 TOY = '''
 import tomllib
 import torch
 from cler.data import images
-from cler.config import settings
-from cler.paper import tables as paper
+from cler.paper import settings, tables
 
 class Toy:
     name, description = "toy", "four colors"
@@ -64,8 +63,8 @@ title = "A small table"
 
 [[tables.small.columns]]
 runs = { dataset = "toy", buffer = 20 }
-class_il."er-ace" = { mean = 1.0, std = 0.5, forgetting = 30.0 }
-class_il."er-ace+jigsaw" = { mean = 2.0, std = 0.5, forgetting = 20.0, p = 0.001 }
+class_il."er-ace" = { mean = 1.0, std = 0.5, adjusted_forgetting = 30.0 }
+class_il."er-ace+jigsaw" = { mean = 2.0, std = 0.5, adjusted_forgetting = 20.0, p = 0.001 }
 
 [[tables.small.columns]]
 runs = { dataset = "tiny-imagenet", buffer = 20 }
@@ -74,7 +73,7 @@ class_il."er-ace" = { mean = 3.0 }
 '''
 INSTALL = """
 images.register(Toy())
-paper.paper_file = settings.paper_file = lambda: PAPER
+tables.paper_file = settings.paper_file = lambda: PAPER
 """
 
 
@@ -83,7 +82,7 @@ def toy(monkeypatch):
     made = {}
     exec(TOY, made)
     monkeypatch.setitem(images.DATASETS._entries, "toy", made["Toy"]())
-    for module in (paper, settings_module):
+    for module in (tables, paper_settings):
         monkeypatch.setattr(module, "paper_file", lambda: made["PAPER"])
     monkeypatch.setattr(cost, "seconds_per_run", lambda missing, *_: {work.cell: 100.0 for work in missing})
     return made["Toy"]
@@ -116,7 +115,7 @@ def accuracies(folder):
 def test_a_table_from_nothing_and_then_from_what_is_there(toy, cler):
     code, out, err = cler(*QUICK)
     assert code == 0, err
-    assert "missing: toy, memory of 20: ER-ACE + CLER (jigsaw), 2 runs, about 3 min" in err
+    assert "missing: toy, buffer 20: ER-ACE + CLER (jigsaw), 2 runs, about 3 min" in err
     assert "in all: 4 runs, about 7 min" in err
     assert toy.fetched == 1
     assert len(accuracies("reproduction")) == 4
@@ -164,7 +163,7 @@ def test_both_pretext_tasks_and_the_rule_of_the_better_one(toy, cler):
 def test_out_of_time_it_says_what_is_left_and_goes_on_later(toy, cler):
     code, _, err = cler(*QUICK, "--seconds", 1e-9)
     assert code == 0
-    assert "out of time with 4 runs to do" in err
+    assert "out of time, 4 runs still to do" in err
     assert not accuracies("reproduction")
     assert cler(*QUICK)[0] == 0
     assert len(accuracies("reproduction")) == 4
@@ -180,7 +179,7 @@ def test_out_of_time_within_a_run_it_stops_after_a_step_and_shows_the_table(toy,
     monkeypatch.setattr(ErAce, "observe", slowly)
     code, out, err = cler(*QUICK, "--seconds", 2)  # a run takes 3.2 s
     assert code == 0
-    assert "out of time with 4 runs to do" in err
+    assert "out of time, 4 runs still to do" in err
     assert "A small table" in out
     assert list(Path("reproduction").rglob("checkpoint*"))
     monkeypatch.setattr(ErAce, "observe", observe)
@@ -260,7 +259,7 @@ def test_interrupted_it_goes_on_to_the_same_numbers(toy, cler, monkeypatch):
         patch.setattr(Recorder, "hear", stop_at_the_third)
         code, out, err = cler(*QUICK, "--out", "parts")
     assert (code, out) == (130, "")
-    assert "the same command goes on from there" in err
+    assert "the same command resumes" in err
     assert len(accuracies("parts")) == 1
     assert cler(*QUICK, "--out", "parts")[0] == 0
     assert accuracies("parts") == accuracies("whole")
@@ -282,13 +281,13 @@ def test_killed_it_goes_on_to_the_same_numbers(toy, cler, tmp_path):
 
 
 def test_a_run_that_fails_does_not_stop_the_others(toy, cler, monkeypatch):
-    settings = paper.Cell.settings
+    settings = tables.PaperCell.settings
 
     def diverging(self, precision="fp32"):
         made = settings(self, precision)
-        return made if self.regularizer == "none" else settings_module.make_settings(**made.to_dict() | {"lr": 1e30})
+        return made if self.regularizer == "none" else make_settings(**made.to_dict() | {"lr": 1e30})
 
-    monkeypatch.setattr(paper.Cell, "settings", diverging)
+    monkeypatch.setattr(tables.PaperCell, "settings", diverging)
     code, out, err = cler(*QUICK)
     assert code == 1
     assert "the loss was not finite" in err
@@ -326,14 +325,14 @@ def test_the_committed_results_are_shown_whole_on_a_narrow_terminal(cler, monkey
 def test_a_dry_run_tells_what_would_be_fetched(toy, cler, monkeypatch):
     assert "fetched" not in cler(*QUICK, "--dry-run")[2]
     monkeypatch.setattr(toy, "check", lambda self, folder: images.Status("missing", "not there", folder))
-    assert "toy is missing here: without --dry-run it is fetched first" in cler(*QUICK, "--dry-run")[2]
+    assert "toy is missing here: without --dry-run it is downloaded first" in cler(*QUICK, "--dry-run")[2]
     assert toy.fetched == 0
 
 
 def test_the_help_names_every_table(cler):
     code, out, _ = cler("--help")
     assert code == 0
-    assert all(name in out for name in paper.table_names())
+    assert all(name in out for name in tables.table_names())
 
 
 @pytest.mark.parametrize(
@@ -341,14 +340,14 @@ def test_the_help_names_every_table(cler):
     [
         (("tabel1",), "unknown table 'tabel1'"),
         (("table1", "--only", "er-aec"), "did you mean 'er-ace'"),
-        (("table1", "--dataset", "mnist"), "unknown data set in table1 'mnist'"),
-        (("table1", "--buffer", 7), "unknown buffer in table1 '7'"),
+        (("table1", "--dataset", "mnist"), "unknown dataset in table1 'mnist'"),
+        (("table1", "--buffer", 7), "unknown buffer size in table1 '7'"),
         (("table1", "--buffer", "many"), "Invalid value for '--buffer'"),
         (("table1", "--epochs", 7), "unknown number of epochs in table1 '7'"),
         (("table1", "--pretext", "all"), r"unknown pretext 'all' (known: paper, both)"),
-        (("table1", "--seeds", 0), "--seeds is how many runs a cell has, from 1 to 1000, as in --seeds 10, not '0'"),
-        (("table1", "--seeds", "0..9"), "--seeds is how many runs a cell has"),
-        (("table1", "--seeds", 10**9), "--seeds is how many runs a cell has"),
+        (("table1", "--seeds", 0), "--seeds is the number of runs of each cell, from 1 to 1000"),
+        (("table1", "--seeds", "0..9"), "--seeds is the number of runs of each cell"),
+        (("table1", "--seeds", 10**9), "--seeds is the number of runs of each cell"),
         (("table1", "--seconds", "nan"), "--seconds must be larger than zero"),
         (("table1", "--workers", 0), "Invalid value for '--workers': Input should be greater than or equal to 1"),
         (("table1", "--device", "tpu"), "unknown device 'tpu'"),

@@ -13,12 +13,11 @@ from rich.console import Console
 
 from cler.errors import UsageError
 from cler.files import write_json
-from cler.paper import cost, reproduce
-from cler.paper import settings as settings_module
-from cler.paper import tables as paper
+from cler.paper import cost, reproduce, tables
+from cler.paper import settings as paper_settings
 from cler.paper.settings import paper_file
 from cler.paper.tables import find_table
-from cler.report.terminal import paper_table
+from cler.paper.terminal_table import paper_table
 from cler.runs.bench import MOST_UNTIMED
 from cler.runs.compare import compare
 from cler.runs.jobs import make_jobs
@@ -35,7 +34,7 @@ title = "A small table"
 
 [[tables.small.columns]]
 runs = { dataset = "cifar10-sample", buffer = 20 }
-class_il."er-ace" = { mean = 20.0, std = 1.0, forgetting = 30.0 }
+class_il."er-ace" = { mean = 20.0, std = 1.0, adjusted_forgetting = 30.0 }
 class_il."er-ace+jigsaw" = { mean = 24.0, std = 1.0, p = 0.001 }
 task_il."er-ace" = { mean = 60.0 }
 task_il."er-ace+jigsaw" = { mean = 64.0 }
@@ -58,7 +57,7 @@ class_il."icarl" = { mean = 11.0 }
 def table(monkeypatch):
     """A table of er-ace with and without CLER, and of what this version does not have."""
     file = paper_file() | {"tables": tomllib.loads(SMALL)["tables"]}
-    for module in (paper, settings_module):
+    for module in (tables, paper_settings):
         monkeypatch.setattr(module, "paper_file", lambda: file)
     return find_table("small")
 
@@ -99,7 +98,7 @@ def test_a_line_has_ours_the_paper_s_and_both_gains(table):
     )
     line = line_of(reproduce.lines(table, groups), "er-ace+jigsaw")
     assert (line.runs, line.mean, line.std, line.difference) == (3, 27.5, 0.5, 3.5)
-    assert line.forgetting == pytest.approx(line.group.adjusted_forgetting["class_il"].mean)
+    assert line.adjusted_forgetting == pytest.approx(line.ours.adjusted_forgetting["class_il"].mean)
     assert line.p_value < 0.01
     assert line.agrees is False
     assert line.gain.points == pytest.approx(7.0)
@@ -116,7 +115,7 @@ def test_what_is_not_there_has_the_paper_s_numbers_only(table):
     assert len(lines) == 7
     assert {pair_of(line.cell) for line in lines if not line.cell.available} == {"joint", "icarl"}
     for line in lines:
-        assert (line.runs, line.mean, line.std, line.forgetting) == (0, None, None, None)
+        assert (line.runs, line.mean, line.std, line.adjusted_forgetting) == (0, None, None, None)
         assert (line.difference, line.p_value, line.agrees, line.gain) == (None, None, None, None)
         assert (line.gain_difference, line.gain_agrees) == (None, None)
         assert line.paper is not None
@@ -152,7 +151,7 @@ def test_the_terminal_marks_accuracies_and_gains_that_disagree(table, ours, mark
     console = Console(width=120)
     with console.capture() as shown:
         console.print(paper_table(table, lines))
-    text = shown.get().split("Mean ± std")[0]
+    text = shown.get().split("accuracy: final")[0]
     assert all(f" {mark}" in text for mark in marks)
     assert text.count("!") == sum(mark.startswith("!") for mark in marks)
     assert "ICARL" not in text
@@ -255,8 +254,8 @@ def test_the_committed_results_are_found():
     lines = reproduce.lines(find_table("table2"), state.groups, "bf16")
     joint = next(line for line in lines if line.cell.method == "joint" and line.runs)
     assert joint.paper.slip
-    assert joint.mean == pytest.approx(0.91 * joint.group.faa["task_il"].mean, abs=0.5)
-    assert joint.forgetting is None
+    assert joint.mean == pytest.approx(0.91 * joint.ours.faa["task_il"].mean, abs=0.5)
+    assert joint.adjusted_forgetting is None
     assert any("Joint" in note for note in reproduce.notes(find_table("table2"), lines))
 
 
@@ -277,9 +276,9 @@ def test_selecting_cells():
     ("wanted", "says"),
     [
         ({"only": ["er-aec"]}, "unknown method in table1 'er-aec' .*did you mean 'er-ace'"),
-        ({"datasets": ["cifar10"]}, "unknown data set in table1 'cifar10'"),
-        ({"buffers": [501]}, "unknown buffer in table1 '501'"),
-        ({"only": ["finetune"], "buffers": [500]}, "no cell for that --only, --dataset, --buffer and --epochs"),
+        ({"datasets": ["cifar10"]}, "unknown dataset in table1 'cifar10'"),
+        ({"buffers": [501]}, "unknown buffer size in table1 '501'"),
+        ({"only": ["finetune"], "buffers": [500]}, "no cell with this method, dataset, buffer and epochs together"),
         ({"epochs": [7]}, "unknown number of epochs in table1 '7' .known: 1, 30, 50"),
     ],
 )
@@ -289,7 +288,7 @@ def test_cells_that_are_not_there(wanted, says):
 
 
 def test_cells_on_an_image_set_that_this_version_lacks(table):
-    with pytest.raises(UsageError, match="does not have what that needs: tiny-imagenet"):
+    with pytest.raises(UsageError, match="does not have tiny-imagenet, which these cells need"):
         reproduce.select(table, datasets=["tiny-imagenet"])
 
 
@@ -490,5 +489,5 @@ def test_too_little_disk_is_said_before_anything_is_trained(table, tmp_path, mon
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9))
     missing = look(table, tmp_path, seeds=50).missing
     cost.check_disk(tmp_path, missing, at_once=1)
-    with pytest.raises(UsageError, match=r"has 1.00 GB of free disk and this may take 6.01 GB: make room"):
+    with pytest.raises(UsageError, match=r"has 1.00 GB of free disk space, and these runs may need 6.01 GB: free some"):
         cost.check_disk(tmp_path, missing, at_once=10)

@@ -7,9 +7,9 @@ from cler import data
 from cler.config.settings import make_settings
 from cler.errors import UsageError
 from cler.methods import METHODS
-from cler.paper.beside import beside_paper
+from cler.paper.report_section import lines_by_runs, lines_of_all_tables
 from cler.paper.settings import paper_file
-from cler.paper.tables import BesidePaper, contradictions, find_table, table_names
+from cler.paper.tables import BesidePaper, contradictions, find_table, joint_paper_style, table_names
 from cler.regularizers import REGULARIZERS
 from cler.runs.compare import compare
 from cler.runs.results import Result, find_results, make_result
@@ -73,7 +73,7 @@ def test_every_table_is_whole(name):
         assert (table.baseline(cell) is None) == (cell.regularizer == "none")
         for numbers in filter(None, (cell.class_il, cell.task_il)):
             assert 0 < numbers.mean < 100
-            assert numbers.forgetting is None or 0 <= numbers.forgetting <= 100
+            assert numbers.adjusted_forgetting is None or 0 <= numbers.adjusted_forgetting <= 100
 
 
 def test_the_first_tables_have_the_same_cells():
@@ -107,7 +107,7 @@ def test_contradictions_are_between_numbers_of_the_file():
         signed = [c.class_il.mean * (-1 if c.regularizer == "none" else 1) for c in cells]
         assert sum(signed) / 4 == pytest.approx(mean, abs=0.006)
     cells = [printed(table, "er-ace+jigsaw", buffer=500) for table in ("table1", "epochs")]
-    assert [[cell.mean, cell.forgetting] for cell in cells] == [epochs.says, epochs.but]
+    assert [[cell.mean, cell.adjusted_forgetting] for cell in cells] == [epochs.says, epochs.but]
     for table, numbers in (("table1", joint.says), ("joint", joint.but)):
         both = [printed(table, "joint", epochs=30), printed(table, "joint", dataset="mini-imagenet", epochs=50)]
         assert [one.mean for one in both] == numbers
@@ -157,7 +157,7 @@ def test_an_unknown_table_is_a_mistake_with_a_hint():
 
 def beside(group):
     """A group's accuracies and the paper's, by scenario."""
-    return {scenario: line.beside for (_, scenario), line in beside_paper([group]).lines.items()}
+    return {scenario: line.beside for (_, scenario), line in lines_by_runs(lines_of_all_tables([group])).items()}
 
 
 def test_a_group_is_set_beside_its_own_cell():
@@ -209,6 +209,28 @@ def test_joint_is_compared_with_the_evaluation_that_the_paper_used():
     assert beside(group)["task_il"].ours == pytest.approx(0.91 * 60.0)
 
 
+def test_golden_joint_as_printed(golden):
+    arrays = golden("metrics")
+    class_il, task_il = arrays["acc_cil"].tolist(), arrays["acc_til"].tolist()
+    printed = float(arrays["joint_printed_cil"]), float(arrays["joint_printed_til"])
+    assert joint_paper_style(class_il, task_il) == pytest.approx(printed, abs=1e-9)
+
+
+@pytest.mark.parametrize(("tasks", "share"), [(10, 0.91), (20, 0.9525)])
+def test_joint_as_printed_on_a_constant_model(tasks, share):
+    class_il, task_il = joint_paper_style([37.0] * tasks, [60.0] * tasks)
+    assert class_il == pytest.approx(37)
+    assert task_il == pytest.approx(share * 60)
+
+
+def test_joint_as_printed_weighs_tasks_by_their_size():
+    class_il, task_il = joint_paper_style([10.0, 40.0], [20.0, 80.0], sizes=[3, 1])
+    assert class_il == pytest.approx((17.5 + 40) / 2)
+    assert task_il == pytest.approx((15 + 80) / 2)
+    with pytest.raises(UsageError):
+        joint_paper_style([10.0], [20.0, 80.0])
+
+
 @pytest.mark.parametrize(
     ("ours", "p_value", "agrees"), [(20.9, None, True), (21.5, None, False), (23.0, 0.02, True), (23.0, 0.005, False)]
 )
@@ -226,8 +248,8 @@ def test_the_documentation_states_what_the_results_give():
     assert len(groups) >= 8
     for group in groups:
         mean, std = group.faa["class_il"].mean, group.faa["class_il"].std
-        number = f"| {mean:.2f} |" if len(group.runs) == 1 else f"{mean:.2f}±{std:.2f}"
+        number = f"| {mean:.2f} |" if len(group.results) == 1 else f"{mean:.2f}±{std:.2f}"
         assert any(number in row and group.label in row for row in rows), f"{group.label}, {number} is in no page"
-    for (group, _), line in beside_paper(groups).lines.items():
+    for (group, _), line in lines_by_runs(lines_of_all_tables(groups)).items():
         numbers = f"{line.mean:.2f}", f"{line.paper.mean:.2f}"
         assert any(group.label in row and all(number in row for number in numbers) for row in rows), numbers

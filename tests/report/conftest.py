@@ -1,64 +1,31 @@
-from pathlib import Path
-
 import pytest
 
-from cler.report.content import make_report
-from cler.runs.compare import compare
-from cler.runs.results import Result, make_result
-
-PLAIN = {
-    "method": "er-ace",
-    "regularizer": "none",
-    "dataset": "toy",
-    "tasks": 3,
-    "buffer": 50,
-    "epochs": 1,
-    "lr": 0.01,
-    "precision": "bf16",
-}
-ENVIRONMENT = {"cler": "1.2", "torch": "2.13", "hardware": "Abacus 9"}
-
-
-class Runs:
-    """Runs over three tasks whose class-incremental FAA is given, and whose task-incremental FAA is 20 more."""
-
-    plain = PLAIN
-    cler = PLAIN | {"regularizer": "jigsaw", "weight": 1.5}
-    finetune = PLAIN | {"method": "finetune", "buffer": 0}
-    joint = PLAIN | {"method": "joint", "buffer": 0}
-
-    @staticmethod
-    def make(settings, finals, seeds=None):
-        results = []
-        for seed, final in zip(seeds or range(len(finals)), finals, strict=True):
-            rows = [[60.0], [50.0, 60.0], [final] * 3]
-            rows = rows[-1:] if settings["method"] == "joint" else rows
-            accuracy = {"class_il": rows, "task_il": [[number + 20 for number in row] for row in rows]}
-            value = make_result(settings, seed, accuracy, 60.0, 60, dict(ENVIRONMENT))
-            name = f"{settings['method']}-{settings['regularizer']}/{seed}/result.json"
-            results.append(Result.from_dict(Path(name), value))
-        return results
-
-    def report(self, *pairs, **options):
-        """The report on runs with the given settings and accuracies."""
-        results = [run for settings, finals in pairs for run in self.make(settings, finals)]
-        return make_report(compare(results), **options)
-
-    def usual(self, **changes):
-        """Finetune, Joint, ER-ACE, and ER-ACE + CLER, which gains three points."""
-        return self.report(
-            *(
-                (settings | changes, finals)
-                for settings, finals in (
-                    (self.finetune, [16.0, 16.5, 15.5]),
-                    (self.joint, [45.0, 46.0, 44.0]),
-                    (self.plain, [30.0, 31.0, 29.0]),
-                    (self.cler, [33.0, 34.5, 31.5]),
-                )
-            )
-        )
+from cler.report.content import Published
+from cler.report.sheets import Cell, Column, Row, Sheet, estimate
+from cler.runs.results import SCENARIOS
 
 
 @pytest.fixture(scope="session")
-def runs():
-    return Runs()
+def published():
+    """Gives what a source, 'the atlas', has published about runs on the dataset 'printed': 20 %, and gains of 4."""
+
+    def make(comparison):
+        groups = [group for group in comparison.groups if group.settings["dataset"] == "printed"]
+        columns = Column("method", numeric=False), Column("ours", "accuracy"), Column("atlas", "accuracy")
+        rows = tuple(
+            Row(group, (Cell(group.label), estimate(group.faa["class_il"]), Cell("20.00 ± 1.00")), "printed")
+            for group in groups
+        )
+        keys = [(group, name) for group in groups for name in SCENARIOS]
+        return Published(
+            source="the atlas",
+            title="An Atlas",
+            verdict="Its claim holds.",
+            agreement="All accuracies agree.",
+            reading="How to read it.",
+            sheets=(Sheet("Table 1", columns, rows, "A note."),),
+            gains={(group, name): 4.0 for group, name in keys if group.regularized},
+            columns={key: {"atlas_accuracy": 20.0} for key in keys},
+        )
+
+    return make

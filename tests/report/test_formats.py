@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from cler.report.content import make_report
 from cler.report.latex import escape, latex
 from cler.report.markdown import markdown
 from cler.report.spreadsheets import results_csv, runs_csv
@@ -27,7 +28,7 @@ def test_markdown_has_every_row_with_its_numbers(runs):
     text = markdown(runs.usual())
     assert text.startswith("# Results of 12 runs on toy\n\n- Runs: 12 in 4 rows")
     header, alignment, *rows = rows_of(text)
-    assert header[:4] == ["method", "memory", "runs", "class-incremental: accuracy"]
+    assert header[:4] == ["method", "buffer", "runs", "class-incremental: accuracy"]
     assert alignment[:2] == ["---", "---:"]
     assert rows[3][:6] == ["ER-ACE + CLER (jigsaw)", "50", "3", "33.00 ± 1.50", "45.0", "**+3.00**"]
     assert "| 0.009 (3) |" in text
@@ -40,12 +41,14 @@ def test_markdown_shows_awkward_names_as_they_are(runs):
     assert r"variant a\|b_&lt;i>" in text
 
 
-def test_the_sections_come_in_order(runs):
-    paper = {"dataset": "cifar100", "tasks": 10, "buffer": 500}
-    report = runs.report((runs.plain | paper, [20.0]), (runs.cler | paper, [24.0]), preface="First of all.")
-    parts = ["Robust Online", "First of all.", "Beside the paper", "gain is positive", "within one point", "Table 1"]
+def test_the_sections_come_in_order(runs, published):
+    comparison = runs.compare(
+        (runs.plain | {"dataset": "printed"}, [20.0]), (runs.cler | {"dataset": "printed"}, [24.0])
+    )
+    report = make_report(comparison, preface="First of all.", beside=published(comparison))
+    parts = ["An Atlas", "First of all.", "Beside the atlas", "Its claim holds.", "All accuracies agree.", "Table 1"]
     for text in (markdown(report), latex(report)):
-        places = [text.index(part) for part in (*parts, "memory of 500", "ER-ACE + CLER", "Results")]
+        places = [text.index(part) for part in (*parts, "ER-ACE + CLER", "Results")]
         assert places == sorted(places)
         assert "Left out" not in text
 
@@ -75,11 +78,11 @@ def test_latex_is_booktabs_with_shared_headings(runs):
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
-def test_latex_compiles_whatever_the_names(runs, tmp_path):
-    paper = {"dataset": "cifar100", "tasks": 10, "buffer": 500}
+def test_latex_compiles_whatever_the_names(runs, published, tmp_path):
     odd = runs.plain | {"dataset": AWKWARD}
-    pairs = [(runs.plain | paper, [19.0, 20.0]), (odd, [30.0]), (odd | {"variant": AWKWARD}, [31.0])]
-    report = runs.report(*pairs, preface=AWKWARD)
+    pairs = [(runs.plain | {"dataset": "printed"}, [19.0, 20.0]), (odd, [30.0]), (odd | {"variant": AWKWARD}, [31.0])]
+    comparison = runs.compare(*pairs)
+    report = make_report(comparison, preface=AWKWARD, beside=published(comparison))
     (tmp_path / "report.tex").write_text(latex(report), "utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=100)
@@ -99,24 +102,12 @@ def test_results_as_numbers(runs):
     assert (lines[0]["gain"], lines[0]["weight"]) == ("", "0.0")
 
 
-def test_the_papers_numbers_are_beside_ours(runs):
-    paper = {"dataset": "cifar100", "tasks": 10, "buffer": 500}
-    class_il, task_il = lines_of(results_csv(runs.report((runs.plain | paper, [20.0]))))
-    assert (class_il["paper_accuracy"], class_il["paper_accuracy_std"]) == ("20.17", "1.31")
-    assert float(class_il["difference_from_paper"]) == pytest.approx(-0.17)
-    assert class_il["p_against_paper"] == class_il["accuracy_std"] == ""  # one run
-    assert (task_il["paper_accuracy"], task_il["paper_accuracy_std"]) == ("56.06", "")
-
-
-def test_the_difference_is_between_two_columns_even_where_the_paper_evaluates_in_its_own_way(runs):
-    joint = runs.joint | {"dataset": "cifar100", "tasks": 10}
-    class_il, task_il = lines_of(results_csv(runs.report((joint, [22.0, 24.0]))))
-    for line in (class_il, task_il):
-        ours, paper = float(line["accuracy_as_paper"]), float(line["paper_accuracy"])
-        assert ours - paper == pytest.approx(float(line["difference_from_paper"]))
-    assert class_il["accuracy_as_paper"] == class_il["accuracy"]
-    assert float(task_il["accuracy_as_paper"]) < float(task_il["accuracy"]) - 1
-    assert float(task_il["accuracy_as_paper_std"]) > 0
+def test_published_numbers_have_columns_of_their_own(runs, published):
+    comparison = runs.compare((runs.plain | {"dataset": "printed"}, [20.0]), (runs.plain, [30.0]))
+    lines = lines_of(results_csv(make_report(comparison, beside=published(comparison))))
+    assert [(line["dataset"], line["atlas_accuracy"]) for line in lines] == [("printed", "20.0")] * 2 + [
+        ("toy", "")
+    ] * 2
 
 
 def test_nothing_is_said_of_forgetting_where_everything_is_learned_at_once(runs):

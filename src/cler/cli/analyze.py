@@ -1,4 +1,4 @@
-"""`cler analyze`: look into trained networks, as the paper's figures 1 and 3 do."""
+"""`cler analyze`: analyze trained networks, as in the paper's figures 1 and 3."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ def analyze(
     figure: Annotated[
         str,
         typer.Argument(
-            help="figure1: gradients of successive tasks, and accuracy on new ones. "
+            help="figure1: gradients of successive tasks, and accuracy on new tasks. "
             "figure3: importance and redundancy of filters, and recovery from losing some."
         ),
     ],
-    dataset: Annotated[str, typer.Option(help="An image set; `cler data list` lists them.")] = "cifar100",
+    dataset: Annotated[str, typer.Option(help="A dataset; `cler data list` lists them.")] = "cifar100",
     buffer: Annotated[
         list[int] | None,
-        typer.Option(help="Size of the memory; can be repeated.", show_default="those of the paper's table 1"),
+        typer.Option(help="Size of the buffer; can be repeated.", show_default="those of the paper's table 1"),
     ] = None,
     seeds: Annotated[str, typer.Option(help="How many seeds: 5 is five of them; 0..4 and 3,7 name them.")] = "5",
     width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.", show_default=PAPER)] = None,
     precision: Annotated[
-        str | None, typer.Option(help="Of the runs, as for `cler run`: those of a GPU are found on a CPU by bf16.")
+        str | None,
+        typer.Option(help="Precision of the runs, as for `cler run`; on a CPU, bf16 finds runs of a GPU."),
     ] = None,
     device: Device = "auto",
     workers: Workers = None,
@@ -39,24 +40,30 @@ def analyze(
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, with a link to the figure.")] = False,
 ) -> None:
-    """Look into networks while they are trained, and set what is found beside what the paper says.
+    """Analyze networks while they are trained, and compare the findings with what the paper says.
 
-    Trains the runs that are missing; a run that was stopped goes on from its last checkpoint.
+    Trains the runs that are missing; a run that was stopped resumes from its last checkpoint.
     """
     from cler import data
     from cler.config.reading import parse_seeds
-    from cler.paper.studies import find_study
-    from cler.paper.study import read_subjects, study_jobs
-    from cler.paper.study_report import study_figure, study_json, study_markdown, study_sentences, study_table
+    from cler.paper.analysis import analysis_jobs, read_subjects
+    from cler.paper.analysis_output import (
+        analysis_figure,
+        analysis_json,
+        analysis_markdown,
+        analysis_sentences,
+        analysis_table,
+    )
+    from cler.paper.known_analyses import find_analysis
     from cler.runs.build import check_fit
     from cler.runs.jobs import past_failures, remaining, tidy
     from cler.runs.machine import default_precision, find_device
 
     if as_json and markdown:
         raise UsageError("--json and --markdown: choose one")
-    study, target = find_study(figure), find_device(device)
+    analysis, target = find_analysis(figure), find_device(device)
     changes = {"width": width, "precision": precision or default_precision(target)}
-    jobs = study_jobs(study, dataset, buffer or (), parse_seeds(seeds), out, **changes)
+    jobs = analysis_jobs(analysis, dataset, buffer or (), parse_seeds(seeds), out, **changes)
     todo = remaining(jobs)
     ended = [job for job in jobs if job not in todo]
     tidy(ended)
@@ -70,16 +77,16 @@ def analyze(
         say(f"{len(todo)} of {len(jobs)} runs to do; stop with Ctrl-C at any time")
     failures += train_with_progress(todo, target, Machine(data_dir=data_dir, workers=workers))
     subjects = read_subjects(jobs)
-    path = out / f"{study.name}.png"
-    study_figure(study, subjects, path)
+    path = out / f"{analysis.name}.png"
+    analysis_figure(analysis, subjects, path)
     if as_json:
-        print(json.dumps(study_json(study, subjects) | {"figure": str(path)}, indent=1))
+        print(json.dumps(analysis_json(analysis, subjects) | {"figure": str(path)}, indent=1))
     elif markdown:
-        print(study_markdown(study, subjects, path.name))
+        print(analysis_markdown(analysis, subjects, path.name))
     else:
-        show(study_table(study, subjects))
-        for sentence in study_sentences(study, subjects):
+        show(analysis_table(analysis, subjects))
+        for sentence in analysis_sentences(analysis, subjects):
             console.print(sentence, highlight=False, markup=False)
-        console.print(f"drawn: {path}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
     if failures:
         raise typer.Exit(1)

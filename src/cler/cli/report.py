@@ -1,4 +1,4 @@
-"""`cler report`: finished runs as documents and a page."""
+"""`cler report`: a report on finished runs, as a page and as documents."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder that the report goes to.")] = Path("report"),
     preface: Annotated[
-        Path | None, typer.Option(help="Text file whose paragraphs tell what was done, what differs and why.")
+        Path | None,
+        typer.Option(help="Text file with paragraphs to put before the tables, such as what was done."),
     ] = None,
 ) -> None:
     """Report on finished runs: a page to look at, Markdown, LaTeX and CSV, with the paper's numbers beside ours.
 
-    The page, index.html, is one file that needs no network.
+    The page, index.html, is one file that needs no network. The paper's numbers are shown for runs with its settings.
     """
+    from cler.paper.report_section import beside_paper
     from cler.report.content import make_report, readable
     from cler.report.write import write_report
 
     text = _read(preface) if preface else ""
     comparison, complaints = read_comparison(folders)
-    for path in write_report(make_report(comparison, complaints, preface=text), out):
+    made = make_report(comparison, complaints, preface=text, beside=beside_paper(comparison.groups))
+    for path in write_report(made, out):
         console.print(escape(readable(str(path))), highlight=False, soft_wrap=True)
 
 
@@ -39,4 +42,4 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not a text in UTF-8") from error
+        raise UsageError(f"{path} is not a text file in UTF-8") from error

@@ -1,4 +1,4 @@
-"""`cler reproduce`: a table of the paper, from runs of our own."""
+"""`cler reproduce`: a table of the paper, from our own runs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import torch
 
     from cler.paper.reproduce import Line, State, Work
-    from cler.paper.tables import Cell, PaperTable
-    from cler.runs.compare import Group
+    from cler.paper.tables import PaperCell, PaperTable
+    from cler.runs.compare import Runs
 
 MOST_SEEDS = 1000
 
@@ -47,13 +47,13 @@ def reproduce(
         list[str] | None,
         typer.Option(help="Only this method, or method+regularizer, as er-ace+none; can be repeated."),
     ] = None,
-    dataset: Annotated[list[str] | None, typer.Option(help="Only this image set; can be repeated.")] = None,
-    buffer: Annotated[list[int] | None, typer.Option(help="Only this size of the memory; can be repeated.")] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="Only this dataset; can be repeated.")] = None,
+    buffer: Annotated[list[int] | None, typer.Option(help="Only this size of the buffer; can be repeated.")] = None,
     epochs: Annotated[list[int] | None, typer.Option(help="Only this number of epochs; can be repeated.")] = None,
     pretext: Annotated[
         str | None,
         typer.Option(
-            help="paper: the pretext task that the paper prints; both: the other one too.",
+            help="paper: the pretext task that the paper prints; both: also the other one.",
             show_default="paper, and both for figure4",
         ),
     ] = None,
@@ -66,8 +66,8 @@ def reproduce(
         bool,
         typer.Option(
             "--dry-run",
-            help="Tell what is missing and what it costs, for which a few steps of each kind are timed (a minute or "
-            "more on a CPU), show the table, train nothing.",
+            help="Train nothing: list the missing runs with their estimated time, for which a few steps of each kind "
+            "are timed (a minute or more on a CPU), and show the table.",
         ),
     ] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Begin runs that were stopped again.")] = False,
@@ -78,9 +78,9 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("reproduction"),
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a table of the paper: do the runs that are missing, and set ours beside the paper's.
+    """Reproduce a table of the paper: train the runs that are missing, and show our numbers beside the paper's.
 
-    Stopped at any moment, the same command goes on from there.
+    It can be stopped at any moment; the same command resumes.
     """
     from cler.paper import cost
     from cler.paper import reproduce as steps
@@ -124,10 +124,10 @@ def reproduce(
 
 
 def _how_many(seeds: str) -> int:
-    """Runs of each cell."""
+    """The number of runs of each cell."""
     if not (seeds.isdecimal() and 1 <= int(seeds) <= MOST_SEEDS):
         raise UsageError(
-            f"--seeds is how many runs a cell has, from 1 to {MOST_SEEDS}, as in --seeds 10, not '{seeds}'"
+            f"--seeds is the number of runs of each cell, from 1 to {MOST_SEEDS}, as in --seeds 10, not '{seeds}'"
         )
     return int(seeds)
 
@@ -142,15 +142,15 @@ def _table(name: str, pretext: str | None) -> PaperTable:
 
 
 def _tell_costs(
-    missing: Sequence[Work], groups: Sequence[Group], device: torch.device, at_once: int
-) -> dict[Cell, float]:
-    """Seconds of a run of each cell that lacks some."""
+    missing: Sequence[Work], groups: Sequence[Runs], device: torch.device, at_once: int
+) -> dict[PaperCell, float]:
+    """Print what the missing runs will take; returns the seconds of a run of each cell that lacks some."""
     from cler.paper.cost import cheapest_first, seconds_per_run
     from cler.report.numbers import count_runs, duration
 
     if not missing:
         return {}
-    with errors.status("looking at what is missing") as line:
+    with errors.status("estimating the time of the missing runs") as line:
         tell = line.update if errors.is_terminal else say
         costs = seconds_per_run(missing, device, at_once, groups, lambda what: tell(f"timing steps of {what}"))
     for work in cheapest_first(missing, costs):
@@ -173,17 +173,17 @@ def _fingerprint(dataset: str, data_dir: Path | None) -> str | None:
 
 
 def _tell_absent(missing: Sequence[Work], data_dir: Path | None) -> None:
-    """A line for each image set that would have to be fetched first."""
+    """Print a line for each dataset that would have to be downloaded first."""
     from cler import data
 
     for name in dict.fromkeys(work.cell.dataset for work in missing):
         status = data.check(name, data_dir)
         if status.state != "present":
-            say(f"{name} is {status.state} here: without --dry-run it is fetched first")
+            say(f"{name} is {status.state} here: without --dry-run it is downloaded first")
 
 
 def _fetch(missing: Sequence[Work], data_dir: Path | None) -> list[str]:
-    """Fetch the image sets; gives back those that cannot be had, whose runs are left out."""
+    """Download the datasets; returns those that cannot be downloaded, whose runs are left out."""
     from cler import data
     from cler.report.progress import download_bar
 
@@ -205,9 +205,9 @@ def _train(
     at_once: int,
     machine: Machine,
 ) -> list[str]:
-    """Do the runs until the deadline; gives back what went wrong.
+    """Train the runs until the deadline; returns a line for each failure.
 
-    On a GPU one group after the other, each as large as its own runs allow; a CPU has all runs in one queue.
+    On a GPU bundles of runs are trained one after the other; on a CPU all runs are in one queue.
     """
     from cler.report.numbers import count_runs
     from cler.runs.jobs import remaining
@@ -222,22 +222,22 @@ def _train(
     except KeyboardInterrupt:
         if time.monotonic() < deadline:
             raise
-        say(f"out of time with {count_runs(remaining(jobs))} to do: the same command goes on from there")
+        say(f"out of time, {count_runs(remaining(jobs))} still to do: the same command resumes")
     return failures
 
 
 def _show(
     table: PaperTable,
-    cells: Sequence[Cell],
+    cells: Sequence[PaperCell],
     state: State,
-    costs: dict[Cell, float],
+    costs: dict[PaperCell, float],
     precision: str,
     as_json: bool,
 ) -> None:
-    """Print the lines of these cells, which are told from all of the table and its runs."""
-    from cler.paper.beside import claim
+    """Print the lines of these cells, computed from the whole table and its runs."""
+    from cler.paper.report_section import claim
     from cler.paper.reproduce import lacking, lines, notes
-    from cler.report.terminal import paper_table
+    from cler.paper.terminal_table import paper_table
 
     told = [line for line in lines(table, state.groups, precision) if line.cell in cells]
     if as_json:
@@ -252,9 +252,9 @@ def _show(
 
 
 def _plain(
-    table: PaperTable, told: Sequence[Line], missing: Sequence[Work], costs: dict[Cell, float]
+    table: PaperTable, told: Sequence[Line], missing: Sequence[Work], costs: dict[PaperCell, float]
 ) -> dict[str, object]:
-    from cler.paper.beside import claim
+    from cler.paper.report_section import claim
     from cler.paper.reproduce import notes
 
     to_do = [

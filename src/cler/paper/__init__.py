@@ -1,1 +1,1 @@
-"""The paper: its settings and numbers as data, its tables from our runs, its figures 1 and 3."""
+"""The paper that introduced CLER: its settings and numbers as data, its tables and figures 1 and 3 from our runs."""

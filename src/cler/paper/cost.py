@@ -1,4 +1,4 @@
-"""What the runs that a table lacks will take: time, from earlier runs or a few steps, and room on the disk."""
+"""What the missing runs of a table will cost: time, estimated from earlier runs or a few steps, and disk space."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from cler.engine.run import Run, matmul_precision
 from cler.errors import UsageError
 from cler.methods import find_method
 from cler.paper.reproduce import Work
-from cler.paper.tables import Cell
+from cler.paper.tables import PaperCell
 from cler.runs.bench import MOST_UNTIMED, random_images, steps_of_a_run, time_steps
 from cler.runs.build import build_run
-from cler.runs.compare import Group
+from cler.runs.compare import Runs
 from cler.runs.machine import environment, threads, workers_that_fit
 
 IMAGE_SIZES = {"mini-imagenet": 84}
-"""In pixels, where it is not 32."""
+"""Width of the images of a dataset in pixels, where it is not 32."""
 FINISHED_BYTES = 100_000
-"""On disk for a run that has ended."""
+"""Disk space of a finished run."""
 MEASURED_AT_ONCE = 4
-"""Runs side by side whose steps are timed on a GPU: more of them would cost more to begin than they tell."""
+"""Runs that are timed side by side on a GPU: more would take long to start and add little precision."""
 MEASURED_STEPS = 20
-"""Of them."""
+"""Steps that are timed on a GPU."""
 MOST_STEPS, MOST_SECONDS = 3, 3.0
-"""Of a measurement on a CPU."""
-LEISURE = frozenset({"lr", "weight", "buffer", "class_order"})
-"""Settings that do not decide how long a run takes; a method's own do where they are whole numbers."""
+"""Limits of timing steps on a CPU."""
+WITHOUT_COST = frozenset({"lr", "weight", "buffer", "class_order"})
+"""Settings that do not change how long a run takes; a method's own options do where they are whole numbers."""
 
 
 def runs_at_once(device: torch.device, workers: int | None = None) -> int:
-    """How many runs a group has: what fills a GPU, or a run for each process."""
+    """How many runs train at the same time: as many as fill a GPU, or one for each process."""
     return MOST_AT_ONCE if device.type == "cuda" else workers or workers_that_fit()
 
 
@@ -49,10 +49,10 @@ def seconds_per_run(
     missing: Sequence[Work],
     device: torch.device,
     at_once: int,
-    groups: Sequence[Group] = (),
+    groups: Sequence[Runs] = (),
     watch: Callable[[str], object] = lambda text: None,
-) -> dict[Cell, float]:
-    """How much time a run of each cell adds: as earlier runs like it did here, else from a few steps of its pair."""
+) -> dict[PaperCell, float]:
+    """Seconds that a run of each cell adds: measured on earlier runs like it, else estimated from a few steps."""
     steps = 2 * (MOST_STEPS if device.type == "cpu" else MEASURED_STEPS) + MOST_UNTIMED  # up to twice CIFAR-100's tasks
     at_once = min(at_once, sum(len(work.jobs) for work in missing))
     data: dict[int, ImageData] = {}
@@ -75,15 +75,15 @@ def seconds_per_run(
 
 
 def _seconds_of_earlier_runs(
-    settings: Settings, groups: Sequence[Group], device: torch.device, at_once: int
+    settings: Settings, groups: Sequence[Runs], device: torch.device, at_once: int
 ) -> float | None:
-    """The median of runs with the same amount of work on the same hardware, on a GPU with as much beside them."""
+    """The median time of runs with the same amount of work on the same hardware, on a GPU with as many beside them."""
     wanted, hardware = _work(settings.to_dict()), environment(device)["hardware"]
     on_cpu = device.type == "cpu"
     fewest = 1 if on_cpu else min(at_once, MEASURED_AT_ONCE)
     times = [
         run.seconds / (at_once if on_cpu else run.at_once)
-        for run in itertools.chain.from_iterable(group.runs for group in groups)
+        for run in itertools.chain.from_iterable(group.results for group in groups)
         if run.at_once is not None and run.at_once >= fewest and run.environment.get("hardware") == hardware
         if _work(run.settings) == wanted
     ]
@@ -91,19 +91,19 @@ def _seconds_of_earlier_runs(
 
 
 def _work(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of a run's settings that decide how long it takes."""
-    common = {each.name for each in dataclasses.fields(Settings)} - LEISURE
-    own = {name for name, value in settings.items() if isinstance(value, int)} - LEISURE
+    """The settings of a run that decide how long it takes."""
+    common = {each.name for each in dataclasses.fields(Settings)} - WITHOUT_COST
+    own = {name for name, value in settings.items() if isinstance(value, int)} - WITHOUT_COST
     return {name: value for name, value in settings.items() if name in common | own}
 
 
-def cheapest_first(missing: Sequence[Work], seconds: dict[Cell, float]) -> list[Work]:
-    """In the order of what is left to do of each cell, so that a long one holds up no other."""
+def cheapest_first(missing: Sequence[Work], seconds: dict[PaperCell, float]) -> list[Work]:
+    """The missing runs, sorted by the time that is left for each cell, so that a long one holds up no other."""
     return sorted(missing, key=lambda work: seconds[work.cell] * len(work.jobs))
 
 
 def _seconds_per_step(settings: Settings, data: ImageData, at_once: int) -> dict[str, float]:
-    """Of each phase, for one run among so many: on a GPU beside others; on a CPU as if cores did not disturb others."""
+    """Seconds per step of each phase for one of `at_once` runs; on a CPU as if cores did not slow each other down."""
     phases = steps_of_a_run(settings)
 
     def build(seed: int) -> Run:
@@ -126,7 +126,7 @@ def _seconds_per_step(settings: Settings, data: ImageData, at_once: int) -> dict
 
 
 def _time_of_a_step(run: Run, phase: str) -> float:
-    """The shortest of a few, in the second task, where every method does all it does, if there is one."""
+    """The fastest of a few steps, in the second task if there is one, since methods do all their work from there on."""
     begin_second_task([run], phase)
     times: list[float] = []
     while len(times) < MOST_STEPS and sum(times) < MOST_SECONDS:
@@ -137,12 +137,12 @@ def _time_of_a_step(run: Run, phase: str) -> float:
 
 
 def check_disk(out: Path, missing: Sequence[Work], at_once: int) -> None:
-    """Refuse a folder without room for these runs."""
+    """Raise `UsageError` unless the disk has room for these runs."""
     runs = sum(len(work.jobs) for work in missing)
     largest = max(find_method(work.cell.method).about.running_bytes for work in missing)
     needed = largest * min(runs, at_once) + FINISHED_BYTES * runs
     if (free := shutil.disk_usage(out).free) < needed:
         raise UsageError(
-            f"{out} has {free / 1e9:.2f} GB of free disk and this may take {needed / 1e9:.2f} GB: "
-            "make room, or choose another --out"
+            f"{out} has {free / 1e9:.2f} GB of free disk space, and these runs may need {needed / 1e9:.2f} GB: "
+            "free some, or choose another folder"
         )

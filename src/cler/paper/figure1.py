@@ -1,9 +1,9 @@
-"""Figure 1: do self-supervised regularizers make tasks pull a plain learner alike, and does it learn them better?
+"""Figure 1: do self-supervised regularizers align the gradients of successive tasks, and help to learn new tasks?
 
-After each task but the first and the last, the gradients of that task and of the next one are compared: of the mean
+After each task except the first and the last, the gradient of that task is compared with that of the next: of the mean
 cross-entropy over the task's training images, not augmented, with batch norm's running statistics. The loss is over all
-classes; that over the task's own classes is kept beside it, since logits of classes never seen give every next task a
-direction in common.
+classes; the loss over the task's own classes is recorded too, since the logits of classes that have not been seen give
+the gradients of all later tasks a common direction.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch.nn.functional as F
 
 from cler.engine import Run
 from cler.nets.frozen import copy_of
+from cler.paper.analysis import Analysis, Findings, Measure, Panel, mean_of, training_images
 from cler.paper.gradients import among, cosines, mean_gradients
-from cler.paper.study import Findings, Measure, Panel, Study, mean_of, training_images
 
 
 def probe(run: Run, task: int) -> dict[str, Any] | None:
-    """The cosine of this task's and the next one's gradients, by loss and part of the network."""
+    """The cosine similarity of this task's gradient and the next one's, by loss and part of the network."""
     if not 0 < task < run.stream.tasks.number - 1:
         return None
     network = copy_of(run.method.network).eval()
@@ -41,14 +41,14 @@ def _similarity(run: Findings, *, loss: str) -> list[float]:
 
 
 def _accuracy_when_new(run: Findings, *, scenario: str) -> list[float]:
-    """On each task but the first, right after it."""
+    """Accuracy on each task except the first, right after it was learned."""
     return [row[-1] for row in run.accuracy[scenario][1:]]
 
 
 similarity, similarity_among_own = (partial(_similarity, loss=loss) for loss in ("all classes", "own classes"))
 class_il, task_il = (partial(_accuracy_when_new, scenario=scenario) for scenario in ("class_il", "task_il"))
 
-STUDY = Study(
+ANALYSIS = Analysis(
     name="figure1",
     title="Figure 1: gradients of successive tasks, and accuracy on each new one",
     method="finetune",
@@ -56,7 +56,7 @@ STUDY = Study(
     probe=probe,
     panels=(
         Panel("Similarity of gradients", "task", "cosine with the next task", similarity, first=2),
-        Panel("... among own classes", "task", "cosine with the next task", similarity_among_own, first=2),
+        Panel("Similarity, own classes", "task", "cosine with the next task", similarity_among_own, first=2),
         Panel("Accuracy on the newest task", "task", "class-incremental, %", class_il, first=2),
     ),
     measures=(
@@ -65,5 +65,5 @@ STUDY = Study(
         Measure("newest task, class-incremental, %", mean_of(class_il), digits=2, paper={"rotation": "higher"}),
         Measure("newest task, task-incremental, %", mean_of(task_il), digits=2),
     ),
-    note="Where a plain learner names only classes of the newest task, both accuracies on that task are the same.",
+    note="Where Finetune predicts only classes of the newest task, both accuracies on that task are the same.",
 )

@@ -1,7 +1,7 @@
-"""Figure 3: with CLER, do more parameters matter, do filters repeat each other less, and do lost ones come back sooner?
+"""Figure 3: with CLER, do more parameters matter, are filters less redundant, do damaged networks recover sooner?
 
-(a) and (b) look at the network after the last task. (c) takes it after six tenths of the tasks, sets some filters of
-every convolution to zero, and learns that last task again, counting the batches until its accuracy is back.
+(a) and (b) analyze the network after the last task. (c) takes the network after six tenths of the tasks, sets some
+filters of every convolution to zero, and learns the latest task again, counting the batches until its accuracy is back.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch import Tensor
 from cler.data.views import Views
 from cler.engine import Run
 from cler.nets.frozen import copy_of
+from cler.paper.analysis import Analysis, Findings, Measure, Panel, mean_of
 from cler.paper.filters import importance, important_share, redundancy
 from cler.paper.recovery import accuracy, drop_filters, recover
-from cler.paper.study import Findings, Measure, Panel, Study, mean_of
 
 BATCH = 10
-"""Images that an importance is measured on; it depends on this."""
+"""Images in a batch on which importance is measured, which depends on the size of the batch."""
 BATCHES = 200
-"""Over which it is averaged: 2000 images drawn from all tasks, to save time; the paper takes all of them."""
+"""Batches over which importance is averaged: 2000 images of all tasks, to save time; the paper uses all images."""
 SHARES = (0.1, 0.3, 0.5)
-"""Of the filters, that are lost."""
+"""Shares of the filters that are set to zero."""
 DRAWN = SHARES[:2]
-"""Those of them that the figure has panels of."""
+"""The shares that the figure has panels for."""
 DROPS = 5
-"""How often other ones are."""
+"""Repetitions for each share, each with other filters."""
 STEPS = 50
-"""Batches that are learned after it, at most."""
+"""Batches that are learned after filters are set to zero, at most."""
 
 
 def probe(run: Run, task: int) -> dict[str, Any] | None:
@@ -62,7 +62,7 @@ def _images_of_all_tasks(run: Run) -> list[tuple[Tensor, Tensor]]:
 
 
 def _recovery(run: Run, task: int) -> dict[str, Any]:
-    """Accuracy on the task just learned: before filters are lost, and after the loss and each batch from there."""
+    """Accuracy on the latest task: before filters are set to zero, right after, and after each batch from there."""
     pixels, labels = run.stream.test(task)
     tested, of_class = (run.views.plain(pixels), labels), run.stream.tasks.of_class
     before = accuracy(copy_of(run.method.network), tested, of_class).tolist()
@@ -81,7 +81,7 @@ def _recovery(run: Run, task: int) -> dict[str, Any]:
 
 
 def _batches(run: Run, task: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of a task as they are learned, with random numbers of their own."""
+    """Batches of a task in a random order and augmented, drawn from a generator of their own."""
     data = run.stream.data
     views = Views(data.mean, data.std, generator=generator, device=run.device)
     for indices in run.stream.order(task, generator)[:STEPS]:
@@ -89,12 +89,12 @@ def _batches(run: Run, task: int, generator: torch.Generator) -> Iterator[tuple[
 
 
 def _important(run: Findings, *, what: str) -> list[float]:
-    """Of each 3×3 convolution, in order of depth."""
+    """The share of important parameters or filters of each 3×3 convolution, in order of depth."""
     return [share for name, share in _at_the_end(run)[f"important {what}"].items() if "shortcut" not in name]
 
 
 def _distances(run: Findings, *, kind: str) -> list[float]:
-    """Of each 3×3 convolution, in order of depth."""
+    """The distance of central filters of each 3×3 convolution, in order of depth."""
     layers = _at_the_end(run)["redundancy"].items()
     return [distances[kind] for name, distances in layers if "shortcut" not in name]
 
@@ -104,7 +104,7 @@ def _at_the_end(run: Findings) -> dict[str, Any]:
 
 
 def _course(run: Findings, *, share: float, scenario: str) -> list[float]:
-    """Accuracy after the loss and each batch, over that before the loss, in points; mean of the drops."""
+    """Accuracy after the damage and each batch, minus that before the damage, in points; mean over the repetitions."""
     drops, before = _drops(run, share, scenario)
     return [fmean(values) - before for values in zip(*drops, strict=True)]
 
@@ -114,44 +114,46 @@ def _points_lost(run: Findings, *, share: float, scenario: str) -> float:
 
 
 def _batches_needed(run: Findings, *, share: float, scenario: str) -> float:
-    """Until the accuracy is back where it was; mean of the drops, one that never comes back counts one too many."""
+    """Mean number of batches until the accuracy is back; where it never is, one more than there were."""
     drops, before = _drops(run, share, scenario)
     return fmean(next((step for step, value in enumerate(drop) if value >= before), len(drop)) for drop in drops)
 
 
 def _drops(run: Findings, share: float, scenario: str) -> tuple[list[list[float]], float]:
     recovery = next(found["recovery"] for found in run.found.values() if "recovery" in found)
-    return recovery["after"][str(share)][scenario], round(recovery["before"][scenario], 2)  # as those after are
+    return recovery["after"][str(share)][scenario], round(recovery["before"][scenario], 2)  # as the values after it are
 
 
 def _measures_of_recovery() -> Iterator[Measure]:
-    """The paper does not say which accuracy it measures: both are set beside what it says."""
-    for scenario, name in (("class_il", ""), ("task_il", ", task-incremental")):
+    """The paper does not say which accuracy it measures: both are compared with its statements."""
+    for scenario, name in (("class_il", ", class-incremental"), ("task_il", ", task-incremental")):
         for share in SHARES:
             lost, back = (partial(each, share=share, scenario=scenario) for each in (_points_lost, _batches_needed))
             what = f"{share:.0%} of filters lost"
             yield Measure(f"{what}: points lost{name}", lost, 2, {"jigsaw": "higher"})
-            yield Measure(f"{what}: batches until back{name}", back, 1, {"jigsaw": "lower"})
+            yield Measure(f"{what}: batches to recover{name}", back, 1, {"jigsaw": "lower"})
 
 
 def _panels_of_recovery() -> Iterator[Panel]:
-    for scenario, name in (("class_il", "class-IL"), ("task_il", "task-IL")):
+    for scenario, name in (("class_il", "class-incremental"), ("task_il", "task-incremental")):
         for share in DRAWN:
             course = partial(_course, share=share, scenario=scenario)
-            yield Panel(f"{share:.0%} of filters lost", "batches learned", f"{name} accuracy − before", course, first=0)
+            yield Panel(
+                f"{share:.0%} of filters lost, {name}", "batches learned", "change of accuracy, points", course, first=0
+            )
 
 
 parameters, filters = (partial(_important, what=what) for what in ("parameters", "filters"))
 l1, l2, relative = (partial(_distances, kind=kind) for kind in ("l1", "l2", "relative"))
 
-STUDY = Study(
+ANALYSIS = Analysis(
     name="figure3",
-    title="Figure 3: which filters matter, how alike they are, and how they come back",
+    title="Figure 3: importance and redundancy of filters, and recovery after losing some",
     method="er-ace",
     regularizers=("none", "jigsaw"),
     probe=probe,
     panels=(
-        Panel("Important parameters", "3×3 convolution", "above the layer's mean, %", parameters),
+        Panel("Important parameters", "3×3 convolution", "share above the layer's mean, %", parameters),
         Panel("Distance of central filters", "3×3 convolution", "L1, over the mean norm", relative),
         *_panels_of_recovery(),
     ),
@@ -163,5 +165,5 @@ STUDY = Study(
         Measure("distance of central filters, L1 over norm", mean_of(relative)),
         *_measures_of_recovery(),
     ),
-    note=f"What is not back after {STEPS} batches, or all that a task has, counts one batch more.",
+    note=f"A network that has not recovered after {STEPS} batches, or all of a task's, is counted with one batch more.",
 )

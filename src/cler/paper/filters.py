@@ -1,4 +1,4 @@
-"""The filters of a network: how many of them matter, and how much they repeat each other (figures 3a and 3b)."""
+"""Importance and redundancy of a network's filters (the paper's figures 3a and 3b)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def convolutions(network: nn.Module) -> dict[str, nn.Conv2d]:
 
 
 def importance(network: nn.Module, batches: Sequence[tuple[Tensor, Tensor]]) -> Scores:
-    """What each parameter of a convolution matters for the cross-entropy over all classes: I = (g·w)².
+    """The importance of each parameter of a convolution for the cross-entropy over all classes: I = (g·w)².
 
-    g is the gradient on a batch, w the parameter; the mean is over the batches.
+    g is the gradient on a batch, w the parameter; I is averaged over the batches.
     """
     weights = {name: layer.weight for name, layer in convolutions(network).items()}
     scores = {name: torch.zeros_like(weight) for name, weight in weights.items()}
@@ -33,17 +33,17 @@ def importance(network: nn.Module, batches: Sequence[tuple[Tensor, Tensor]]) -> 
 
 
 def important_share(scores: Scores, *, filters: bool = False) -> dict[str, float]:
-    """Of each convolution: the share of its parameters, or of its filters, with more than its mean importance, in %."""
+    """For each convolution, the share of its parameters, or filters, of more than its mean importance, in %."""
     counted = {name: score.sum((1, 2, 3)) if filters else score for name, score in scores.items()}
     return {name: 100 * float((score > score.mean()).double().mean()) for name, score in counted.items()}
 
 
 def redundancy(network: nn.Module, share: float = 0.3) -> dict[str, dict[str, float]]:
-    """Of each convolution: the distance to the others of the filters that are nearest to all of them.
+    """For each convolution, how far its most central filters are from its other filters.
 
-    Those are the `share` with the smallest sum of Euclidean distances, which pruning by the geometric median takes.
-    Theirs is the mean distance to every filter, `l1` and `l2`; `relative` is `l1` over the mean norm of a filter,
-    since smaller weights alone make distances smaller.
+    The most central filters are the `share` with the smallest sum of Euclidean distances to all filters, which pruning
+    by the geometric median removes. `l1` and `l2` are their mean distances to all filters; `relative` is `l1` divided
+    by the mean norm of a filter, since smaller weights alone make distances smaller.
     """
     distances = {}
     for name, layer in convolutions(network).items():

@@ -1,4 +1,4 @@
-"""How alike two tasks pull a network: the cosine of their gradients (the paper's figure 1a)."""
+"""The similarity of two tasks' gradients: their cosine (the paper's figure 1a)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Gradient = dict[str, Tensor]
-"""By the name of the parameter."""
+"""A gradient for each parameter, by the parameter's name."""
 
 
 def among(classes: Tensor, position: Tensor) -> Loss:
-    """Cross-entropy as if there were no other classes than these, (K,); `position` (C,) is where each is in them."""
+    """Cross-entropy over these classes (K,) only; `position` (C,) is the place of each class among them."""
     return lambda logits, labels: F.cross_entropy(logits.index_select(1, classes), position[labels])
 
 
 def mean_gradients(
     network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], losses: dict[str, Loss]
 ) -> dict[str, Gradient]:
-    """The gradient of each loss, mean over all images, for all that tasks share: the network but its classifier."""
+    """The gradient of each loss, averaged over all images, for all parameters except the classifier's."""
     shared = {name: each for name, each in network.named_parameters() if not name.startswith("classifier.")}
     sums = {loss: {name: torch.zeros_like(each) for name, each in shared.items()} for loss in losses}
     count = 0
@@ -37,7 +37,7 @@ def mean_gradients(
 
 
 def cosines(first: Gradient, second: Gradient) -> dict[str, float]:
-    """Of two gradients: over all parameters, and over those of each part of the network."""
+    """The cosine of two gradients: over all parameters, and over those of each part of the network."""
     parts: dict[str, list[str]] = defaultdict(list)
     for name in first:
         parts["all"].append(name)

@@ -1,4 +1,4 @@
-"""How a network comes back after some of its filters are lost (figure 3c)."""
+"""How a network recovers after some of its filters are set to zero (the paper's figure 3c)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cler.paper.filters import convolutions
 def drop_filters(network: nn.Module, share: float, generator: torch.Generator) -> None:
     """Set a random share of the filters of every convolution to zero.
 
-    They may grow again, but for those whose map then is zero or negative everywhere behind batch norm: ReLU lets no
-    gradient through to them.
+    Training may restore them, except where a filter's map after batch norm is nowhere positive: ReLU then lets no
+    gradient through to it.
     """
     for layer in convolutions(network).values():
         order = torch.randperm(len(layer.weight), generator=generator, device=layer.weight.device)
@@ -33,7 +33,7 @@ def recover(
     of_class: Tensor,
     lr: float,
 ) -> dict[str, list[float]]:
-    """Learn some batches by plain cross-entropy; accuracy on `tested` before the first and after each, in percent.
+    """Learn batches by plain cross-entropy; returns the accuracy on `tested` before the first and after each, in %.
 
     `of_class` (C,) is the task of each class.
     """
@@ -50,7 +50,7 @@ def recover(
 
 @torch.no_grad()
 def accuracy(network: nn.Module, tested: tuple[Tensor, Tensor], of_class: Tensor) -> Tensor:
-    """Class- and task-incremental, in percent, on the device; the network is in training mode after it."""
+    """Class- and task-incremental accuracy in percent, on the device; leaves the network in training mode."""
     images, labels = tested
     with evaluating(network):
         right = class_and_task_correct(network(images), labels, of_class)

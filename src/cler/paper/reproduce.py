@@ -1,4 +1,4 @@
-"""A table of the paper from our runs: what is missing, what it will cost, and every number beside the paper's."""
+"""A table of the paper from our runs: which runs are missing, and every number beside the paper's."""
 
 from __future__ import annotations
 
@@ -15,103 +15,108 @@ from cler.config.settings import Settings
 from cler.errors import UsageError, unknown
 from cler.files import without_non_finite
 from cler.methods import METHODS
-from cler.paper.tables import BesidePaper, Cell, PaperTable, Printed, compared
-from cler.runs.compare import Gain, Group, compare, gain
+from cler.paper.tables import BesidePaper, PaperCell, PaperTable, Printed, compared
+from cler.runs.compare import Gain, Runs, compare, gain
 from cler.runs.jobs import Index, Job, make_jobs, past_failures, remaining
 from cler.runs.results import find_results
 
 GAIN_TOLERANCE = 1.5
-"""Points between our gain and the paper's within which they are the same claim."""
+"""Points within which our gain counts as agreeing with the paper's."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One number of a table: ours, the paper's, and what CLER gains in both."""
+    """One number of a table: ours and the paper's, and the gain over the method alone in both."""
 
-    cell: Cell
+    cell: PaperCell
     scenario: str
     """class_il or task_il."""
-    group: Group | None
+    ours: Runs | None
     """Our runs; None where there are none."""
     paper: Printed | None
     """None for the pretext task that the paper does not print."""
     beside: BesidePaper | None
-    """Ours and the paper's, where there are both."""
+    """Our accuracy and the paper's; None where one of them is missing."""
     gain: Gain | None
-    """Of our runs over those of the method alone."""
+    """The gain of our runs over those of the method alone."""
     paper_gain: Gain | None
-    """The same in the paper; its p-value is NaN where none is printed."""
+    """The gain in the paper; its p-value is NaN where the paper prints none."""
     better_of_two: bool | None = None
-    """With runs of both pretext tasks: whether these are the better ones, which the paper's number is set beside."""
+    """With runs of both pretext tasks: whether these are the better ones, beside which the paper's number stands."""
     holm: float = math.nan
-    """The p-value of the gain after Holm's correction for all tests of the table."""
+    """The p-value of the gain after Holm's correction for all tests in the table."""
 
     @property
     def runs(self) -> int:
-        """How many runs of ours there are."""
-        return len(self.group.runs) if self.group else 0
+        """The number of our runs."""
+        return len(self.ours.results) if self.ours else 0
 
     @property
     def mean(self) -> float | None:
         """Our final average accuracy, evaluated as the paper did."""
         if self.beside:
             return self.beside.ours
-        return self.group.faa[self.scenario].mean if self.group else None
+        return self.ours.faa[self.scenario].mean if self.ours else None
 
     @property
     def std(self) -> float | None:
-        """The deviation of our final average accuracy; NaN for one run."""
+        """The standard deviation of our final average accuracy; NaN for a single run."""
         if self.beside:
             return self.beside.ours_std
-        return self.group.faa[self.scenario].std if self.group else None
+        return self.ours.faa[self.scenario].std if self.ours else None
 
     @property
-    def forgetting(self) -> float | None:
+    def adjusted_forgetting(self) -> float | None:
         """Our adjusted forgetting; None where everything is learned at once."""
         return (
             None
-            if self.group is None or METHODS[self.cell.method].merged
-            else self.group.adjusted_forgetting[self.scenario].mean
+            if self.ours is None or METHODS[self.cell.method].merged
+            else self.ours.adjusted_forgetting[self.scenario].mean
         )
 
     @property
     def difference(self) -> float | None:
-        """Ours over the paper's, in points."""
+        """Our accuracy minus the paper's, in points."""
         return self.beside.difference if self.beside else None
 
     @property
     def p_value(self) -> float | None:
-        """Of Welch's test of ours against the paper's."""
+        """The p-value of Welch's test of our accuracy against the paper's."""
         return self.beside.p_value if self.beside else None
 
     @property
     def agrees(self) -> bool | None:
-        """Whether ours and the paper's are within a point or not told apart; None where one is missing."""
+        """Whether our accuracy agrees with the paper's, as `BesidePaper` defines it; None where one is missing."""
         return self.beside.agrees if self.beside else None
 
     @property
     def gain_difference(self) -> float | None:
-        """Our gain over the paper's, in points."""
+        """Our gain minus the paper's, in points."""
         return self.gain.points - self.paper_gain.points if self.gain and self.paper_gain else None
 
     @property
     def gain_agrees(self) -> bool | None:
-        """Whether ours is about the paper's and, as it claims of CLER alone, positive; None where one is missing."""
+        """Whether our gain is close to the paper's and, for CLER, positive, as it claims; None where one is missing."""
         if self.gain is None or self.gain_difference is None:
             return None
         as_claimed = self.gain.points > 0 or not self.cell.equivariant
         return as_claimed and abs(self.gain_difference) <= GAIN_TOLERANCE
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for programs; what is not known is null."""
-        ours = {"mean": self.mean, "std": self.std, "forgetting": self.forgetting, "runs": self.runs}
+        """Plain values for JSON; what is not known is null."""
+        numbers = {
+            "mean": self.mean,
+            "std": self.std,
+            "adjusted_forgetting": self.adjusted_forgetting,
+            "runs": self.runs,
+        }
         return without_non_finite(
             {
                 **self.cell.to_json(),
                 "scenario": self.scenario,
                 "in_this_version": self.cell.available,
-                "precision": self.group.settings.get("precision") if self.group else None,
-                "ours": ours if self.group else None,
+                "precision": self.ours.settings.get("precision") if self.ours else None,
+                "ours": numbers if self.ours else None,
                 "paper": dataclasses.asdict(self.paper) if self.paper else None,
                 "difference": self.difference,
                 "p_value": self.p_value,
@@ -125,11 +130,11 @@ class Line:
         )
 
 
-def lines(table: PaperTable, groups: Sequence[Group], precision: str = Settings.precision) -> list[Line]:
-    """Every cell of a table, ours beside the paper's.
+def lines(table: PaperTable, groups: Sequence[Runs], precision: str = Settings.precision) -> list[Line]:
+    """A line for each cell and scenario of a table, with our numbers beside the paper's.
 
-    Of groups that differ only in precision those in the usual one come first: that in which most of the table's runs
-    were made or, where that does not decide, `precision`.
+    Of runs that differ only in precision, those in the precision of most of the table's runs are preferred, and in a
+    tie those in `precision`.
     """
     usual = usual_precision(table, groups, precision)
     ours = {cell: find_group(cell, groups, usual) for cell in table.cells}
@@ -143,28 +148,28 @@ def lines(table: PaperTable, groups: Sequence[Group], precision: str = Settings.
     return [dataclasses.replace(line, holm=p_value) for line, p_value in zip(told, corrected, strict=True)]
 
 
-def usual_precision(table: PaperTable, groups: Sequence[Group], default: str) -> str:
-    """The precision of most runs that a table asks for; in a draw, and without any, the default."""
+def usual_precision(table: PaperTable, groups: Sequence[Runs], default: str) -> str:
+    """The precision of most runs of a table; in a tie, and without any runs, the default."""
     runs: Counter[str] = Counter()
     for group in groups:
         if any(cell.made(group) for cell in table.cells):
-            runs[group.settings["precision"]] += len(group.runs)
+            runs[group.settings["precision"]] += len(group.results)
     return max([*runs], key=lambda name: (runs[name], name == default), default=default)
 
 
-def find_group(cell: Cell, groups: Sequence[Group], precision: str | None = None) -> Group | None:
-    """The runs that a cell asks for: in this precision if there are any, else in that which has most of them."""
+def find_group(cell: PaperCell, groups: Sequence[Runs], precision: str | None = None) -> Runs | None:
+    """The runs of a cell: in this precision if there are any, else in the precision with the most runs."""
     made = [group for group in groups if cell.made(group)]
-    return max(made, key=lambda one: (one.settings.get("precision") == precision, len(one.runs)), default=None)
+    return max(made, key=lambda one: (one.settings.get("precision") == precision, len(one.results)), default=None)
 
 
-def _line(cell: Cell, scenario: str, table: PaperTable, ours: dict[Cell, Group | None]) -> Line:
+def _line(cell: PaperCell, scenario: str, table: PaperTable, ours: dict[PaperCell, Runs | None]) -> Line:
     paper, better = _paper_of(cell, scenario, table, ours)
     group, alone = ours[cell], table.baseline(cell)
     return Line(
         cell=cell,
         scenario=scenario,
-        group=group,
+        ours=group,
         paper=paper,
         beside=compared(group, scenario, paper) if group and paper else None,
         gain=_gain(ours[alone], group, scenario) if alone else None,
@@ -174,9 +179,9 @@ def _line(cell: Cell, scenario: str, table: PaperTable, ours: dict[Cell, Group |
 
 
 def _paper_of(
-    cell: Cell, scenario: str, table: PaperTable, ours: dict[Cell, Group | None]
+    cell: PaperCell, scenario: str, table: PaperTable, ours: dict[PaperCell, Runs | None]
 ) -> tuple[Printed | None, bool | None]:
-    """What the paper prints for a cell: where we have both pretext tasks, its number belongs to our better one."""
+    """The paper's numbers for a cell: where we have both pretext tasks, they belong to our better one."""
     rivals = [one for one in table.cells if one.place == cell.place and one.equivariant]
     scores = {one: group.faa["class_il"].mean for one in rivals if (group := ours[one])}
     if not cell.equivariant or len(scores) < 2:
@@ -185,7 +190,7 @@ def _paper_of(
     return next(filter(None, (one.printed(scenario) for one in rivals))) if better else None, better
 
 
-def _gain(alone: Group | None, group: Group | None, scenario: str) -> Gain | None:
+def _gain(alone: Runs | None, group: Runs | None, scenario: str) -> Gain | None:
     if not (alone and group) or alone.settings.get("precision") != group.settings.get("precision"):
         return None
     return gain(alone.accuracies(scenario), group.accuracies(scenario))
@@ -198,7 +203,7 @@ def _paper_gain(alone: Printed | None, paper: Printed | None) -> Gain | None:
 
 
 def verdict(told: Sequence[Line], scenario: str) -> str | None:
-    """The paper's claim, that CLER gains, in one sentence about our gains in a scenario; None without any."""
+    """Whether our runs confirm the paper's claim that CLER gains, in one sentence; None without such runs."""
     gains = [
         (line.gain.points, line.gain_difference)
         for line in told
@@ -215,24 +220,24 @@ def verdict(told: Sequence[Line], scenario: str) -> str | None:
     )
 
 
-def lacking(cells: Sequence[Cell]) -> list[str]:
-    """The methods and image sets that this version would need for all of the cells."""
+def lacking(cells: Sequence[PaperCell]) -> list[str]:
+    """The methods and datasets of the cells that this version does not have."""
     missing = {cell.dataset if cell.method in METHODS else cell.method for cell in cells if not cell.available}
     return sorted(missing)
 
 
 def notes(table: PaperTable, told: Sequence[Line]) -> list[str]:
-    """What a reader of the table has to know, a sentence each."""
+    """Sentences that a reader of the table has to know."""
     sentences = []
     if any(line.better_of_two is not None for line in told):
         sentences.append(
-            "The paper prints the better of the two pretext tasks, picked by the accuracy that it reports. "
-            "Its number stands beside our better one, picked by class-incremental accuracy."
+            "The paper prints the better of the two pretext tasks, chosen by the accuracy that it reports. "
+            "Its number stands beside that of our better one, chosen by class-incremental accuracy."
         )
     if any(line.paper and line.paper.slip for line in told):
         sentences.append(
-            "The authors tested Joint's first task on all tasks' images, which lowers its task-incremental accuracy; "
-            "ours is evaluated in the same way here."
+            "The authors tested Joint's first task on the images of all tasks, which lowers its task-incremental "
+            "accuracy; ours is evaluated in the same way here."
         )
     several = len({line.cell.method for line in told}) > 1
     return sentences + [one.sentence for one in table.contradictions if several]
@@ -245,12 +250,12 @@ def select(
     datasets: Sequence[str] = (),
     buffers: Sequence[int] = (),
     epochs: Sequence[int] = (),
-) -> tuple[Cell, ...]:
-    """The cells of a table for these methods (or pairs), image sets, buffers and epochs; none given is all of them."""
+) -> tuple[PaperCell, ...]:
+    """The cells of a table with these methods (or pairs), datasets, buffer sizes and epochs; none given means all."""
     names = {name: None for cell in table.cells for name in (cell.method, f"{cell.method}+{cell.regularizer}")}
     _check_known(f"method in {table.name}", only, names)
-    _check_known(f"data set in {table.name}", datasets, [cell.dataset for cell in table.cells])
-    _check_known(f"buffer in {table.name}", buffers, [cell.buffer for cell in table.cells])
+    _check_known(f"dataset in {table.name}", datasets, [cell.dataset for cell in table.cells])
+    _check_known(f"buffer size in {table.name}", buffers, [cell.buffer for cell in table.cells])
     _check_known(f"number of epochs in {table.name}", epochs, [cell.epochs for cell in table.cells])
     cells = tuple(
         cell
@@ -262,10 +267,10 @@ def select(
     )
     if not cells:
         raise UsageError(
-            f"{table.name} has no cell for that --only, --dataset, --buffer and --epochs together: leave one out"
+            f"{table.name} has no cell with this method, dataset, buffer and epochs together: leave one of them out"
         )
     if not any(cell.available for cell in cells):
-        raise UsageError(f"this version does not have what that needs: {', '.join(lacking(cells))}")
+        raise UsageError(f"this version of cler does not have {', '.join(lacking(cells))}, which these cells need")
     return cells
 
 
@@ -278,30 +283,32 @@ def _check_known(kind: str, wanted: Iterable[object], known: Iterable[object]) -
 
 @dataclass(frozen=True)
 class Work:
-    """The runs of a cell that are not done yet."""
+    """The runs of a cell that are still missing."""
 
-    cell: Cell
+    cell: PaperCell
     jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)
 class State:
-    """What a folder holds of a table, what is missing, and a line for each file or run that is of no use."""
+    """The runs of a table that a folder holds, those that are missing, and a line for each file that is unusable."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[Runs, ...]
     missing: list[Work]
     done: list[Job]
-    """Those that were asked for and have ended."""
+    """The runs that were asked for and have ended."""
     complaints: list[str]
 
 
-def look(table: PaperTable, out: Path, *, seeds: int, precision: str, cells: Sequence[Cell] | None = None) -> State:
-    """How far the folder is with so many seeds of each cell, or of these cells of the table.
+def look(
+    table: PaperTable, out: Path, *, seeds: int, precision: str, cells: Sequence[PaperCell] | None = None
+) -> State:
+    """Which runs a folder has of a table, and which are missing for this many seeds of each cell, or of `cells`.
 
-    Runs that it lacks are made as most others there were.
+    Missing runs are to be made in the precision of most runs that are there, and in `precision` without any.
     """
     results, skipped = find_results([out]) if out.exists() else ([], [])
-    # Runs that were stopped or have failed are told of, where they matter, as work.
+    # Runs that were stopped or have failed are reported below, where they are missing.
     comparison = compare(run for run in results if run.complete and run.failure is None)
     usual = usual_precision(table, comparison.groups, precision)
     wanted = table.cells if cells is None else cells
@@ -312,7 +319,7 @@ def look(table: PaperTable, out: Path, *, seeds: int, precision: str, cells: Seq
 
 
 def _missing(
-    cells: Sequence[Cell], groups: Sequence[Group], *, seeds: int, precision: str, out: Path
+    cells: Sequence[PaperCell], groups: Sequence[Runs], *, seeds: int, precision: str, out: Path
 ) -> tuple[list[Work], list[Job], list[str]]:
     index = Index(out)
     works, done, complaints = [], [], []

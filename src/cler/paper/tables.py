@@ -1,45 +1,47 @@
-"""What the paper prints, table by table, and our runs beside it."""
+"""The numbers in the paper's tables, from `paper.toml`, and one number of ours beside one of the paper's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 from cler import stats
 from cler.config.registry import DATASETS
 from cler.config.settings import PRECISIONS, Settings, label_of, make_settings, of_a_row
-from cler.errors import unknown
+from cler.errors import UsageError, unknown
 from cler.methods import METHODS
-from cler.metrics import joint_paper_style
 from cler.paper.settings import paper_file
-from cler.runs.compare import Group
+from cler.runs.compare import Runs
 from cler.runs.results import SCENARIOS
 
 PAPER_RUNS = 10
+"""Runs behind each of the paper's numbers."""
 PRETEXTS = ("rotation", "jigsaw")
+"""CLER's two pretext tasks."""
 REGULARIZER_ORDER = ("none", "barlow-twins", *PRETEXTS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Printed:
-    """What the paper prints of one cell; None where it is silent."""
+    """The numbers that the paper prints for one cell in one scenario; None where it prints none."""
 
     mean: float
     """Final average accuracy in percent."""
     std: float | None = None
-    forgetting: float | None = None
+    adjusted_forgetting: float | None = None
     """Adjusted forgetting in percent."""
     p: float | None = None
-    """p-value of the gain over the baseline."""
+    """p-value of the gain over the method without the regularizer."""
     slip: bool = False
-    """Whether the authors' test loader of the first task held all tasks, which lowers the number."""
+    """Whether the authors tested the first task on the images of all tasks, which lowers the number."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One entry of a table: the settings that make it, and what the paper prints for them."""
+class PaperCell:
+    """One cell of a table in the paper: the settings of its runs, and the numbers that the paper prints for them."""
 
     method: str
     regularizer: str
@@ -47,47 +49,47 @@ class Cell:
     buffer: int = 0
     epochs: int = 1
     changes: tuple[tuple[str, float], ...] = ()
-    """Settings that are not those of the paper's first tables."""
+    """Settings that differ from those of the paper's first tables."""
     class_il: Printed | None = None
     task_il: Printed | None = None
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """What it has in common with its baseline."""
+        """What the cell has in common with the one of the method alone."""
         return self.dataset, self.buffer, self.epochs, self.method
 
     @property
     def label(self) -> str:
-        """As a reader knows it: 'ER-ACE + CLER (jigsaw), 5 epochs'."""
+        """The method for a reader: 'ER-ACE + CLER (jigsaw), 5 epochs'."""
         label = label_of(self.method, self.regularizer)
         return label if self.epochs == 1 else f"{label}, {self.epochs} epochs"
 
     @property
     def where(self) -> str:
-        """The column it stands in: 'cifar100, memory of 500'."""
-        return f"{self.dataset}, memory of {self.buffer}" if self.buffer else self.dataset
+        """The column of the table that the cell stands in: 'cifar100, buffer 500'."""
+        return f"{self.dataset}, buffer {self.buffer}" if self.buffer else self.dataset
 
     @property
     def available(self) -> bool:
-        """Whether this version has the method and the image set."""
+        """Whether this version has the method and the dataset."""
         return self.method in METHODS and self.dataset in DATASETS
 
     @property
     def equivariant(self) -> bool:
-        """Whether it is CLER, with either pretext task."""
+        """Whether the regularizer is CLER, with either pretext task."""
         return self.regularizer in PRETEXTS
 
     def printed(self, scenario: str) -> Printed | None:
-        """What the paper prints for 'class_il' or 'task_il'."""
+        """The paper's numbers for 'class_il' or 'task_il'."""
         return self.class_il if scenario == "class_il" else self.task_il
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for programs: which cell it is."""
+        """Plain values for JSON that say which cell it is."""
         names = ("label", "method", "regularizer", "dataset", "buffer", "epochs")
         return {name: getattr(self, name) for name in names}
 
     def settings(self, precision: str = Settings.precision) -> Settings:
-        """The settings of its runs."""
+        """The settings of the cell's runs."""
         return make_settings(
             method=self.method,
             regularizer=self.regularizer,
@@ -98,25 +100,25 @@ class Cell:
             **dict(self.changes),
         )
 
-    def made(self, group: Group) -> bool:
-        """Whether the group's runs have its settings, in whatever precision."""
+    def made(self, group: Runs) -> bool:
+        """Whether runs have the cell's settings, in whatever precision."""
         if not self.available or group.settings.get("precision") not in PRECISIONS:
             return False
-        return self._wanted == _telling(group.settings)
+        return self._wanted == _distinguishing(group.settings)
 
     @cached_property
     def _wanted(self) -> dict[str, Any]:
-        return _telling(self.settings().to_dict())
+        return _distinguishing(self.settings().to_dict())
 
 
-def _telling(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that tell one cell from another."""
+def _distinguishing(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that distinguish one cell from another."""
     return {name: value for name, value in of_a_row(settings).items() if name != "precision"}
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Where the paper says two things about one."""
+    """Two places in the paper that give different numbers for the same thing."""
 
     about: str
     says: list[float]
@@ -124,47 +126,47 @@ class Contradiction:
     but: list[float]
     there: str
     tables: list[str]
-    """Those that it concerns."""
+    """Names of the tables that it concerns."""
 
     @property
     def sentence(self) -> str:
-        """In one line."""
+        """The contradiction in one sentence."""
         says, but = (" and ".join(map(_number, numbers)) for numbers in (self.says, self.but))
         return f"The paper contradicts itself about {self.about}: {says} in {self.here}, {but} in {self.there}."
 
 
 def _number(number: float) -> str:
-    """As the paper prints it: two decimals, and p-values in full."""
+    """A number as the paper prints it: to two decimals, and p-values in full."""
     return f"{number:.2f}" if number > 0.01 else f"{number:.7f}".rstrip("0")
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the paper, or what one of its figures draws."""
+    """A table of the paper, or one of its figures as a table."""
 
     name: str
     title: str
-    cells: tuple[Cell, ...]
+    cells: tuple[PaperCell, ...]
     pretext: str = "paper"
-    """'both' where the paper shows either pretext task, 'paper' where only the better one."""
+    """'both' where the paper shows both pretext tasks, 'paper' where it shows only the better one."""
 
     @property
     def scenarios(self) -> tuple[str, ...]:
-        """What it is about: class_il, task_il or both."""
+        """The scenarios of the table: class_il, task_il or both."""
         return tuple(name for name in SCENARIOS if any(cell.printed(name) for cell in self.cells))
 
     @property
     def contradictions(self) -> list[Contradiction]:
-        """Where the paper contradicts itself about it."""
+        """The paper's contradictions that concern this table."""
         return [one for one in contradictions() if self.name in one.tables]
 
-    def baseline(self, cell: Cell) -> Cell | None:
-        """The cell of the method alone; None for itself."""
+    def baseline(self, cell: PaperCell) -> PaperCell | None:
+        """The cell of the same method without a regularizer; None for that cell itself."""
         alone = (one for one in self.cells if one.place == cell.place and one.regularizer == "none")
         return None if cell.regularizer == "none" else next(alone, None)
 
     def with_both_pretexts(self) -> PaperTable:
-        """The same with the other pretext task beside each CLER cell, of which the paper prints no number."""
+        """The table with the other pretext task beside each CLER cell, for which the paper prints no number."""
         cells = list(self.cells)
         for cell in self.cells:
             if cell.equivariant:
@@ -174,7 +176,7 @@ class PaperTable:
 
 
 def table_names() -> tuple[str, ...]:
-    """The tables that can be asked for."""
+    """The names of the paper's tables."""
     return tuple(paper_file()["tables"])
 
 
@@ -187,13 +189,13 @@ def find_table(name: str) -> PaperTable:
 
 
 def contradictions() -> list[Contradiction]:
-    """Where the paper contradicts itself."""
+    """All contradictions in the paper's numbers."""
     return [Contradiction(**one) for one in paper_file()["contradictions"]]
 
 
-def _cells(about: dict[str, Any]) -> list[Cell]:
-    """The cells of a table's own, then those that it takes from others; what is printed twice about a cell is one."""
-    merged: dict[tuple[Any, ...], Cell] = {}
+def _cells(about: dict[str, Any]) -> list[PaperCell]:
+    """The table's own cells, then those that it takes from other tables; a cell that is in both is merged into one."""
+    merged: dict[tuple[Any, ...], PaperCell] = {}
     for cell in [*_own(about), *_taken(about)]:
         key = *cell.place, cell.regularizer
         before = merged.get(key, cell)
@@ -201,7 +203,7 @@ def _cells(about: dict[str, Any]) -> list[Cell]:
     return list(merged.values())
 
 
-def _own(about: dict[str, Any]) -> Iterator[Cell]:
+def _own(about: dict[str, Any]) -> Iterator[PaperCell]:
     for column in about.get("columns", ()):
         known = {name: value for name, value in column["runs"].items() if name in ("dataset", "buffer", "epochs")}
         changes = tuple((name, value) for name, value in column["runs"].items() if name not in known)
@@ -209,21 +211,21 @@ def _own(about: dict[str, Any]) -> Iterator[Cell]:
             for pair, numbers in column.get(scenario, {}).items():
                 method, _, regularizer = pair.partition("+")
                 own: dict[str, Any] = known | {"changes": changes, scenario: Printed(**numbers)}
-                yield Cell(method=method, regularizer=regularizer or "none", **own)
+                yield PaperCell(method=method, regularizer=regularizer or "none", **own)
 
 
-def _taken(about: dict[str, Any]) -> Iterator[Cell]:
+def _taken(about: dict[str, Any]) -> Iterator[PaperCell]:
     for name in about.get("takes", ()):
         for cell in find_table(name).cells:
             if cell.method in about["methods"] and cell.dataset in about.get("datasets", [cell.dataset]):
                 yield replace(cell, task_il=cell.task_il if about.get("task_il", True) else None)
 
 
-def _sorted(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """By column, and in each the methods as the paper has them, the baseline first."""
+def _sorted(cells: Sequence[PaperCell]) -> tuple[PaperCell, ...]:
+    """The cells by column, and in each by method as in the paper, without a regularizer first."""
     datasets, methods = ([*dict.fromkeys(getattr(cell, name) for cell in cells)] for name in ("dataset", "method"))
 
-    def key(cell: Cell) -> tuple[int, ...]:
+    def key(cell: PaperCell) -> tuple[int, ...]:
         column = datasets.index(cell.dataset), cell.buffer, cell.epochs
         return *column, methods.index(cell.method), REGULARIZER_ORDER.index(cell.regularizer)
 
@@ -232,33 +234,51 @@ def _sorted(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True)
 class BesidePaper:
-    """One number of ours and the paper's."""
+    """Our accuracy and the paper's for one cell and scenario."""
 
     ours: float
     ours_std: float
     paper: float
     p_value: float | None
-    """Of Welch's test from the two means and deviations, where the paper prints one."""
+    """p-value of Welch's test on the two means and deviations; None where the paper prints no deviation."""
 
     @property
     def difference(self) -> float:
-        """Ours over the paper's, in points."""
+        """Our accuracy minus the paper's, in points."""
         return self.ours - self.paper
 
     @property
     def agrees(self) -> bool:
-        """Within one point, or not told apart at 1 %."""
+        """Whether they are within one point, or the difference is not significant at 1 %."""
         return abs(self.difference) <= 1 or (self.p_value is not None and self.p_value >= 0.01)
 
 
-def compared(group: Group, scenario: str, printed: Printed) -> BesidePaper:
-    """A group's final average accuracy beside a printed one."""
+def compared(group: Runs, scenario: str, printed: Printed) -> BesidePaper:
+    """The final average accuracy of runs beside a printed one."""
     values = group.accuracies(scenario)
-    if printed.slip:  # compare with what the authors' evaluation would have given for our runs
-        finals = [(run.accuracy["class_il"][-1], run.accuracy["task_il"][-1]) for run in group.runs]
+    if printed.slip:  # compare with what the authors' evaluation gives for our runs
+        finals = [(run.accuracy["class_il"][-1], run.accuracy["task_il"][-1]) for run in group.results]
         values = [joint_paper_style(class_il, task_il)[SCENARIOS.index(scenario)] for class_il, task_il in finals]
     ours, ours_std = stats.mean_std(values)
     p_value = None
     if printed.std is not None:
         p_value = stats.welch_from_summary(ours, ours_std, len(values), printed.mean, printed.std, PAPER_RUNS).p_value
     return BesidePaper(ours, ours_std, printed.mean, p_value)
+
+
+def joint_paper_style(
+    class_il: Sequence[float], task_il: Sequence[float], sizes: Sequence[int] | None = None
+) -> tuple[float, float]:
+    """Joint's accuracies (class-, task-incremental) as the authors evaluate them, given those on each task.
+
+    Their test loader of the first task holds the whole test set; the others hold one task each. Task-incrementally,
+    only images of the first task can be right in that first loader. `sizes` are the numbers of test images of the
+    tasks, by default all equal.
+    """
+    sizes = sizes or [1] * len(class_il)
+    if not len(class_il) == len(task_il) == len(sizes) > 0:
+        raise UsageError("joint_paper_style needs one accuracy per task for both scenarios")
+    shares = [size / sum(sizes) for size in sizes]
+    whole_class_il = sum(share * accuracy for share, accuracy in zip(shares, class_il, strict=True))
+    whole_task_il = shares[0] * task_il[0]
+    return fmean([whole_class_il, *class_il[1:]]), fmean([whole_task_il, *task_il[1:]])

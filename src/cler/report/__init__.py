@@ -1,1 +1,1 @@
-"""Tables and figures made from results on disk."""
+"""Tables, figures and reports on finished runs."""

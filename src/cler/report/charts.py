@@ -1,4 +1,4 @@
-"""Charts as inline SVG, colored by the style sheet of the page: curves after each task, and accuracy matrices."""
+"""Charts as inline SVG, colored by the style sheet of the page: accuracy after each task, and accuracy matrices."""
 
 from __future__ import annotations
 
@@ -10,60 +10,59 @@ from html import escape
 from itertools import zip_longest
 from statistics import fmean
 
-from cler.paper.tables import PRETEXTS
+from cler.regularizers import REGULARIZERS
 from cler.report.figures import mean_curve
-from cler.runs.compare import Group
+from cler.runs.compare import Runs
 
 WIDTH, HEIGHT = 300, 210
 LEFT, RIGHT, TOP, BOTTOM = 30, 6, 10, 38
 COLORS = 6
-COLORED_FIRST = ("none", *PRETEXTS, "barlow-twins")
-"""Regularizers in the order of their colors; others come after these."""
 DASHES = 3
 CELL, LARGEST_CELL = 20, 26
 MOST_TASKS_WITH_NUMBERS = 10
 STRONG = 0.72
-"""Share of the scale above which the numbers change color to stay readable, on a light and on a dark page."""
+"""Share of the scale above which a cell's number changes color, to stay readable on light and dark pages."""
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A line of a chart: where it is, and its class in the style sheet."""
+class ChartLine:
+    """A line of a chart: its label, its classes in the style sheet, and the runs that it shows."""
 
     label: str
     style: str
-    group: Group
+    runs: Runs
 
 
-def colors(groups: Iterable[Group]) -> dict[str, int]:
-    """The color of each regularizer, wherever it is drawn."""
-    others = sorted({group.settings["regularizer"] for group in groups} - set(COLORED_FIRST))
-    return {name: index % COLORS for index, name in enumerate((*COLORED_FIRST, *others))}
+def colors(groups: Iterable[Runs]) -> dict[str, int]:
+    """The number of each regularizer's color, the same in every chart; unknown regularizers come last."""
+    known = "none", *REGULARIZERS
+    others = sorted({group.settings["regularizer"] for group in groups} - set(known))
+    return {name: index % COLORS for index, name in enumerate((*known, *others))}
 
 
-def curves(
-    groups: Sequence[Group], labels: Sequence[str], references: Sequence[Group], colored: Mapping[str, int]
-) -> list[Curve]:
-    """Each in the color of its regularizer, with dashes where that is taken; gray for the references."""
-    lines = [Curve(group.label, f"reference {group.settings['method']}", group) for group in references]
+def chart_lines(
+    groups: Sequence[Runs], labels: Sequence[str], references: Sequence[Runs], colored: Mapping[str, int]
+) -> list[ChartLine]:
+    """A line for each group in the color of its regularizer, dashed where that is taken; gray for the references."""
+    lines = [ChartLine(group.label, f"reference {group.settings['method']}", group) for group in references]
     taken: Counter[int] = Counter()
     for label, group in zip(labels, groups, strict=True):
         color = colored[group.settings["regularizer"]]
-        lines.append(Curve(label, f"c{color} d{taken[color] % DASHES}", group))
+        lines.append(ChartLine(label, f"c{color} d{taken[color] % DASHES}", group))
         taken[color] += 1
     return lines
 
 
-def top_of_scale(groups: Sequence[Group], name: str) -> int:
-    """The next number of the axis above everything that a chart of these groups shows."""
+def top_of_scale(groups: Sequence[Runs], name: str) -> int:
+    """The first tick of the axis above everything that a chart of these groups shows."""
     highest = max(mean + (0 if math.isnan(std) else std) for group in groups for mean, std in mean_curve(group, name))
     step = _step(highest)
     return min(100, step * math.ceil(max(highest, 1) / step))
 
 
-def curve_chart(lines: Sequence[Curve], name: str, *, top: int, title: str) -> str:
-    """Accuracy after each task with a band of one deviation over the seeds, as SVG."""
-    values = [mean_curve(line.group, name) for line in lines]
+def curve_chart(lines: Sequence[ChartLine], name: str, *, top: int, title: str) -> str:
+    """Accuracy after each task, with a band of one deviation over the seeds, as SVG."""
+    values = [mean_curve(line.runs, name) for line in lines]
     tasks = max(map(len, values))
     parts = [*_axes(tasks, top)]
     for line, means in zip(lines, values, strict=True):
@@ -74,8 +73,8 @@ def curve_chart(lines: Sequence[Curve], name: str, *, top: int, title: str) -> s
     )
 
 
-def heat_map(group: Group, name: str, *, top: float, title: str) -> str:
-    """The accuracy matrix, mean over the seeds, as SVG: a row after each task, a column for each task."""
+def heat_map(group: Runs, name: str, *, top: float, title: str) -> str:
+    """The accuracy matrix, mean over the seeds, as SVG: row t is after task t, column t is accuracy on task t."""
     rows = _mean_matrix(group, name)
     size = max(map(len, rows))
     numbers = size <= MOST_TASKS_WITH_NUMBERS
@@ -90,14 +89,14 @@ def heat_map(group: Group, name: str, *, top: float, title: str) -> str:
     )
 
 
-def highest_accuracy(groups: Sequence[Group], name: str) -> float:
-    """What the darkest cell of the heat maps of these groups stands for."""
+def highest_accuracy(groups: Sequence[Runs], name: str) -> float:
+    """The accuracy that the darkest cell of these groups' heat maps stands for."""
     return max(1.0, *(accuracy for group in groups for row in _mean_matrix(group, name) for accuracy in row))
 
 
-def _mean_matrix(group: Group, name: str) -> list[list[float]]:
-    """Of each cell, over the runs that have it."""
-    rows_of_runs = zip_longest(*(run.accuracy[name] for run in group.runs), fillvalue=[])
+def _mean_matrix(group: Runs, name: str) -> list[list[float]]:
+    """The mean of each cell of the accuracy matrices over the runs that have it."""
+    rows_of_runs = zip_longest(*(run.accuracy[name] for run in group.results), fillvalue=[])
     return [
         [fmean(value for value in values if value is not None) for values in zip_longest(*rows)]
         for rows in rows_of_runs
@@ -126,8 +125,8 @@ def _axes(tasks: int, top: int) -> Iterator[str]:
     yield f'<text class="tick middle" x="{middle:.0f}" y="{HEIGHT - 4}">tasks learned</text>'
 
 
-def _curve(line: Curve, values: Sequence[tuple[float, float]], tasks: int, top: int) -> Iterator[str]:
-    level = len(values) == 1 < tasks  # Joint has no tasks: a level to compare with
+def _curve(line: ChartLine, values: Sequence[tuple[float, float]], tasks: int, top: int) -> Iterator[str]:
+    level = len(values) == 1 < tasks  # Joint has no tasks: a horizontal line
     places = [1, tasks] if level else range(1, len(values) + 1)
     values = [*values, *values] if level else values
     points = [(_x(task, tasks), mean, std) for task, (mean, std) in zip(places, values, strict=True)]

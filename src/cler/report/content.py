@@ -1,37 +1,38 @@
-"""What a report says; the formats only render it. What it says beside the paper is in `beside`."""
+"""What a report says; the formats only render it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from cler.paper.beside import PAPER, Beside, beside_paper
 from cler.report.evidence import Evidence, evidence
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, duration, interval, minus, signed
-from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, estimate, forgetting
-from cler.runs.compare import SHOWN_ANYWAY, Comparison, Group, distinguishing_settings
+from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate
+from cler.runs.compare import SHOWN_ANYWAY, Comparison, Runs, distinguishing_settings
 from cler.runs.results import SCENARIOS, Result
 
 MEASURES = (
-    "Accuracy: final average accuracy in %, mean ± standard deviation over the runs. Forgetting: adjusted forgetting, "
-    "the share in % that earlier tasks lost of their best accuracy. Gain: accuracy over the same method without the "
-    "regularizer, in points; bold where p < 0.05 in Student's test, the paper's, for that gain alone."
+    "Accuracy: final average accuracy in %, mean ± standard deviation over the runs. Adjusted forgetting: how much of "
+    "their best accuracy earlier tasks had lost at the end, in %. Gain: accuracy minus that of the same method without "
+    "the regularizer, in points; bold where p < 0.05 in Student's t-test, not corrected for the number of tests."
 )
 TESTS = (
-    "Gain in points over the same method without the regularizer, with 95 % intervals: Welch's, and of the percentile "
-    "bootstrap, which is too narrow for a handful of runs. p-values, two-sided: Student's with pooled variance (the "
-    "paper's), Welch's, Student's on pairs of runs with the same seed (how many), and Student's after Holm's "
-    "correction for the {count} tests of this table, bold where it is below 0.05."
+    "Gain: accuracy minus that of the same method without the regularizer, in points, with two 95 % confidence "
+    "intervals: Welch's, and the percentile bootstrap's, which is too narrow for a handful of runs. p-values, all "
+    "two-sided: of Student's t-test with pooled variance, of Welch's, of Student's on pairs of runs with the same seed "
+    "(number of pairs in brackets), and of Student's after Holm's correction for the {count} tests in this table, bold "
+    "where below 0.05."
 )
 
 
 @dataclass(frozen=True)
 class Section:
-    """Everything about the runs on one data set."""
+    """Everything about the runs on one dataset."""
 
     title: str
-    groups: tuple[Group, ...]
+    groups: tuple[Runs, ...]
     summary: str
     results: Sheet
     gains: Sheet
@@ -45,25 +46,48 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Published:
+    """Numbers that somebody has published, beside those of our runs; without sheets there are none."""
+
+    source: str = ""
+    """Where they were published, as it reads within a sentence: 'the paper'."""
+    title: str = ""
+    """The full title of the source."""
+    verdict: str = ""
+    """Whether what the source claims holds for our runs."""
+    agreement: str = ""
+    """How close our accuracies are to the published ones."""
+    reading: str = ""
+    """How to read the tables."""
+    sheets: tuple[Sheet, ...] = ()
+    gains: Mapping[tuple[Runs, str], float] = field(default_factory=dict)
+    """Published gains in points, by our runs and the scenario."""
+    columns: Mapping[tuple[Runs, str], Mapping[str, Any]] = field(default_factory=dict)
+    """Further columns of the spreadsheet, by our runs and the scenario."""
+
+
+@dataclass(frozen=True)
 class Report:
-    """What a report is made of; complaints are about what was left out, a line each."""
+    """What a report is made of; each complaint is a line about something that was left out."""
 
     title: str
     preface: tuple[str, ...]
     """Paragraphs."""
     facts: tuple[tuple[str, str], ...]
-    beside: Beside
+    beside: Published
     sections: tuple[Section, ...]
     complaints: tuple[str, ...]
 
 
-def make_report(comparison: Comparison, complaints: Sequence[str] = (), *, preface: str = "") -> Report:
-    """The report on a comparison; complaints from reading the results come first."""
-    groups = comparison.groups
-    beside, sections = beside_paper(groups), make_sections(groups)
-    about = f"{sum(len(group.runs) for group in groups)} runs on {', '.join(one.title for one in sections)}"
+def make_report(
+    comparison: Comparison, complaints: Sequence[str] = (), *, preface: str = "", beside: Published | None = None
+) -> Report:
+    """The report on a comparison, `beside` published numbers; `complaints` are from reading the results."""
+    groups, beside = comparison.groups, beside or Published()
+    sections = make_sections(groups)
+    about = f"{sum(len(group.results) for group in groups)} runs on {', '.join(one.title for one in sections)}"
     return Report(
-        title=f"{PAPER}: our {about}" if beside.sheets else f"Results of {about}",
+        title=f"{beside.title}: our {about}" if beside.sheets else f"Results of {about}",
         preface=tuple(" ".join(paragraph.split()) for paragraph in preface.split("\n\n") if paragraph.strip()),
         facts=tuple(_facts(groups)),
         beside=beside,
@@ -72,38 +96,38 @@ def make_report(comparison: Comparison, complaints: Sequence[str] = (), *, prefa
     )
 
 
-def make_sections(groups: Sequence[Group]) -> tuple[Section, ...]:
-    """What there is to say of the groups themselves."""
+def make_sections(groups: Sequence[Runs]) -> tuple[Section, ...]:
+    """A section for each dataset."""
     datasets = dict.fromkeys(group.settings["dataset"] for group in groups)
     return tuple(_section(name, [one for one in groups if one.settings["dataset"] == name]) for name in datasets)
 
 
 def readable(text: str) -> str:
-    """The same with the bytes of a file's name that are not UTF-8 written out."""
+    """The string with undecodable bytes of file names written as escapes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def memory(group: Group) -> str:
-    """The size of the replay memory, as a table shows it."""
+def buffer_size(group: Runs) -> str:
+    """The size of the replay buffer as tables show it: a dash without one."""
     return str(group.settings["buffer"] or "–")
 
 
-def note(group: Group, groups: Sequence[Group]) -> str:
-    """What tells a row from others with the same method and memory."""
+def note(group: Runs, groups: Sequence[Runs]) -> str:
+    """The settings that distinguish a row from others with the same method and buffer size."""
     return distinguishing_settings(group, groups, shown=("dataset", "buffer"))
 
 
 def time_taken(runs: Sequence[Result]) -> str:
-    """What runs took of a device, which those that were trained at once shared."""
+    """The device time of runs; those that were trained side by side shared a device."""
     shares = [run.seconds / run.at_once for run in runs if run.at_once]
     whole = [run.seconds for run in runs if not run.at_once]
-    known = f"{duration(sum(shares))} of the device for {count_runs(shares)}"
-    most = f"at most {duration(sum(whole))}{'' if shares else ' of the device'}"
-    unknown = f"{most} for {count_runs(whole)} whose results do not tell how many shared it"
+    known = f"{duration(sum(shares))} of device time for {count_runs(shares)}"
+    most = f"at most {duration(sum(whole))}{'' if shares else ' of device time'}"
+    unknown = f"{most} for {count_runs(whole)} (how many runs shared the device was not recorded)"
     return ", and ".join([known] * bool(shares) + [unknown] * bool(whole))
 
 
-def _section(dataset: str, groups: Sequence[Group]) -> Section:
+def _section(dataset: str, groups: Sequence[Runs]) -> Section:
     found = evidence(groups)
     return Section(
         title=dataset,
@@ -115,20 +139,20 @@ def _section(dataset: str, groups: Sequence[Group]) -> Section:
     )
 
 
-def _results_sheet(groups: Sequence[Group]) -> Sheet:
-    scores = ["accuracy", "forgetting", *(["gain"] if any(group.gain for group in groups) else [])]
+def _results_sheet(groups: Sequence[Runs]) -> Sheet:
+    scores = ["accuracy", "adjusted forgetting", *(["gain"] if any(group.gain for group in groups) else [])]
     columns = [Column(score, above) for above in NAMES.values() for score in scores]
     rows = []
     for group in groups:
-        cells = [*_name(group, groups), Cell(str(len(group.runs)))]
+        cells = [*_name(group, groups), Cell(str(len(group.results)))]
         for name in SCENARIOS:
-            cells += [estimate(group.faa[name]), forgetting(group, name)]
+            cells += [estimate(group.faa[name]), adjusted_forgetting(group, name)]
             cells += [_gain(group, name)] if "gain" in scores else []
         rows.append(Row(group, tuple(cells)))
     return Sheet("Results", (*_NAME, Column("runs"), *columns), tuple(rows), MEASURES)
 
 
-def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Group]) -> Sheet:
+def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Runs]) -> Sheet:
     tested = sum(not math.isnan(one.student) for one in found)
     tests = [Column(heading, "p") for heading in ("Student", "Welch", "paired", "Holm")]
     columns = (Column("scenario", numeric=False), Column("gain"), Column("95 %"), Column("bootstrap"), *tests)
@@ -143,18 +167,18 @@ def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Group]) -> Sheet:
             Cell(bare_p(one.paired), note=f"({one.pairs})" if bare_p(one.paired) else ""),
             Cell(bare_p(one.holm), strong=one.holm < SIGNIFICANT),
         )
-        rows.append(Row(one.group, (*_name(one.group, groups), *cells)))
+        rows.append(Row(one.runs, (*_name(one.runs, groups), *cells)))
     return Sheet("Gains", (*_NAME, *columns), tuple(rows), TESTS.format(count=tested))
 
 
-_NAME = (Column("method", numeric=False), Column("memory"))
+_NAME = (Column("method", numeric=False), Column("buffer"))
 
 
-def _name(group: Group, groups: Sequence[Group]) -> tuple[Cell, Cell]:
-    return Cell(group.label, note=note(group, groups)), Cell(memory(group))
+def _name(group: Runs, groups: Sequence[Runs]) -> tuple[Cell, Cell]:
+    return Cell(group.label, note=note(group, groups)), Cell(buffer_size(group))
 
 
-def _gain(group: Group, name: str) -> Cell:
+def _gain(group: Runs, name: str) -> Cell:
     if not group.gain:
         return Cell("")
     gain = group.gain[name]
@@ -166,24 +190,28 @@ def _gains_in_words(found: Sequence[Evidence]) -> Iterator[str]:
         gains = [one for one in found if one.scenario == name]
         if gains:
             better = sum(one.points > 0 for one in gains)
-            sure = sum(one.points > 0 and one.holm < SIGNIFICANT for one in gains)
+            significant = sum(one.points > 0 and one.holm < SIGNIFICANT for one in gains)
             yield (
-                f"{NAMES[name].capitalize()}, {better} of {len(gains)} regularized rows gain, "
-                f"{sure} of them with p < 0.05 after Holm's correction."
+                f"{NAMES[name].capitalize()}: a regularizer raises accuracy in {better} of {_count_rows(gains)}, "
+                f"significantly (p < {SIGNIFICANT} after Holm's correction) in {significant}."
             )
 
 
-def _facts(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
-    runs = [run for group in groups for run in group.runs]
+def _count_rows(rows: Sequence[object]) -> str:
+    return "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+
+
+def _facts(groups: Sequence[Runs]) -> Iterator[tuple[str, str]]:
+    runs = [run for group in groups for run in group.results]
 
     def distinct(values: Iterable[object]) -> str:
         return ", ".join(sorted({str(value) for value in values if value is not None}))
 
-    yield "Runs", f"{len(runs)} in {len(groups)} rows, seeds {distinct(_seeds(group) for group in groups)}"
+    yield "Runs", f"{len(runs)} in {_count_rows(groups)}, seeds {distinct(_seeds(group) for group in groups)}"
     for heading, value in {
         "Hardware": distinct(run.environment.get("hardware") for run in runs),
         "Precision": distinct(run.settings.get("precision") for run in runs),
-        "In every row": ", ".join(_shared_settings(groups)),
+        "Shared settings": ", ".join(_shared_settings(groups)),
         "Software": distinct(
             f"{name} {run.environment[name]}" for run in runs for name in ("cler", "torch") if name in run.environment
         ),
@@ -193,14 +221,15 @@ def _facts(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
     yield "Time", time_taken(runs)
 
 
-def _shared_settings(groups: Sequence[Group]) -> Iterator[str]:
-    """What no table tells, since all rows agree in it."""
+def _shared_settings(groups: Sequence[Runs]) -> Iterator[str]:
+    """Settings that all rows have in common, which no table shows; what is switched off is left out."""
     for name, value in groups[0].settings.items():
-        if name not in SHOWN_ANYWAY and value is not None and all(one.settings.get(name) == value for one in groups):
+        off = value is None or value is False or (isinstance(value, float) and value == 0)
+        if not (off or name in SHOWN_ANYWAY) and all(one.settings.get(name) == value for one in groups):
             yield f"{name} {value}"
 
 
-def _seeds(group: Group) -> str:
+def _seeds(group: Runs) -> str:
     first, last = group.seeds[0], group.seeds[-1]
     if last - first == len(group.seeds) - 1 > 0:
         return f"{first}..{last}"

@@ -1,4 +1,4 @@
-"""What the runs say about a gain, beyond the paper's test."""
+"""Statistical evidence for gains: intervals and p-values of several tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cler import stats
-from cler.runs.compare import Group
+from cler.runs.compare import Runs
 from cler.runs.results import SCENARIOS
 
 Bounds = tuple[float, float]
@@ -17,13 +17,13 @@ Bounds = tuple[float, float]
 class Evidence:
     """A gain in final average accuracy, its 95 % intervals and its p-values; NaN where there are too few runs."""
 
-    group: Group
+    runs: Runs
     scenario: str
     points: float
     welch_interval: Bounds
     bootstrap_interval: Bounds
     student: float
-    """The paper's test: Student's, with pooled variance."""
+    """Student's t-test, with pooled variance."""
     welch: float
     paired: float
     """Student's test on the differences between runs of the same seed."""
@@ -32,19 +32,19 @@ class Evidence:
     """Student's p-value after Holm's correction for all the gains of the table."""
 
 
-def evidence(groups: Sequence[Group]) -> list[Evidence]:
-    """All there is to say about every gain in a table of groups."""
+def evidence(groups: Sequence[Runs]) -> list[Evidence]:
+    """The evidence for every gain in a table of groups, class- and task-incremental."""
     found = [_evidence(group, group.twin, name) for group in groups if group.twin for name in SCENARIOS]
     corrected = stats.holm([one.student for one in found])
     return [replace(one, holm=p_value) for one, p_value in zip(found, corrected, strict=True)]
 
 
-def _evidence(group: Group, twin: Group, name: str) -> Evidence:
-    by_seed = [{run.seed: run.metrics["accuracy"][name] for run in one.runs} for one in (twin, group)]
+def _evidence(group: Runs, twin: Runs, name: str) -> Evidence:
+    by_seed = [{run.seed: run.metrics["accuracy"][name] for run in one.results} for one in (twin, group)]
     before, after = (list(one.values()) for one in by_seed)
     shared = sorted(by_seed[0].keys() & by_seed[1].keys())
     return Evidence(
-        group=group,
+        runs=group,
         scenario=name,
         points=group.gain[name].points,
         welch_interval=stats.welch_interval(before, after),

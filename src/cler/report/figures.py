@@ -1,4 +1,4 @@
-"""Figures from groups of runs, drawn without pyplot: no window, no global state."""
+"""Figures of runs, drawn without pyplot: no window, no global state."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from cler.errors import UsageError
 from cler.files import replacing, writing
 from cler.metrics import average_accuracy_after_each_task as averages
 from cler.report.sheets import NAMES
-from cler.runs.compare import Group, distinguishing_settings
+from cler.runs.compare import Runs, distinguishing_settings
 
-# Okabe and Ito's colors, told apart by color-blind readers; markers tell them apart in gray.
+# Okabe and Ito's colors, which color-blind readers can distinguish; markers distinguish them in gray.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = "osD^vPX"
-GREY = "#8a8a8a"
+GRAY = "#8a8a8a"
 INK = "#333333"
 REFERENCES: dict[str, dict[str, Any]] = {
-    "finetune": {"color": GREY, "marker": "o", "linestyle": (0, (4, 2))},
-    "joint": {"color": GREY, "marker": "s", "linestyle": (0, (1, 1.5))},
+    "finetune": {"color": GRAY, "marker": "o", "linestyle": (0, (4, 2))},
+    "joint": {"color": GRAY, "marker": "s", "linestyle": (0, (1, 1.5))},
 }
 
 
-def accuracy_after_each_task(groups: Sequence[Group], path: str | Path, *, title: str | None = None) -> None:
+def accuracy_after_each_task(groups: Sequence[Runs], path: str | Path, *, title: str | None = None) -> None:
     """Write a PNG: mean accuracy over the tasks seen so far, after each task, ± one deviation over the seeds."""
     if not groups:
         raise UsageError("there is no complete run to draw")
     figure = new_figure(8.4, 3.9)
     panels = figure.subplots(1, len(NAMES), sharey=True)
-    tasks = max(len(run.accuracy["class_il"]) for group in groups for run in group.runs)
+    tasks = max(len(run.accuracy["class_il"]) for group in groups for run in group.results)
     for panel, name in zip(panels, NAMES, strict=True):
         for group, style in zip(groups, _styles(groups), strict=True):
             _draw_group(panel, group, name, tasks, style)
         finish_panel(panel, NAMES[name].capitalize(), "Tasks learned")
         panel.set_xlim(0.8, tasks + 0.2)
     panels[0].set_ylim(0, min(100, panels[0].get_ylim()[1]))
-    if any(len(group.runs) > 1 for group in groups):
-        panels[-1].set_title("bands: ± one std over seeds", fontsize=8.5, loc="right", color=GREY)
+    if any(len(group.results) > 1 for group in groups):
+        panels[-1].set_title("bands: ± one std over seeds", fontsize=8.5, loc="right", color=GRAY)
     panels[0].set_ylabel("Accuracy on tasks seen so far (%)", fontsize=9.5, color=INK)
     write_figure(figure, panels[0], path, title)
 
@@ -60,7 +60,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def write_figure(figure: Any, panel: Any, path: str | Path, title: str | None = None) -> None:
-    """Add the legend of a panel, and a title, and write a PNG."""
+    """Add a title and the legend of a panel, and write a PNG."""
     _add_legend(figure, panel)
     if title:
         figure.suptitle(title, fontsize=11.5, fontweight="bold", color=INK)
@@ -71,17 +71,17 @@ def write_figure(figure: Any, panel: Any, path: str | Path, title: str | None = 
             figure.canvas.print_png(file)
 
 
-def mean_curve(group: Group, name: str) -> list[tuple[float, float]]:
+def mean_curve(group: Runs, name: str) -> list[tuple[float, float]]:
     """Mean and deviation over the seeds of the accuracy on the tasks seen so far, after each task.
 
-    A run that has fewer tasks than others counts where it has them.
+    A run with fewer tasks than others counts in the means after the tasks that it has.
     """
-    curves = zip_longest(*(averages(run.accuracy[name]) for run in group.runs))
+    curves = zip_longest(*(averages(run.accuracy[name]) for run in group.results))
     return [stats.mean_std([value for value in values if value is not None]) for values in curves]
 
 
-def _styles(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Gray for the plain references, a color and a marker each for the others; labels that tell all apart."""
+def _styles(groups: Sequence[Runs]) -> list[dict[str, Any]]:
+    """Gray for Finetune and Joint alone, a color and a marker for each of the others; no two labels are equal."""
     palette = zip(cycle(COLORS), cycle(MARKERS), strict=False)
     styles = []
     for group in groups:
@@ -92,10 +92,10 @@ def _styles(groups: Sequence[Group]) -> list[dict[str, Any]]:
     return styles
 
 
-def _draw_group(panel: Any, group: Group, name: str, tasks: int, style: dict[str, Any]) -> None:
+def _draw_group(panel: Any, group: Runs, name: str, tasks: int, style: dict[str, Any]) -> None:
     means, deviations = zip(*mean_curve(group, name), strict=True)
     places = list(range(1, len(means) + 1))
-    if len(means) < tasks and len(means) == 1:  # Joint has no tasks: a level to compare with
+    if len(means) < tasks and len(means) == 1:  # Joint has no tasks: a horizontal line
         places, means, deviations = [1, tasks], means * 2, deviations * 2
         style = style | {"marker": ""}
     draw_curve(panel, places, means, deviations, style)
@@ -104,7 +104,7 @@ def _draw_group(panel: Any, group: Group, name: str, tasks: int, style: dict[str
 def draw_curve(
     panel: Any, places: Sequence[int], means: Sequence[float], deviations: Sequence[float], style: dict[str, Any]
 ) -> None:
-    """A line through the means with a band of one deviation, which those of single runs do not have."""
+    """A line through the means, with a band of one deviation where there are several runs."""
     marks = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
     panel.plot(places, means, linewidth=1.8, clip_on=False, **marks, **style)
     if not any(map(math.isnan, deviations)):
@@ -114,19 +114,19 @@ def draw_curve(
 
 
 def finish_panel(panel: Any, title: str, across: str) -> None:
-    """Title, axes and grid in the style of all our figures."""
+    """Set title, axes and grid in the style of all figures."""
     from matplotlib.ticker import MaxNLocator
 
     panel.set_title(title, fontsize=10.5, loc="left", color=INK)
     panel.set_xlabel(across, fontsize=9.5, color=INK)
     panel.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
-    panel.tick_params(labelsize=8.5, length=3, color=GREY, labelcolor=INK)
+    panel.tick_params(labelsize=8.5, length=3, color=GRAY, labelcolor=INK)
     panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     panel.set_axisbelow(True)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
     for side in ("left", "bottom"):
-        panel.spines[side].set_color(GREY)
+        panel.spines[side].set_color(GRAY)
 
 
 def _add_legend(figure: Any, panel: Any) -> None:

@@ -22,23 +22,23 @@ SPECIAL = {
     "±": r"$\pm$", "−": "$-$", "–": "--", "×": r"$\times$", "≠": r"$\neq$", "λ": r"$\lambda$", "’": "'",
 }  # fmt: skip
 CODE = SPECIAL | {"-": "-{}", "_": r"\char95{}", "$": r"\char36{}", "'": r"\char13{}"} | {one: one for one in '<>|"'}
-"""What stands for itself in a typewriter font, so that commands can be copied."""
+"""As `SPECIAL`, but for a typewriter font, so that commands can be copied."""
 LACKING = "«»ÐÞðþ"
-"""Characters of Latin-1 that the standard fonts do not have."""
+"""Characters of Latin-1 that LaTeX's standard fonts lack."""
 
 
 def latex(report: Report) -> str:
-    """The whole report, a document that pdflatex compiles."""
+    """The whole report as a document that pdflatex compiles."""
     return "\n\n".join(filter(None, _parts(report))) + "\n"
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints as it is, in one paragraph; a question mark for what its fonts do not have."""
+    """A string that LaTeX prints as it is, in one paragraph; a question mark for what its fonts lack."""
     return _printed(" ".join(text.split()), SPECIAL)
 
 
 def _paragraph(text: str) -> str:
-    """The same with what stands between backticks as code."""
+    """A paragraph in which LaTeX prints what stands between backticks as code."""
     return "".join(
         rf"\texttt{{{_printed(part, CODE)}}}" if index % 2 else _printed(part, SPECIAL)
         for index, part in enumerate(" ".join(text.split()).split("`"))
@@ -59,7 +59,7 @@ def _parts(report: Report) -> Iterator[str]:
     yield from map(_paragraph, report.preface)
     yield "\n".join(rf"\textbf{{{escape(name)}:}} {escape(value)}\\" for name, value in report.facts)
     if report.beside.sheets:
-        yield r"\section*{Beside the paper}"
+        yield rf"\section*{{Beside {escape(report.beside.source)}}}"
         yield escape(report.beside.verdict)
         yield escape(report.beside.agreement)
         yield escape(report.beside.reading)
@@ -98,7 +98,7 @@ def _rows(sheet: Sheet) -> Iterator[str]:
 
 
 def _above(columns: Sequence[Column]) -> Iterator[str]:
-    """The line of shared headings, where there are any, with a rule under each."""
+    """The line of headings that columns share, with a rule under each; nothing where there are none."""
     if not any(column.above for column in columns):
         return
     cells, rules, place = [], [], 1

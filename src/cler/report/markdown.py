@@ -11,12 +11,12 @@ from cler.report.sheets import Cell, Column, Sheet
 
 
 def markdown(report: Report) -> str:
-    """The whole report."""
+    """The whole report as Markdown."""
     return "\n\n".join(filter(None, _parts(report))) + "\n"
 
 
 def markdown_sections(sections: Sequence[Section]) -> str:
-    """What there is to say of the runs on each data set."""
+    """The sections of a report as Markdown, one for each dataset."""
     return "\n\n".join(filter(None, (part for section in sections for part in _section(section))))
 
 
@@ -25,7 +25,7 @@ def _parts(report: Report) -> Iterator[str]:
     yield from report.preface
     yield "\n".join(f"- {name}: {_plain(value)}" for name, value in report.facts)
     if report.beside.sheets:
-        yield "## Beside the paper"
+        yield f"## Beside {_plain(report.beside.source)}"
         yield report.beside.verdict
         yield report.beside.agreement
         yield report.beside.reading
@@ -73,5 +73,5 @@ def _cell(cell: Cell) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it is: no bar ends a cell, no tag begins."""
+    """A string that Markdown shows as it is: no bar ends a cell, no tag begins."""
     return re.sub(r"<(?=[\w/!])", "&lt;", text.replace("|", "\\|").replace("\n", " "))

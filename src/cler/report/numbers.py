@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as strings for people."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from cler.runs.compare import Estimate
 
 SIGNIFICANT = 0.05
+"""A p-value below this is called significant."""
 
 
 def format_p(p_value: float) -> str:
@@ -21,49 +22,42 @@ def format_p(p_value: float) -> str:
 
 
 def bare_p(p_value: float) -> str:
-    """The same below a heading that says p: '< 0.001', '0.027'."""
+    """A p-value below a heading that says p: '< 0.001', '0.027'; empty for NaN."""
     return format_p(p_value).removeprefix("p ").removeprefix("= ")
 
 
-def fine_p(p_value: float) -> str:
-    """The same to five decimals, as the paper's table of significance has them."""
-    if math.isnan(p_value):
-        return ""
-    return "< 0.00001" if p_value < 0.00001 else f"{p_value:.5f}"
-
-
 def plus_minus(estimate: Estimate, sign: str = "±") -> str:
-    """'20.88±1.06', or the mean alone where there is no deviation."""
+    """Mean and deviation: '20.88±1.06'; the mean alone where the deviation is NaN."""
     return f"{estimate.mean:.2f}" + ("" if math.isnan(estimate.std) else f"{sign}{estimate.std:.2f}")
 
 
 def tenths(number: float) -> str:
-    """To one decimal, halves up: '13.9' for 13.85, which a float is a little below."""
+    """A number to one decimal, halves rounded up: '13.9' for 13.85, which as a float is a little less."""
     return str(Decimal(str(number)).quantize(Decimal("0.1"), ROUND_HALF_UP))
 
 
 def signed(number: float, digits: int) -> str:
-    """With its sign: '+3.26'."""
+    """A number with its sign: '+3.26'."""
     return f"{round(number, digits) + 0.0:+.{digits}f}"  # + 0.0: minus zero is not shown as a loss
 
 
 def minus(text: str) -> str:
-    """With a real minus sign, as wide as a plus."""
+    """The string with real minus signs, as wide as a plus."""
     return text.replace("-", "−")
 
 
 def interval(bounds: tuple[float, float]) -> str:
-    """'+2.31 to +4.21'; empty where there is none."""
+    """An interval: '+2.31 to +4.21'; empty where its bounds are NaN."""
     return "" if math.isnan(bounds[0]) else " to ".join(signed(bound, 2) for bound in bounds)
 
 
 def count_runs(runs: Sized) -> str:
-    """'1 run', '10 runs'."""
+    """How many runs there are: '1 run', '10 runs'."""
     return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def duration(seconds: float) -> str:
-    """'48 s', '12 min', '3 h 05 min', '5 days'."""
+    """A time for people: '48 s', '12 min', '3 h 05 min', '5 days'."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)

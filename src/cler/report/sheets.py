@@ -1,4 +1,4 @@
-"""What tables are made of, whatever the format."""
+"""Tables, whatever the format they are written in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cler.report.numbers import plus_minus, tenths
-from cler.runs.compare import Estimate, Group
+from cler.runs.compare import Estimate, Runs
 from cler.runs.results import Result
 
 NAMES = {"class_il": "class-incremental", "task_il": "task-incremental"}
@@ -14,7 +14,7 @@ NAMES = {"class_il": "class-incremental", "task_il": "task-incremental"}
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in one place of a table; the note is less important than the text."""
+    """One cell of a table; the note is shown smaller than the text."""
 
     text: str
     note: str = ""
@@ -23,7 +23,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, and the one above it that several columns share."""
+    """A column's heading, and the one above it that several columns share."""
 
     heading: str
     above: str = ""
@@ -32,16 +32,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """The cells of one row, the runs that it is about, and the heading that it shares with rows beside it."""
+    """The cells of one row, the runs that it is about, and the heading that it shares with its neighbors."""
 
-    group: Group
+    runs: Runs
     cells: tuple[Cell, ...]
     heading: str = ""
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table."""
+    """A table with its title and a note on how to read it."""
 
     title: str
     columns: tuple[Column, ...]
@@ -50,15 +50,15 @@ class Sheet:
 
 
 def estimate(mean_and_std: Estimate) -> Cell:
-    """'20.88 ± 1.06'."""
+    """Mean and deviation in a cell: '20.88 ± 1.06'."""
     return Cell(plus_minus(mean_and_std, " ± "))
 
 
-def forgetting(group: Group, name: str) -> Cell:
-    """Nothing where there is nothing to forget."""
-    return Cell("" if nothing_to_forget(group.runs, name) else tenths(group.adjusted_forgetting[name].mean))
+def adjusted_forgetting(group: Runs, name: str) -> Cell:
+    """Mean adjusted forgetting in a cell; empty where everything was learned at once."""
+    return Cell("" if nothing_to_forget(group.results, name) else tenths(group.adjusted_forgetting[name].mean))
 
 
 def nothing_to_forget(runs: Sequence[Result], name: str) -> bool:
-    """Whether everything was learned at once, as Joint does: there is no earlier task."""
+    """Whether everything was learned at once, as by Joint, so that there is no earlier task to forget."""
     return all(len(run.accuracy[name]) == 1 for run in runs)

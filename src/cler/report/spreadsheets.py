@@ -1,4 +1,4 @@
-"""A report as numbers for programs: comma-separated values, nothing rounded, empty where nothing is known."""
+"""A report as comma-separated values for programs: not rounded, empty where nothing is known."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ from collections.abc import Iterable
 from typing import Any
 
 from cler import stats
-from cler.paper.reproduce import Line
 from cler.report.content import Report, readable
 from cler.report.evidence import Evidence
-from cler.runs.compare import Group
+from cler.runs.compare import Runs
 from cler.runs.results import SCENARIOS, Result
 
 
 def results_csv(report: Report) -> str:
     """A line for each row of the report and each scenario."""
-    found = {(one.group, one.scenario): one for section in report.sections for one in section.evidence}
+    found = {(one.runs, one.scenario): one for section in report.sections for one in section.evidence}
     lines = []
     for group in (group for section in report.sections for group in section.groups):
         for name in SCENARIOS:
-            line = {"label": group.label, **group.settings, "scenario": name, "runs": len(group.runs)}
+            line = {"label": group.label, **group.settings, "scenario": name, "runs": len(group.results)}
             key = group, name
-            lines.append(line | _scores(group, name) | _gain(found.get(key)) | _paper(report.beside.lines.get(key)))
+            lines.append(line | _scores(group, name) | _gain(found.get(key)) | dict(report.beside.columns.get(key, {})))
     return _csv(lines)
 
 
 def runs_csv(report: Report) -> str:
     """A line for each run."""
-    return _csv(_run(run) for section in report.sections for group in section.groups for run in group.runs)
+    return _csv(_run(run) for section in report.sections for group in section.groups for run in group.results)
 
 
-def _scores(group: Group, name: str) -> dict[str, Any]:
+def _scores(group: Runs, name: str) -> dict[str, Any]:
     low, high = stats.confidence_interval(group.accuracies(name))
     columns: dict[str, Any] = {}
     for metric, estimates in group.metrics.items():
@@ -56,22 +55,6 @@ def _gain(one: Evidence | None) -> dict[str, Any]:
         "p_paired": one.paired,
         "pairs": one.pairs,
         "p_holm": one.holm,
-    }
-
-
-def _paper(line: Line | None) -> dict[str, Any]:
-    if line is None or line.paper is None:
-        return {}
-    return {
-        "accuracy_as_paper": line.mean,  # evaluated as the paper did
-        "accuracy_as_paper_std": line.std,
-        "paper_accuracy": line.paper.mean,
-        "paper_accuracy_std": line.paper.std,
-        "paper_adjusted_forgetting": line.paper.forgetting,
-        "paper_gain": line.paper_gain.points if line.paper_gain else None,
-        "gain_over_paper": line.gain_difference,
-        "difference_from_paper": line.difference,
-        "p_against_paper": line.p_value,
     }
 
 

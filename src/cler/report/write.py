@@ -1,4 +1,4 @@
-"""A report on disk, in every format."""
+"""Write a report to disk in every format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMATS = {
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write every format into a folder, which is made; gives back the files."""
+    """Write every format into a folder, which is made if it is missing, and return the files."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: give another folder for the report")
     texts = {folder / name: render(report) for name, render in FORMATS.items()}

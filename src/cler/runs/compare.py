@@ -1,4 +1,4 @@
-"""Runs to groups that differ only by seed, with means, deviations and the gain over the unregularized twin."""
+"""Results grouped into runs that differ only by seed: means, deviations, and the gain over the unregularized twin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN_ANYWAY = frozenset({"method", "regularizer", "dataset", "buffer", "precisi
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean and sample deviation over the runs of a group; the deviation of one run is NaN."""
+    """Mean and sample standard deviation over runs; the deviation of a single run is NaN."""
 
     mean: float
     std: float
@@ -30,37 +30,38 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Gain:
-    """Accuracy over that of the method alone, in points, and the p-value of Student's test (NaN: too few runs)."""
+    """How much accuracy a regularizer adds to a method, in points, and Student's p-value (NaN: too few runs)."""
 
     points: float
     p_value: float
 
 
 def gain(alone: Sequence[float], values: Sequence[float]) -> Gain:
-    """What runs have over those of the method alone, given a value of each."""
+    """The gain of runs over those of the method alone, given one value per run."""
     return Gain(stats.mean_std(values)[0] - stats.mean_std(alone)[0], stats.t_test(alone, values).p_value)
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class Runs:
     """Runs with the same settings, by seed. Estimates and gains have the keys class_il and task_il."""
 
     settings: dict[str, Any]
-    runs: tuple[Result, ...]
-    twin: Group | None = None
+    results: tuple[Result, ...]
+    """One for each seed, in order."""
+    twin: Runs | None = None
     gain: dict[str, Gain] = field(default_factory=dict)
 
     @property
     def seeds(self) -> list[int]:
         """The seeds of the runs."""
-        return [run.seed for run in self.runs]
+        return [run.seed for run in self.results]
 
     @cached_property
     def metrics(self) -> dict[str, dict[str, Estimate]]:
         """Mean and deviation of each of `cler.metrics.METRICS`."""
 
         def estimate(metric: str, scenario: str) -> Estimate:
-            return Estimate(*stats.mean_std([run.metrics[metric][scenario] for run in self.runs]))
+            return Estimate(*stats.mean_std([run.metrics[metric][scenario] for run in self.results]))
 
         return {metric: {name: estimate(metric, name) for name in SCENARIOS} for metric in METRICS}
 
@@ -76,7 +77,7 @@ class Group:
 
     def accuracies(self, scenario: str) -> list[float]:
         """The final average accuracies of the runs."""
-        return [run.metrics["accuracy"][scenario] for run in self.runs]
+        return [run.metrics["accuracy"][scenario] for run in self.results]
 
     @property
     def regularized(self) -> bool:
@@ -85,7 +86,7 @@ class Group:
 
     @property
     def reference(self) -> bool:
-        """Whether it is a bound that continual learners are measured by."""
+        """Whether these are runs of a bound that continual learners are measured against, such as Joint."""
         method = METHODS.get(self.settings["method"])
         return method is not None and method.about.reference and not self.regularized
 
@@ -100,7 +101,7 @@ class Group:
         return label_of(self.settings["method"], self.settings["regularizer"])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for programs; what is not known is null."""
+        """Plain values for JSON; what is not known is null."""
         scores = {
             name: {
                 **{metric: vars(estimates[name]) for metric, estimates in self.metrics.items()},
@@ -112,7 +113,7 @@ class Group:
             {
                 "label": self.label,
                 "settings": self.settings,
-                "runs": len(self.runs),
+                "runs": len(self.results),
                 "seeds": self.seeds,
                 **scores,
                 "twin": self.twin.settings if self.twin else None,
@@ -122,13 +123,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All groups, in the order of the paper's tables, and what was left out or looks wrong, a line each."""
+    """All groups, by dataset and method, and a line for each result that was left out or looks wrong."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[Runs, ...]
     complaints: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for programs; what is not known is null."""
+        """Plain values for JSON; what is not known is null."""
         return {"groups": [group.to_json() for group in self.groups], "complaints": list(self.complaints)}
 
 
@@ -147,18 +148,18 @@ def compare(results: Iterable[Result]) -> Comparison:
         distinct, repeated = _one_per_seed(runs)
         groups.append(_group(distinct))
         complaints += repeated
-    groups.sort(key=_paper_order)
+    groups.sort(key=_order)
     return Comparison(tuple(_with_gain(group, groups) for group in groups), tuple(complaints))
 
 
-def distinguishing_settings(group: Group, groups: Sequence[Group], *, shown: Sequence[str] = ()) -> str:
-    """The settings, other than those `shown`, that tell a group from those which look the same; usually none.
+def distinguishing_settings(group: Runs, groups: Sequence[Runs], *, shown: Sequence[str] = ()) -> str:
+    """The settings, other than those `shown`, that distinguish a group from others with the same label; usually none.
 
-    Before them those of the benchmark, if others on the same data set have another one, and of the network and its
-    training, if others with the same method there do; groups that differ in these no longer look the same.
+    Settings of the benchmark come first, where groups on the same dataset differ in them, then those of the network and
+    its training, where groups with the same method there differ; groups that differ in these need no further settings.
     """
 
-    def look(one: Group) -> list[Any]:
+    def look(one: Runs) -> list[Any]:
         return [one.label, *(one.settings.get(key) for key in shown)]
 
     def differing(keys: Iterable[str], among: list[dict[str, Any]]) -> list[str]:
@@ -197,11 +198,11 @@ def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
     return [kept[seed] for seed in sorted(kept)], complaints
 
 
-def _group(runs: list[Result]) -> Group:
-    return Group(of_a_row(runs[0].settings), tuple(runs))
+def _group(runs: list[Result]) -> Runs:
+    return Runs(of_a_row(runs[0].settings), tuple(runs))
 
 
-def _with_gain(group: Group, groups: Sequence[Group]) -> Group:
+def _with_gain(group: Runs, groups: Sequence[Runs]) -> Runs:
     twin = _twin(group, groups) if group.regularized else None
     if twin is None:
         return group
@@ -209,7 +210,7 @@ def _with_gain(group: Group, groups: Sequence[Group]) -> Group:
     return replace(group, twin=twin, gain=gains)
 
 
-def _twin(group: Group, groups: Sequence[Group]) -> Group | None:
+def _twin(group: Runs, groups: Sequence[Runs]) -> Runs | None:
     """The unregularized group with otherwise equal settings; failing that, the only one that differs in tuned ones."""
     plain = [one for one in groups if not one.regularized]
     name = group.settings["method"]
@@ -225,11 +226,11 @@ def _twin(group: Group, groups: Sequence[Group]) -> Group | None:
     return None
 
 
-def _agree(first: Group, second: Group, keys: Iterable[str]) -> bool:
+def _agree(first: Runs, second: Runs, keys: Iterable[str]) -> bool:
     return all(first.settings.get(key) == second.settings.get(key) for key in keys)
 
 
-def _paper_order(group: Group) -> tuple[Any, ...]:
+def _order(group: Runs) -> tuple[Any, ...]:
     settings, known = group.settings, list(METHODS)
     rank = known.index(settings["method"]) if settings["method"] in known else len(known)
     place = settings["dataset"], settings["epochs"], rank, settings["method"], settings["buffer"]

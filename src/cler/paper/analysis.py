@@ -1,4 +1,4 @@
-"""What a figure that looks into networks is made of: runs, a probe that looks into them, and what it finds."""
+"""Analyses of trained networks, for figures of the paper: their runs, a probe into each network, and its findings."""
 
 from __future__ import annotations
 
@@ -16,110 +16,115 @@ from cler.errors import UsageError
 from cler.files import read_json
 from cler.methods import METHODS
 from cler.paper.tables import find_table
+from cler.report.numbers import SIGNIFICANT
 from cler.runs.compare import gain
 from cler.runs.jobs import Job, make_jobs
 from cler.runs.results import read_result
 
 CHUNK = 250
-"""Images in one pass where the result does not depend on it."""
+"""Images in one forward pass, where the result does not depend on it."""
 
 
 class Findings(NamedTuple):
-    """What one run has left."""
+    """The accuracies of one run, and what the probe found in its network."""
 
     accuracy: dict[str, list[list[float]]]
-    """Both accuracy matrices, as in its result."""
+    """Both accuracy matrices, as in the run's result."""
     found: dict[int, dict[str, Any]]
-    """What the probe found after a task, by its number from 0."""
+    """What the probe found after a task, by the number of the task from 0."""
 
 
 Curve = Callable[[Findings], Sequence[float]]
-"""Of one run; that of several is their mean."""
+"""A function from the findings of one run to the values of a curve."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A part of the figure: a curve for each of those compared."""
+    """A panel of a figure, with a curve for each subject."""
 
     title: str
     across: str
     up: str
     curve: Curve
     first: int = 1
-    """Where its first value stands."""
+    """Where the curve's first value stands on the horizontal axis."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """The figure in a number for each run."""
+    """A number for each run, such as the mean of a curve."""
 
     name: str
     value: Callable[[Findings], float]
     digits: int = 3
     paper: Mapping[str, str] = field(default_factory=dict)
-    """What the paper says of it with a regularizer: 'higher' or 'lower' than without."""
+    """What the paper says, by regularizer: 'higher' or 'lower' than without it."""
 
 
 @dataclass(frozen=True)
-class Study:
-    """A figure of the paper that looks into networks."""
+class Analysis:
+    """An analysis of trained networks that a figure of the paper shows."""
 
     name: str
     title: str
     method: str
     regularizers: tuple[str, ...]
-    """The first is what the others are compared with."""
+    """The regularizers that are compared; the others are tested against the first."""
     probe: Callable[[Run, int], dict[str, Any] | None]
     panels: tuple[Panel, ...]
     measures: tuple[Measure, ...]
     note: str
-    """What a reader of its measures has to know."""
+    """What a reader of the measures has to know."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A method with one regularizer and one size of memory, and what its runs have left, by seed."""
+    """A method with one regularizer and one buffer size, and the findings of its runs by seed."""
 
     settings: Settings
     runs: dict[int, Findings]
 
     @property
     def label(self) -> str:
-        """As a reader knows it."""
+        """Method and regularizer for a reader: 'ER-ACE + CLER (jigsaw)'."""
         return label_of(self.settings.method, self.settings.regularizer)
 
     def values(self, measure: Measure) -> list[float]:
-        """One for each run."""
+        """The value of a measure for each run."""
         return [measure.value(findings) for findings in self.runs.values()]
 
 
-def study_jobs(
-    study: Study, dataset: str, buffers: Sequence[int], seeds: Sequence[int], out: Path, **changes: Any
+def analysis_jobs(
+    analysis: Analysis, dataset: str, buffers: Sequence[int], seeds: Sequence[int], out: Path, **changes: Any
 ) -> list[Job]:
-    """The runs of a study, in `out/STUDY`; without `buffers`, with those of the paper's table 1.
+    """The runs of an analysis, in `out/NAME`; without `buffers`, with the buffer sizes of the paper's table 1.
 
-    The settings are the paper's but for the `changes`.
+    The settings are the paper's, except for the `changes`.
     """
     sizes: Sequence[int | None] = [None]
-    if METHODS[study.method].replays:
-        cells = [cell for cell in find_table("table1").cells if cell.dataset == dataset and cell.method == study.method]
+    if METHODS[analysis.method].replays:
+        cells = [
+            cell for cell in find_table("table1").cells if cell.dataset == dataset and cell.method == analysis.method
+        ]
         sizes = buffers or sorted({cell.buffer for cell in cells}) or sizes
     elif buffers:
         raise UsageError(
-            f"{study.name} is about {METHODS[study.method].about.title}, which has no buffer: leave out --buffer"
+            f"has no effect: {METHODS[analysis.method].about.title}, the method of {analysis.name}, has no buffer; "
+            "leave it out",
+            "buffer",
         )
     jobs = []
     for buffer in sizes:
-        for regularizer in study.regularizers:
+        for regularizer in analysis.regularizers:
             settings = make_settings(
-                method=study.method, regularizer=regularizer, dataset=dataset, buffer=buffer, **changes
+                method=analysis.method, regularizer=regularizer, dataset=dataset, buffer=buffer, **changes
             )
-            jobs += [replace(job, probe=study.probe) for job in make_jobs(settings, seeds, out / study.name)]
+            jobs += [replace(job, probe=analysis.probe) for job in make_jobs(settings, seeds, out / analysis.name)]
     return jobs
 
 
 def read_subjects(jobs: Sequence[Job]) -> list[Subject]:
-    """What finished runs have left; those that failed are left out, but of each subject one has to be there."""
+    """The findings of finished runs; runs that failed are left out, but each subject needs at least one."""
     subjects: dict[str, Subject] = {}
     for job in jobs:
         subject = subjects.setdefault(str(job.settings), Subject(job.settings, {}))
@@ -135,41 +140,41 @@ def read_subjects(jobs: Sequence[Job]) -> list[Subject]:
 def _findings(job: Job, accuracy: dict[str, list[list[float]]]) -> Findings:
     there = [task for task in range(number_of_tasks(job.settings.tasks)) if job.finding(task).exists()]
     if not there:
-        raise UsageError(f"{job.folder} was trained without a look into it: delete it, or choose another --out")
+        raise UsageError(f"{job.folder} was trained without this analysis: delete it, or choose another folder")
     return Findings(accuracy, {task: read_json(job.finding(task)) for task in there})
 
 
 def by_buffer(subjects: Sequence[Subject]) -> list[list[Subject]]:
-    """Those that are compared with each other: with the same size of memory."""
+    """The subjects in lists of equal buffer size, within which they are compared."""
     sizes = dict.fromkeys(subject.settings.buffer for subject in subjects)
     return [[subject for subject in subjects if subject.settings.buffer == size] for size in sizes]
 
 
 class Difference(NamedTuple):
-    """What a regularizer does to a measure, and whether the paper says so."""
+    """How a regularizer changes a measure, and what the paper says about it."""
 
     points: float
     p_value: float
-    """Of Student's test; NaN with fewer than two runs on a side."""
+    """p-value of Student's t-test; NaN with fewer than two runs on either side."""
     paper: str | None
     """'higher' or 'lower'; None where the paper says nothing."""
 
     @property
     def seen(self) -> str:
-        """'higher' or 'lower' where chance is unlikely."""
-        if not self.p_value < 0.05:
-            return "not told apart"
+        """'higher' or 'lower' where the difference is significant."""
+        if not self.p_value < SIGNIFICANT:
+            return "no significant difference"
         return "higher" if self.points > 0 else "lower"
 
 
 def difference(measure: Measure, subject: Subject, alone: Subject) -> Difference:
-    """Between a subject and that which it is compared with."""
+    """The difference in a measure between a subject and the one without a regularizer."""
     found = gain(alone.values(measure), subject.values(measure))
     return Difference(found.points, found.p_value, measure.paper.get(subject.settings.regularizer))
 
 
 def mean_of(curve: Curve) -> Callable[[Findings], float]:
-    """A curve in one number."""
+    """The measure that is the mean of a curve."""
     return lambda findings: fmean(curve(findings))
 
 

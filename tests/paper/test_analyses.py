@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from cler.cli import main
-from cler.config import settings as settings_module
+from cler.config.settings import make_settings
 from cler.data import images
 from cler.errors import UsageError
-from cler.paper import tables as paper
-from cler.paper.studies import STUDIES, figure3
-from cler.paper.study import Findings, Subject, difference, read_subjects, study_jobs
-from cler.paper.study_report import study_sentences
+from cler.paper import settings as paper_settings
+from cler.paper import tables
+from cler.paper.analysis import Findings, Subject, analysis_jobs, difference, read_subjects
+from cler.paper.analysis_output import analysis_sentences
+from cler.paper.known_analyses import ANALYSES, figure3
 from cler.runs.execute import execute
 from cler.runs.record import Recorder
 from cler.runs.results import read_json, read_result
@@ -35,9 +36,9 @@ class Toy:
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    file = settings_module.paper_file() | {"toy": {"tasks": 3, "width": 4, "batch": 5, "replay_batch": 5, "buffer": 20}}
+    file = paper_settings.paper_file() | {"toy": {"tasks": 3, "width": 4, "batch": 5, "replay_batch": 5, "buffer": 20}}
     monkeypatch.setitem(images.DATASETS._entries, "toy", Toy())
-    for module in (settings_module, paper):
+    for module in (paper_settings, tables):
         monkeypatch.setattr(module, "paper_file", lambda: file)
     monkeypatch.setattr(figure3, "STEPS", 4)
     monkeypatch.setattr(figure3, "DROPS", 2)
@@ -60,10 +61,10 @@ def cler(tmp_path, monkeypatch, capsys):
 
 
 def jobs_of(name, out, seeds=(0,)):
-    return study_jobs(STUDIES[name], "toy", (), seeds, out, precision="fp32")
+    return analysis_jobs(ANALYSES[name], "toy", (), seeds, out, precision="fp32")
 
 
-@pytest.mark.parametrize("name", list(STUDIES))
+@pytest.mark.parametrize("name", list(ANALYSES))
 def test_looking_changes_nothing(name, tmp_path):
     looked_into = jobs_of(name, tmp_path / "a")
     left_alone = [replace(job, probe=None) for job in jobs_of(name, tmp_path / "b")]
@@ -102,22 +103,27 @@ def test_batches_until_accuracy_is_back_are_counted_for_each_drop():
     drops = [[10.0, 40.0, 50.0, 30.0], [0.0, 10.0, 20.0, 49.0], [60.0, 0.0, 0.0, 0.0]]
     recovery = {"before": {"class_il": 50.0}, "after": {"0.1": {"class_il": drops}}}
     findings = Findings({}, {5: {"recovery": recovery}, 9: {}})
-    values = {measure.name: measure.value for measure in figure3.STUDY.measures}
-    assert values["10% of filters lost: batches until back"](findings) == pytest.approx((2 + 4 + 0) / 3)
-    assert values["10% of filters lost: points lost"](findings) == pytest.approx(50 - 70 / 3)
+    values = {measure.name: measure.value for measure in figure3.ANALYSIS.measures}
+    assert values["10% of filters lost: batches to recover, class-incremental"](findings) == pytest.approx(
+        (2 + 4 + 0) / 3
+    )
+    assert values["10% of filters lost: points lost, class-incremental"](findings) == pytest.approx(50 - 70 / 3)
 
 
 def test_accuracy_that_is_exactly_back_counts_as_back():
     recovery = {"before": {"class_il": 26.200000000000003}, "after": {"0.1": {"class_il": [[10.0, 26.2, 20.0]]}}}
-    values = {measure.name: measure.value for measure in figure3.STUDY.measures}
-    assert values["10% of filters lost: batches until back"](Findings({}, {5: {"recovery": recovery}})) == 1
+    values = {measure.name: measure.value for measure in figure3.ANALYSIS.measures}
+    assert (
+        values["10% of filters lost: batches to recover, class-incremental"](Findings({}, {5: {"recovery": recovery}}))
+        == 1
+    )
 
 
 def test_what_the_paper_says_is_seen_only_where_chance_is_unlikely():
-    measure = replace(STUDIES["figure1"].measures[0], value=lambda run: run.accuracy, paper={"rotation": "higher"})
+    measure = replace(ANALYSES["figure1"].measures[0], value=lambda run: run.accuracy, paper={"rotation": "higher"})
 
     def subject(regularizer, *values):
-        settings = settings_module.make_settings(method="finetune", regularizer=regularizer, dataset="toy")
+        settings = make_settings(method="finetune", regularizer=regularizer, dataset="toy")
         return Subject(settings, {seed: Findings(value, {}) for seed, value in enumerate(values)})
 
     alone = subject("none", 1.0, 1.1, 0.9)
@@ -125,9 +131,9 @@ def test_what_the_paper_says_is_seen_only_where_chance_is_unlikely():
         subject("rotation", *values) for values in ((2.0, 2.1, 1.9), (1.0, 3.0, 0.0), (0.0, 0.1, 0.2))
     )
     assert difference(measure, clear, alone).seen == "higher"
-    assert difference(measure, unclear, alone).seen == "not told apart"
+    assert difference(measure, unclear, alone).seen == "no significant difference"
     assert difference(measure, lower, alone).seen == "lower"
-    assert difference(measure, subject("rotation", 5.0), subject("none", 1.0)).seen == "not told apart"
+    assert difference(measure, subject("rotation", 5.0), subject("none", 1.0)).seen == "no significant difference"
 
 
 def test_many_tests_are_corrected():
@@ -135,17 +141,17 @@ def test_many_tests_are_corrected():
     names = "abcde"
     measures = tuple(
         replace(
-            STUDIES["figure1"].measures[0],
+            ANALYSES["figure1"].measures[0],
             name=name,
             value=lambda run, i=i: run.accuracy[i],
             paper={"rotation": "higher"},
         )
         for i, name in enumerate(names)
     )
-    study = replace(STUDIES["figure1"], measures=measures)
+    analysis = replace(ANALYSES["figure1"], measures=measures)
 
     def subject(regularizer, first, second):
-        settings = settings_module.make_settings(method="finetune", regularizer=regularizer, dataset="toy")
+        settings = make_settings(method="finetune", regularizer=regularizer, dataset="toy")
         runs = zip(first, second, strict=True)
         return Subject(settings, {seed: Findings([one, other, 0, 0, 0], {}) for seed, (one, other) in enumerate(runs)})
 
@@ -153,10 +159,10 @@ def test_many_tests_are_corrected():
         subject("none", (0.0, 0.1, 0.2), (0.0, 1.0, 2.0)),
         subject("rotation", (8.0, 8.1, 8.2), (2.4, 3.4, 4.4)),
     ]
-    *_, sure, unsure, _, _, _, corrected = study_sentences(study, subjects)
+    *_, sure, unsure, _, _, _, corrected = analysis_sentences(analysis, subjects)
     assert "a: higher (p < 0.001), as in the paper" in sure
     assert "b: higher (p = 0.04" in unsure
-    assert corrected == "After Holm's correction for these 5 tests, told apart are: Finetune + CLER (rotation): a."
+    assert corrected == "Significant after Holm's correction for these 5 tests: Finetune + CLER (rotation): a."
 
 
 def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path):
@@ -167,7 +173,7 @@ def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path):
     assert "Finetune + CLER (rotation)" in out
     assert "in the paper" in out
     told = " ".join(out.split())
-    assert "The paper's runs have dataset cifar100, width 64: what it says of them need not hold of these." in told
+    assert "The paper's runs have dataset cifar100, width 64: what it says about them need not hold for these." in told
     assert Path("analysis/figure1.png").read_bytes().startswith(b"\x89PNG")
     code, again, err = cler("figure1", "--dataset", "toy", "--seeds", "0,1")
     assert (code, again, err) == (0, out, "")
@@ -184,23 +190,23 @@ def test_finished_runs_are_shown_again_without_the_images(cler, monkeypatch):
     code, out, err = cler(*asked, "--markdown")
     assert (code, err) == (0, "")
     heading, picture, table, *_ = out.split("\n\n")
-    assert heading == f"## {STUDIES['figure1'].title}"
+    assert heading == f"## {ANALYSES['figure1'].title}"
     assert picture.endswith("](figure1.png)")
     assert (
         table.splitlines()[0] == "| | Finetune, 2 runs | Finetune + CSSL, 2 runs | Finetune + CLER (rotation), 2 runs |"
     )
-    assert len(table.splitlines()) == 2 + len(STUDIES["figure1"].measures)
+    assert len(table.splitlines()) == 2 + len(ANALYSES["figure1"].measures)
     assert "- Finetune + CSSL: gradient similarity: " in out
     assert cler(*asked, "--markdown", "--json")[0] == 2
 
 
-def test_figure3_has_a_row_for_each_memory(cler):
-    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "0", "--buffer", "10", "--buffer", "20")
+def test_figure3_has_a_row_for_each_buffer_size(cler):
+    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "1", "--buffer", "10", "--buffer", "20")
     assert code == 0
-    assert out.index("memory of 10") < out.index("memory of 20")
-    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "0", "--buffer", "10", "--buffer", "20", "--markdown")
-    assert out.count("\n| **memory of ") == 2
-    assert "One run tells nothing apart" in out
+    assert out.index("buffer 10") < out.index("buffer 20")
+    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "1", "--buffer", "10", "--buffer", "20", "--markdown")
+    assert out.count("\n| **buffer ") == 2
+    assert "One run of each is too few to test what the paper says" in out
 
 
 def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
@@ -225,10 +231,13 @@ def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["figure4"], "figure4 needs no look into networks: cler reproduce figure4"),
+        (["figure4"], "figure4 is made from accuracies alone: use `cler reproduce figure4`"),
         (["figure2"], "unknown figure 'figure2' (known: figure1, figure3); did you mean 'figure"),
         (["figure1", "--dataset", "toys"], "did you mean 'toy'?"),
-        (["figure1", "--dataset", "toy", "--buffer", "20"], "Finetune, which has no memory: leave out --buffer"),
+        (
+            ["figure1", "--dataset", "toy", "--buffer", "20"],
+            "--buffer has no effect: Finetune, the method of figure1, has no buffer; leave it out",
+        ),
         (["figure1", "--dataset", "toy", "--seeds", "x"], "seeds"),
     ],
 )
@@ -240,13 +249,13 @@ def test_a_mistake_is_one_line(cler, arguments, line):
 
 def test_runs_that_nobody_looked_into_are_refused(cler, tmp_path):
     execute([replace(job, probe=None) for job in jobs_of("figure1", tmp_path / "analysis")], device=CPU, workers=1)
-    code, _, err = cler("figure1", "--dataset", "toy", "--seeds", "0")
+    code, _, err = cler("figure1", "--dataset", "toy", "--seeds", "1")
     assert code == 2
-    assert "was trained without a look into it: delete it, or choose another --out" in err
+    assert "was trained without this analysis: delete it, or choose another folder" in err
 
 
 def test_without_any_run_of_a_subject_there_is_nothing_to_compare(tmp_path):
-    jobs = study_jobs(STUDIES["figure1"], "toy", (), (0,), tmp_path, precision="fp32", lr=1e30)
+    jobs = analysis_jobs(ANALYSES["figure1"], "toy", (), (0,), tmp_path, precision="fp32", lr=1e30)
     execute(jobs, device=CPU, workers=1)
     with pytest.raises(UsageError, match="all runs of Finetune have failed: there is nothing to compare"):
         read_subjects(jobs)

@@ -1,4 +1,4 @@
-"""Studies of trained networks: what they found, as a figure, as a table, and as what agrees with the paper."""
+"""An analysis of trained networks as a figure, a table, Markdown, JSON, and sentences beside the paper's."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from rich.table import Table
 
 from cler import stats
 from cler.config.settings import Settings, make_settings
-from cler.paper.study import Measure, Panel, Study, Subject, by_buffer, difference
+from cler.paper.analysis import Analysis, Measure, Panel, Subject, by_buffer, difference
 from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure
 from cler.report.numbers import SIGNIFICANT, count_runs, format_p, minus
 
 ABREAST = 3
-"""Panels side by side; more would be too small to read."""
+"""Panels in a row of a figure; more would be too small to read."""
 MOST_MARKS = 20
-"""Of a curve; more would hide it."""
-FOOTNOTE = "Mean ± std over runs; p: of the difference from the first column, Student's test."
+"""Markers on a curve; more would hide it."""
+FOOTNOTE = "Mean ± std over runs. p: Student's t-test of the difference from the first column."
 
 
-def study_figure(study: Study, subjects: Sequence[Subject], path: Path) -> None:
-    """Write a PNG: the study's panels, those of each size of memory from a new line on."""
+def analysis_figure(analysis: Analysis, subjects: Sequence[Subject], path: Path) -> None:
+    """Write a PNG with the panels of an analysis; those of each buffer size begin a new row."""
     rows = by_buffer(subjects)
-    columns = min(ABREAST, len(study.panels))
-    lines = math.ceil(len(study.panels) / columns)
+    columns = min(ABREAST, len(analysis.panels))
+    lines = math.ceil(len(analysis.panels) / columns)
     figure = new_figure(1.2 + 3.1 * columns, 1.2 + 2.6 * lines * len(rows))
     grid = figure.subplots(lines * len(rows), columns, squeeze=False)
     for place, row in enumerate(rows):
         axes = grid[place * lines : (place + 1) * lines].flat
-        memory = f", memory of {row[0].settings.buffer}" if len(rows) > 1 else ""
-        for axis, panel in zip(axes, study.panels, strict=False):
+        buffer = f", buffer {row[0].settings.buffer}" if len(rows) > 1 else ""
+        for axis, panel in zip(axes, analysis.panels, strict=False):
             _draw(axis, panel, row)
-            finish_panel(axis, panel.title + memory, panel.across)
+            finish_panel(axis, panel.title + buffer, panel.across)
             if axis.get_ylim()[0] < 0 < axis.get_ylim()[1]:
                 axis.axhline(0, color=INK, linewidth=0.8, zorder=0)
             axis.set_ylabel(panel.up, fontsize=9, color=INK)
-        for axis in axes[len(study.panels) :]:
+        for axis in axes[len(analysis.panels) :]:
             axis.remove()
-    write_figure(figure, grid[0][0], path, study.title)
+    write_figure(figure, grid[0][0], path, analysis.title)
 
 
 def _draw(axis: Any, panel: Panel, subjects: Sequence[Subject]) -> None:
@@ -53,11 +53,15 @@ def _draw(axis: Any, panel: Panel, subjects: Sequence[Subject]) -> None:
         draw_curve(axis, places, means, deviations, style)
 
 
-def study_table(study: Study, subjects: Sequence[Subject]) -> Table:
-    """A table for the terminal: a row for each measure, a column for each of those compared."""
+def analysis_table(analysis: Analysis, subjects: Sequence[Subject]) -> Table:
+    """A table for the terminal: a row for each measure, a column for each subject."""
     rows = by_buffer(subjects)
     table = Table(
-        title=study.title, caption=f"{FOOTNOTE} {study.note}", caption_justify="left", box=SIMPLE_HEAD, show_edge=False
+        title=analysis.title,
+        caption=f"{FOOTNOTE} {analysis.note}",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
     )
     table.add_column("")
     for subject in rows[0]:
@@ -65,8 +69,8 @@ def study_table(study: Study, subjects: Sequence[Subject]) -> Table:
     for row in rows:
         if len(rows) > 1:
             table.add_section()
-            table.add_row(f"[bold]memory of {row[0].settings.buffer}[/]")
-        for measure in study.measures:
+            table.add_row(f"[bold]buffer {row[0].settings.buffer}[/]")
+        for measure in analysis.measures:
             table.add_row(measure.name, *(_cell(measure, subject, row[0]) for subject in row))
     return table
 
@@ -78,41 +82,45 @@ def _cell(measure: Measure, subject: Subject, alone: Subject) -> str:
     return f"{text}\n{p}" if p else text
 
 
-def study_markdown(study: Study, subjects: Sequence[Subject], picture: str) -> str:
-    """The figure, the table of measures, and what the paper says of them."""
-    parts = [f"## {study.title}", f"![{study.title}]({picture})", "\n".join(_markdown_rows(study, subjects))]
+def analysis_markdown(analysis: Analysis, subjects: Sequence[Subject], picture: str) -> str:
+    """A section of Markdown: the figure, the table of measures, and what the paper says about them."""
+    parts = [f"## {analysis.title}", f"![{analysis.title}]({picture})", "\n".join(_markdown_rows(analysis, subjects))]
     return "\n\n".join(
-        [*parts, f"{FOOTNOTE} {study.note}", "\n".join(f"- {each}" for each in study_sentences(study, subjects))]
+        [
+            *parts,
+            f"{FOOTNOTE} {analysis.note}",
+            "\n".join(f"- {each}" for each in analysis_sentences(analysis, subjects)),
+        ]
     )
 
 
-def _markdown_rows(study: Study, subjects: Sequence[Subject]) -> Iterator[str]:
+def _markdown_rows(analysis: Analysis, subjects: Sequence[Subject]) -> Iterator[str]:
     rows = by_buffer(subjects)
     yield "| | " + " | ".join(f"{subject.label}, {count_runs(subject.runs)}" for subject in rows[0]) + " |"
     yield "|---|" + "---:|" * len(rows[0])
     for row in rows:
         if len(rows) > 1:
-            yield f"| **memory of {row[0].settings.buffer}** |" + " |" * len(row)
-        for measure in study.measures:
+            yield f"| **buffer {row[0].settings.buffer}** |" + " |" * len(row)
+        for measure in analysis.measures:
             cells = (_cell(measure, subject, row[0]).replace("\n", ", ") for subject in row)
             yield f"| {measure.name} | {' | '.join(cells)} |"
 
 
-def study_sentences(study: Study, subjects: Sequence[Subject]) -> list[str]:
-    """For each thing that the paper says of the figure: whether our runs say it too."""
+def analysis_sentences(analysis: Analysis, subjects: Sequence[Subject]) -> list[str]:
+    """A sentence for each statement of the paper about the figure: whether it holds for our runs."""
     if min(len(subject.runs) for subject in subjects) < 2:
-        return ["One run tells nothing apart: with --seeds 0..4 what the paper says of this can be tested."]
+        return ["One run of each is too few to test what the paper says: train more seeds."]
     sentences = list(_other_runs(subjects[0].settings))
     tested: dict[str, float] = {}
     for alone, *others in by_buffer(subjects):
-        memory = f" with a memory of {alone.settings.buffer}" if alone.settings.buffer else ""
+        buffer = f" with buffer {alone.settings.buffer}" if alone.settings.buffer else ""
         for subject in others:
-            for measure in study.measures:
+            for measure in analysis.measures:
                 found = difference(measure, subject, alone)
                 if found.paper:
                     agrees = "as in the paper" if found.seen == found.paper else f"{found.paper} in the paper"
                     p = f" ({format_p(found.p_value)})" if format_p(found.p_value) else ""  # none without any spread
-                    what = f"{subject.label}{memory}: {measure.name}"
+                    what = f"{subject.label}{buffer}: {measure.name}"
                     if p:
                         tested[what] = found.p_value
                     sentences.append(f"{what}: {found.seen}{p}, {agrees}")
@@ -120,32 +128,32 @@ def study_sentences(study: Study, subjects: Sequence[Subject]) -> list[str]:
 
 
 def _corrected(tested: dict[str, float]) -> str:
-    """Of many tests some find something by chance."""
-    sure = [what for what, p in zip(tested, stats.holm(list(tested.values())), strict=True) if p < SIGNIFICANT]
-    return f"After Holm's correction for these {len(tested)} tests, told apart are: {'; '.join(sure) or 'none'}."
+    """The statements that remain significant when all tests are taken together."""
+    significant = [what for what, p in zip(tested, stats.holm(list(tested.values())), strict=True) if p < SIGNIFICANT]
+    return f"Significant after Holm's correction for these {len(tested)} tests: {'; '.join(significant) or 'none'}."
 
 
 def _other_runs(settings: Settings) -> Iterator[str]:
-    """A sentence where these runs are not such as the paper's."""
+    """A sentence where the settings of these runs differ from the paper's."""
     usual = make_settings(method=settings.method, dataset="cifar100")
     names = [name for name in ("dataset", "width") if getattr(settings, name) != getattr(usual, name)]
     if names:
         theirs = ", ".join(f"{name} {getattr(usual, name)}" for name in names)
-        yield f"The paper's runs have {theirs}: what it says of them need not hold of these."
+        yield f"The paper's runs have {theirs}: what it says about them need not hold for these."
 
 
-def study_json(study: Study, subjects: Sequence[Subject]) -> dict[str, Any]:
-    """Plain values, for programs."""
+def analysis_json(analysis: Analysis, subjects: Sequence[Subject]) -> dict[str, Any]:
+    """Plain values for JSON."""
     return {
-        "study": study.name,
+        "analysis": analysis.name,
         "learners": [
             {
                 "label": subject.label,
                 "settings": subject.settings.to_dict(),
                 "seeds": list(subject.runs),
-                "measures": {measure.name: subject.values(measure) for measure in study.measures},
+                "measures": {measure.name: subject.values(measure) for measure in analysis.measures},
             }
             for subject in subjects
         ],
-        "paper": study_sentences(study, subjects),
+        "paper": analysis_sentences(analysis, subjects),
     }

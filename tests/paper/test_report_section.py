@@ -1,0 +1,170 @@
+"""What a report says beside the paper."""
+
+import csv
+import io
+
+import pytest
+
+from cler.config.settings import make_settings
+from cler.paper.report_section import beside_paper
+from cler.report.content import make_report
+from cler.report.latex import latex
+from cler.report.markdown import markdown
+from cler.report.page import page
+from cler.report.spreadsheets import results_csv
+from cler.runs.compare import compare
+from cler.runs.results import find_results
+
+
+def settings(pair="er-ace", buffer=500):
+    """The paper's settings on CIFAR-100 for a method, or method+regularizer."""
+    method, _, regularizer = pair.partition("+")
+    return make_settings(
+        method=method, regularizer=regularizer or "none", dataset="cifar100", buffer=buffer, precision="bf16"
+    ).to_dict()
+
+
+def report_on(runs, *pairs, **options):
+    comparison = runs.compare(*pairs)
+    return make_report(comparison, beside=beside_paper(comparison.groups), **options)
+
+
+def cells(sheet):
+    """The rows as dictionaries from heading to text."""
+    names = [f"{column.above} {column.heading}".strip() for column in sheet.columns]
+    assert len(set(names)) == len(names)
+    return [dict(zip(names, (cell.text for cell in row.cells), strict=True)) for row in sheet.rows]
+
+
+def strong(sheet, row):
+    return {sheet.columns[index].heading for index, cell in enumerate(sheet.rows[row].cells) if cell.strong}
+
+
+def test_the_paper_stands_beside_runs_with_its_settings(runs):
+    report = report_on(runs, (settings(), [19.0, 20.0, 21.0]), (settings("er-ace+jigsaw"), [33.0, 34.5, 31.5]))
+    table1, table2 = report.beside.sheets[:2]
+    plain, cler = cells(table1)
+    assert {row.heading for row in table1.rows} == {"cifar100, buffer 500"}
+    assert (plain["accuracy ours"], plain["accuracy paper"]) == ("20.00 ± 1.00", "20.17 ± 1.31")
+    assert (plain["accuracy difference"], plain["adjusted forgetting paper"], plain["gain paper"]) == (
+        "−0.17",
+        "38.8",
+        "",
+    )
+    assert cler["accuracy difference"] == "+8.47 ≠"
+    assert (cler["gain ours"], cler["gain paper"], cler["gain difference"]) == ("+13.00", "+4.36", "+8.64 ≠")
+    assert strong(table1, 1) == {"difference"}
+    assert cells(table2)[0]["accuracy paper"] == "56.06"
+    assert "We have runs for 2 of the 38 numbers in the paper's table." in table1.note
+    assert report.title.endswith("Online Continual Learning: our 6 runs on cifar100")
+    assert report.beside.verdict.startswith("Class-incremental: CLER's gain is positive in 1 of 1 cell and within")
+    assert report.beside.verdict.endswith("1 of 1 cell and within 1.5 points of the paper's in 0.")
+    assert report.beside.agreement.startswith(
+        "1 of 4 accuracies are within one point of the paper's. Of the 2 differences that can be tested, because the "
+        "paper prints a deviation, 1 are not significant at 1 %. Some of our numbers are from only 3 runs, the "
+        "paper's from 10 each"
+    )
+
+
+def test_the_papers_forgetting_is_rounded_as_people_round(runs):
+    _, task_il = report_on(runs, (settings("dualnet", 2000), [11.0])).beside.sheets
+    assert cells(task_il)[0]["adjusted forgetting paper"] == "13.9"  # 13.85, as a float a little less
+
+
+def test_both_pretext_tasks_are_shown_and_the_better_one_has_the_papers_number(runs):
+    pairs = (
+        (settings(), [19.0, 20.0]),
+        (settings("er-ace+jigsaw"), [24.0, 25.0]),
+        (settings("er-ace+rotation"), [22.0, 23.0]),
+    )
+    table1, table2, significance = report_on(runs, *pairs).beside.sheets
+    for table in (table1, table2):
+        shown = {row["method"]: row["accuracy paper"] for row in cells(table)}
+        assert shown["ER-ACE + CLER (rotation)"] == ""
+        assert shown["ER-ACE + CLER (jigsaw)"] != ""
+        assert "makes that accuracy look too good" in table.note
+    assert len(cells(significance)) == 2
+
+
+def test_significance_has_a_row_for_each_gain_to_five_decimals(runs):
+    report = report_on(runs, (settings(), [19.0, 20.0, 21.0]), (settings("er-ace+jigsaw"), [21.0, 22.0, 24.0]))
+    (row,) = cells(report.beside.sheets[2])
+    assert (row["method"], row["gain"], row["p paper"]) == ("ER-ACE + CLER (jigsaw)", "+2.33", "0.00001")
+    assert row["p ours"] == row["p Holm"] == "0.09126"
+
+
+def test_a_table_that_would_repeat_others_is_only_named(runs):
+    report = report_on(runs, (settings(), [19.0, 20.0]), (settings("er-ace+jigsaw"), [24.0, 25.0]))
+    assert not any(sheet.title.startswith("Figure 4") for sheet in report.beside.sheets)
+    assert "other tables have all of their numbers: Figure 4" in report.beside.reading
+
+
+def test_one_pass_is_told_from_several(runs):
+    report = report_on(runs, (settings("joint", None), [23.0, 24.0]))
+    assert cells(report.beside.sheets[0])[0]["method"] == "Joint, online"
+
+
+def test_a_table_of_both_settings_has_them_one_after_the_other(runs):
+    report = report_on(runs, (settings(), [19.0, 20.0, 21.0]), (settings("er-ace+barlow-twins"), [15.0, 16.5, 13.5]))
+    (cssl,) = (one for one in report.beside.sheets if "CSSL" in one.title)
+    where = "cifar100, buffer 500"
+    assert [row.heading for row in cssl.rows] == [f"class-incremental, {where}"] * 2 + [
+        f"task-incremental, {where}"
+    ] * 2
+    assert cells(cssl)[1]["gain difference"] == "−5.72 ≠"
+
+
+def test_other_runs_have_no_paper_beside_them(runs):
+    report = report_on(runs, (runs.plain, [30.0]))
+    assert report.title == "Results of 1 runs on toy"
+    assert (report.beside.sheets, report.beside.verdict, report.beside.agreement) == ((), "", "")
+    assert (report.beside.gains, report.beside.columns) == ({}, {})
+
+
+def test_the_committed_results(runs, request):
+    folder = request.config.rootpath / "results" / "cifar100"
+    if not folder.is_dir():
+        pytest.skip("the results are not part of the package")
+    table1 = beside_paper(compare(find_results([folder])[0]).groups).sheets[0]
+    rows = {(row["method"], one.heading): row for row, one in zip(cells(table1), table1.rows, strict=True)}
+    cler = rows["ER-ACE + CLER (jigsaw)", "cifar100, buffer 500"]
+    assert (cler["accuracy ours"], cler["gain ours"]) == ("24.18 ± 0.84", "+3.30")
+    assert rows["Joint, online", "cifar100"]["accuracy difference"] == "+0.44"
+
+
+def spreadsheet(report):
+    return list(csv.DictReader(io.StringIO(results_csv(report))))
+
+
+def test_the_papers_numbers_are_beside_ours(runs):
+    class_il, task_il = spreadsheet(report_on(runs, (settings(), [20.0])))
+    assert (class_il["paper_accuracy"], class_il["paper_accuracy_std"]) == ("20.17", "1.31")
+    assert float(class_il["accuracy_minus_paper"]) == pytest.approx(-0.17)
+    assert class_il["p_against_paper"] == class_il["accuracy_std"] == ""  # one run
+    assert (task_il["paper_accuracy"], task_il["paper_accuracy_std"]) == ("56.06", "")
+
+
+def test_the_difference_is_between_two_columns_even_where_the_paper_evaluates_in_its_own_way(runs):
+    class_il, task_il = spreadsheet(report_on(runs, (settings("joint", None), [22.0, 24.0])))
+    for line in (class_il, task_il):
+        ours, paper = float(line["accuracy_as_paper"]), float(line["paper_accuracy"])
+        assert ours - paper == pytest.approx(float(line["accuracy_minus_paper"]))
+    assert class_il["accuracy_as_paper"] == class_il["accuracy"]
+    assert float(task_il["accuracy_as_paper"]) < float(task_il["accuracy"]) - 1
+    assert float(task_il["accuracy_as_paper_std"]) > 0
+
+
+def test_the_sections_come_in_order(runs):
+    report = report_on(runs, (settings(), [20.0]), (settings("er-ace+jigsaw"), [24.0]), preface="First of all.")
+    parts = ["Robust Online", "First of all.", "Beside the paper", "gain is positive", "within one point", "Table 1"]
+    for text in (markdown(report), latex(report)):
+        places = [text.index(part) for part in (*parts, "buffer 500", "ER-ACE + CLER", "Results")]
+        assert places == sorted(places)
+        assert "Left out" not in text
+
+
+def test_the_page_draws_the_papers_gains(runs):
+    text = page(report_on(runs, (settings(), [19.0, 20.0]), (settings("er-ace+jigsaw"), [24.0, 25.0])))
+    assert text.count('class="published"') == 2
+    assert "the gain in the paper" in text
+    assert text.count("The paper's tables") == 2
