@@ -126,7 +126,7 @@ def outcome(folder: Path) -> dict[str, Any]:
 def kill_one_run(method: str, regularizer: str, draw: random.Random) -> tuple[str, int, int, bool]:
     """One run, in peace and with kills: a line, how many kills, how many had a checkpoint, whether both ended alike."""
     optimizer, every = draw.choice(["sgd", "sgd", "adamw"]), draw.choice(["0", "0.02", "0.02", "0.1"])
-    command = f"run {method} --regularizer {regularizer} --optimizer {optimizer} --seeds {draw.randrange(1000)}".split()
+    command = f"run {method} --regularizer {regularizer} --optimizer {optimizer} --seed {draw.randrange(1000)}".split()
     command += COMMON + (["--buffer", "20", "--replay-batch", "4"] if METHODS[method].replays else [])
     command += ["--set", "inversion_steps=20", "--set", "refinement_epochs=1"] if method == "r-dfcil" else []
     with tempfile.TemporaryDirectory() as name:
