@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from cler.paper.reproduce import Line, State, Work
     from cler.paper.tables import PaperCell, PaperTable
-    from cler.runs.compare import Runs
+    from cler.runs.compare import Series
 
 MOST_SEEDS = 1000
 
@@ -142,7 +142,7 @@ def _table(name: str, pretext: str | None) -> PaperTable:
 
 
 def _tell_costs(
-    missing: Sequence[Work], groups: Sequence[Runs], device: torch.device, at_once: int
+    missing: Sequence[Work], groups: Sequence[Series], device: torch.device, at_once: int
 ) -> dict[PaperCell, float]:
     """Print what the missing runs will take; returns the seconds of a run of each cell that lacks some."""
     from cler.paper.cost import cheapest_first, seconds_per_run

@@ -23,7 +23,7 @@ from cler.paper.reproduce import Work
 from cler.paper.tables import PaperCell
 from cler.runs.bench import MOST_UNTIMED, random_images, steps_of_a_run, time_steps
 from cler.runs.build import build_run
-from cler.runs.compare import Runs
+from cler.runs.compare import Series
 from cler.runs.machine import environment, threads, workers_that_fit
 
 IMAGE_SIZES = {"mini-imagenet": 84}
@@ -49,7 +49,7 @@ def seconds_per_run(
     missing: Sequence[Work],
     device: torch.device,
     at_once: int,
-    groups: Sequence[Runs] = (),
+    groups: Sequence[Series] = (),
     watch: Callable[[str], object] = lambda text: None,
 ) -> dict[PaperCell, float]:
     """Seconds that a run of each cell adds: measured on earlier runs like it, else estimated from a few steps."""
@@ -75,7 +75,7 @@ def seconds_per_run(
 
 
 def _seconds_of_earlier_runs(
-    settings: Settings, groups: Sequence[Runs], device: torch.device, at_once: int
+    settings: Settings, groups: Sequence[Series], device: torch.device, at_once: int
 ) -> float | None:
     """The median time of runs with the same amount of work on the same hardware, on a GPU with as many beside them."""
     wanted, hardware = _work(settings.to_dict()), environment(device)["hardware"]

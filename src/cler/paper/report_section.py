@@ -11,7 +11,7 @@ from cler.paper.tables import PAPER_RUNS, PaperTable, find_table, table_names
 from cler.report.content import Published
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, minus, signed, tenths
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate
-from cler.runs.compare import Estimate, Runs
+from cler.runs.compare import Estimate, Series
 from cler.runs.results import SCENARIOS
 
 TITLE = "On the Effectiveness of Equivariant Regularization for Robust Online Continual Learning"
@@ -33,11 +33,11 @@ PROBABILITIES = (
 P_VALUES = tuple(Column(heading, "p") for heading in ("ours", "paper", "Holm"))
 
 
-def beside_paper(groups: Sequence[Runs]) -> Published:
+def beside_paper(groups: Sequence[Series]) -> Published:
     """The tables of the paper that there are runs for; those that would only repeat others are named, not shown."""
     tables = lines_of_all_tables(groups)
     known = lines_by_runs(tables)
-    sheets, repeated, seen = [], [], set[tuple[Runs, str]]()
+    sheets, repeated, seen = [], [], set[tuple[Series, str]]()
     for table, told in tables:
         shown = {(line.ours, line.scenario) for line in told if line.ours}
         if table.name == "significance":
@@ -60,13 +60,13 @@ def beside_paper(groups: Sequence[Runs]) -> Published:
     )
 
 
-def lines_of_all_tables(groups: Sequence[Runs]) -> list[tuple[PaperTable, list[Line]]]:
+def lines_of_all_tables(groups: Sequence[Series]) -> list[tuple[PaperTable, list[Line]]]:
     """Every table of the paper, with both pretext tasks, and its lines."""
     tables = [find_table(name).with_both_pretexts() for name in table_names()]
     return [(table, lines(table, groups)) for table in tables]
 
 
-def lines_by_runs(tables: Sequence[tuple[PaperTable, Sequence[Line]]]) -> dict[tuple[Runs, str], Line]:
+def lines_by_runs(tables: Sequence[tuple[PaperTable, Sequence[Line]]]) -> dict[tuple[Series, str], Line]:
     """The lines that have both our number and the paper's, by our runs and the scenario; the first table wins."""
     return {
         (line.ours, line.scenario): line for _, told in reversed(tables) for line in told if line.ours and line.beside
@@ -133,7 +133,7 @@ def _name(line: Line, table: PaperTable) -> Cell:
     return Cell(f"{cell.label}, online" if repeated and cell.epochs == 1 else cell.label)
 
 
-def _numbers(line: Line, group: Runs) -> list[Cell]:
+def _numbers(line: Line, group: Series) -> list[Cell]:
     ours = Estimate(_or_nan(line.mean), _or_nan(line.std))
     paper = estimate(Estimate(line.paper.mean, _or_nan(line.paper.std))) if line.paper else Cell("")
     return [

@@ -16,7 +16,7 @@ from cler.errors import UsageError, unknown
 from cler.files import without_non_finite
 from cler.methods import METHODS
 from cler.paper.tables import BesidePaper, PaperCell, PaperTable, Printed, compared
-from cler.runs.compare import Gain, Runs, compare, gain
+from cler.runs.compare import Gain, Series, compare, gain
 from cler.runs.jobs import Index, Job, make_jobs, past_failures, remaining
 from cler.runs.results import find_results
 
@@ -31,7 +31,7 @@ class Line:
     cell: PaperCell
     scenario: str
     """class_il or task_il."""
-    ours: Runs | None
+    ours: Series | None
     """Our runs; None where there are none."""
     paper: Printed | None
     """None for the pretext task that the paper does not print."""
@@ -130,7 +130,7 @@ class Line:
         )
 
 
-def lines(table: PaperTable, groups: Sequence[Runs], precision: str = Settings.precision) -> list[Line]:
+def lines(table: PaperTable, groups: Sequence[Series], precision: str = Settings.precision) -> list[Line]:
     """A line for each cell and scenario of a table, with our numbers beside the paper's.
 
     Of runs that differ only in precision, those in the precision of most of the table's runs are preferred, and in a
@@ -148,7 +148,7 @@ def lines(table: PaperTable, groups: Sequence[Runs], precision: str = Settings.p
     return [dataclasses.replace(line, holm=p_value) for line, p_value in zip(told, corrected, strict=True)]
 
 
-def usual_precision(table: PaperTable, groups: Sequence[Runs], default: str) -> str:
+def usual_precision(table: PaperTable, groups: Sequence[Series], default: str) -> str:
     """The precision of most runs of a table; in a tie, and without any runs, the default."""
     runs: Counter[str] = Counter()
     for group in groups:
@@ -157,13 +157,13 @@ def usual_precision(table: PaperTable, groups: Sequence[Runs], default: str) -> 
     return max([*runs], key=lambda name: (runs[name], name == default), default=default)
 
 
-def find_group(cell: PaperCell, groups: Sequence[Runs], precision: str | None = None) -> Runs | None:
+def find_group(cell: PaperCell, groups: Sequence[Series], precision: str | None = None) -> Series | None:
     """The runs of a cell: in this precision if there are any, else in the precision with the most runs."""
     made = [group for group in groups if cell.made(group)]
     return max(made, key=lambda one: (one.settings.get("precision") == precision, len(one.results)), default=None)
 
 
-def _line(cell: PaperCell, scenario: str, table: PaperTable, ours: dict[PaperCell, Runs | None]) -> Line:
+def _line(cell: PaperCell, scenario: str, table: PaperTable, ours: dict[PaperCell, Series | None]) -> Line:
     paper, better = _paper_of(cell, scenario, table, ours)
     group, alone = ours[cell], table.baseline(cell)
     return Line(
@@ -179,7 +179,7 @@ def _line(cell: PaperCell, scenario: str, table: PaperTable, ours: dict[PaperCel
 
 
 def _paper_of(
-    cell: PaperCell, scenario: str, table: PaperTable, ours: dict[PaperCell, Runs | None]
+    cell: PaperCell, scenario: str, table: PaperTable, ours: dict[PaperCell, Series | None]
 ) -> tuple[Printed | None, bool | None]:
     """The paper's numbers for a cell: where we have both pretext tasks, they belong to our better one."""
     rivals = [one for one in table.cells if one.place == cell.place and one.equivariant]
@@ -190,7 +190,7 @@ def _paper_of(
     return next(filter(None, (one.printed(scenario) for one in rivals))) if better else None, better
 
 
-def _gain(alone: Runs | None, group: Runs | None, scenario: str) -> Gain | None:
+def _gain(alone: Series | None, group: Series | None, scenario: str) -> Gain | None:
     if not (alone and group) or alone.settings.get("precision") != group.settings.get("precision"):
         return None
     return gain(alone.accuracies(scenario), group.accuracies(scenario))
@@ -293,7 +293,7 @@ class Work:
 class State:
     """The runs of a table that a folder holds, those that are missing, and a line for each file that is unusable."""
 
-    groups: tuple[Runs, ...]
+    groups: tuple[Series, ...]
     missing: list[Work]
     done: list[Job]
     """The runs that were asked for and have ended."""
@@ -319,7 +319,7 @@ def look(
 
 
 def _missing(
-    cells: Sequence[PaperCell], groups: Sequence[Runs], *, seeds: int, precision: str, out: Path
+    cells: Sequence[PaperCell], groups: Sequence[Series], *, seeds: int, precision: str, out: Path
 ) -> tuple[list[Work], list[Job], list[str]]:
     index = Index(out)
     works, done, complaints = [], [], []

@@ -14,7 +14,7 @@ from cler.config.settings import PRECISIONS, Settings, label_of, make_settings, 
 from cler.errors import UsageError, unknown
 from cler.methods import METHODS
 from cler.paper.settings import paper_file
-from cler.runs.compare import Runs
+from cler.runs.compare import Series
 from cler.runs.results import SCENARIOS
 
 PAPER_RUNS = 10
@@ -100,7 +100,7 @@ class PaperCell:
             **dict(self.changes),
         )
 
-    def made(self, group: Runs) -> bool:
+    def made(self, group: Series) -> bool:
         """Whether runs have the cell's settings, in whatever precision."""
         if not self.available or group.settings.get("precision") not in PRECISIONS:
             return False
@@ -253,7 +253,7 @@ class BesidePaper:
         return abs(self.difference) <= 1 or (self.p_value is not None and self.p_value >= 0.01)
 
 
-def compared(group: Runs, scenario: str, printed: Printed) -> BesidePaper:
+def compared(group: Series, scenario: str, printed: Printed) -> BesidePaper:
     """The final average accuracy of runs beside a printed one."""
     values = group.accuracies(scenario)
     if printed.slip:  # compare with what the authors' evaluation gives for our runs

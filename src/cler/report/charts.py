@@ -12,7 +12,7 @@ from statistics import fmean
 
 from cler.regularizers import REGULARIZERS
 from cler.report.figures import mean_curve
-from cler.runs.compare import Runs
+from cler.runs.compare import Series
 
 WIDTH, HEIGHT = 300, 210
 LEFT, RIGHT, TOP, BOTTOM = 30, 6, 10, 38
@@ -30,10 +30,10 @@ class ChartLine:
 
     label: str
     style: str
-    runs: Runs
+    runs: Series
 
 
-def colors(groups: Iterable[Runs]) -> dict[str, int]:
+def colors(groups: Iterable[Series]) -> dict[str, int]:
     """The number of each regularizer's color, the same in every chart; unknown regularizers come last."""
     known = "none", *REGULARIZERS
     others = sorted({group.settings["regularizer"] for group in groups} - set(known))
@@ -41,7 +41,7 @@ def colors(groups: Iterable[Runs]) -> dict[str, int]:
 
 
 def chart_lines(
-    groups: Sequence[Runs], labels: Sequence[str], references: Sequence[Runs], colored: Mapping[str, int]
+    groups: Sequence[Series], labels: Sequence[str], references: Sequence[Series], colored: Mapping[str, int]
 ) -> list[ChartLine]:
     """A line for each group in the color of its regularizer, dashed where that is taken; gray for the references."""
     lines = [ChartLine(group.label, f"reference {group.settings['method']}", group) for group in references]
@@ -53,7 +53,7 @@ def chart_lines(
     return lines
 
 
-def top_of_scale(groups: Sequence[Runs], name: str) -> int:
+def top_of_scale(groups: Sequence[Series], name: str) -> int:
     """The first tick of the axis above everything that a chart of these groups shows."""
     highest = max(mean + (0 if math.isnan(std) else std) for group in groups for mean, std in mean_curve(group, name))
     step = _step(highest)
@@ -73,7 +73,7 @@ def curve_chart(lines: Sequence[ChartLine], name: str, *, top: int, title: str) 
     )
 
 
-def heat_map(group: Runs, name: str, *, top: float, title: str) -> str:
+def heat_map(group: Series, name: str, *, top: float, title: str) -> str:
     """The accuracy matrix, mean over the seeds, as SVG: row t is after task t, column t is accuracy on task t."""
     rows = _mean_matrix(group, name)
     size = max(map(len, rows))
@@ -89,12 +89,12 @@ def heat_map(group: Runs, name: str, *, top: float, title: str) -> str:
     )
 
 
-def highest_accuracy(groups: Sequence[Runs], name: str) -> float:
+def highest_accuracy(groups: Sequence[Series], name: str) -> float:
     """The accuracy that the darkest cell of these groups' heat maps stands for."""
     return max(1.0, *(accuracy for group in groups for row in _mean_matrix(group, name) for accuracy in row))
 
 
-def _mean_matrix(group: Runs, name: str) -> list[list[float]]:
+def _mean_matrix(group: Series, name: str) -> list[list[float]]:
     """The mean of each cell of the accuracy matrices over the runs that have it."""
     rows_of_runs = zip_longest(*(run.accuracy[name] for run in group.results), fillvalue=[])
     return [

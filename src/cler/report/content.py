@@ -10,7 +10,7 @@ from typing import Any
 from cler.report.evidence import Evidence, evidence
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, duration, interval, minus, signed
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate
-from cler.runs.compare import SHOWN_ANYWAY, Comparison, Runs, distinguishing_settings
+from cler.runs.compare import SHOWN_ANYWAY, Comparison, Series, distinguishing_settings
 from cler.runs.results import SCENARIOS, Result
 
 MEASURES = (
@@ -32,7 +32,7 @@ class Section:
     """Everything about the runs on one dataset."""
 
     title: str
-    groups: tuple[Runs, ...]
+    groups: tuple[Series, ...]
     summary: str
     results: Sheet
     gains: Sheet
@@ -60,9 +60,9 @@ class Published:
     reading: str = ""
     """How to read the tables."""
     sheets: tuple[Sheet, ...] = ()
-    gains: Mapping[tuple[Runs, str], float] = field(default_factory=dict)
+    gains: Mapping[tuple[Series, str], float] = field(default_factory=dict)
     """Published gains in points, by our runs and the scenario."""
-    columns: Mapping[tuple[Runs, str], Mapping[str, Any]] = field(default_factory=dict)
+    columns: Mapping[tuple[Series, str], Mapping[str, Any]] = field(default_factory=dict)
     """Further columns of the spreadsheet, by our runs and the scenario."""
 
 
@@ -96,7 +96,7 @@ def make_report(
     )
 
 
-def make_sections(groups: Sequence[Runs]) -> tuple[Section, ...]:
+def make_sections(groups: Sequence[Series]) -> tuple[Section, ...]:
     """A section for each dataset."""
     datasets = dict.fromkeys(group.settings["dataset"] for group in groups)
     return tuple(_section(name, [one for one in groups if one.settings["dataset"] == name]) for name in datasets)
@@ -107,12 +107,12 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def buffer_size(group: Runs) -> str:
+def buffer_size(group: Series) -> str:
     """The size of the replay buffer as tables show it: a dash without one."""
     return str(group.settings["buffer"] or "–")
 
 
-def note(group: Runs, groups: Sequence[Runs]) -> str:
+def note(group: Series, groups: Sequence[Series]) -> str:
     """The settings that distinguish a row from others with the same method and buffer size."""
     return distinguishing_settings(group, groups, shown=("dataset", "buffer"))
 
@@ -127,7 +127,7 @@ def time_taken(runs: Sequence[Result]) -> str:
     return ", and ".join([known] * bool(shares) + [unknown] * bool(whole))
 
 
-def _section(dataset: str, groups: Sequence[Runs]) -> Section:
+def _section(dataset: str, groups: Sequence[Series]) -> Section:
     found = evidence(groups)
     return Section(
         title=dataset,
@@ -139,7 +139,7 @@ def _section(dataset: str, groups: Sequence[Runs]) -> Section:
     )
 
 
-def _results_sheet(groups: Sequence[Runs]) -> Sheet:
+def _results_sheet(groups: Sequence[Series]) -> Sheet:
     scores = ["accuracy", "adjusted forgetting", *(["gain"] if any(group.gain for group in groups) else [])]
     columns = [Column(score, above) for above in NAMES.values() for score in scores]
     rows = []
@@ -152,7 +152,7 @@ def _results_sheet(groups: Sequence[Runs]) -> Sheet:
     return Sheet("Results", (*_NAME, Column("runs"), *columns), tuple(rows), MEASURES)
 
 
-def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Runs]) -> Sheet:
+def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Series]) -> Sheet:
     tested = sum(not math.isnan(one.student) for one in found)
     tests = [Column(heading, "p") for heading in ("Student", "Welch", "paired", "Holm")]
     columns = (Column("scenario", numeric=False), Column("gain"), Column("95 %"), Column("bootstrap"), *tests)
@@ -174,11 +174,11 @@ def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Runs]) -> Sheet:
 _NAME = (Column("method", numeric=False), Column("buffer"))
 
 
-def _name(group: Runs, groups: Sequence[Runs]) -> tuple[Cell, Cell]:
+def _name(group: Series, groups: Sequence[Series]) -> tuple[Cell, Cell]:
     return Cell(group.label, note=note(group, groups)), Cell(buffer_size(group))
 
 
-def _gain(group: Runs, name: str) -> Cell:
+def _gain(group: Series, name: str) -> Cell:
     if not group.gain:
         return Cell("")
     gain = group.gain[name]
@@ -201,7 +201,7 @@ def _count_rows(rows: Sequence[object]) -> str:
     return "1 row" if len(rows) == 1 else f"{len(rows)} rows"
 
 
-def _facts(groups: Sequence[Runs]) -> Iterator[tuple[str, str]]:
+def _facts(groups: Sequence[Series]) -> Iterator[tuple[str, str]]:
     runs = [run for group in groups for run in group.results]
 
     def distinct(values: Iterable[object]) -> str:
@@ -221,7 +221,7 @@ def _facts(groups: Sequence[Runs]) -> Iterator[tuple[str, str]]:
     yield "Time", time_taken(runs)
 
 
-def _shared_settings(groups: Sequence[Runs]) -> Iterator[str]:
+def _shared_settings(groups: Sequence[Series]) -> Iterator[str]:
     """Settings that all rows have in common, which no table shows; what is switched off is left out."""
     for name, value in groups[0].settings.items():
         off = value is None or value is False or (isinstance(value, float) and value == 0)
@@ -229,7 +229,7 @@ def _shared_settings(groups: Sequence[Runs]) -> Iterator[str]:
             yield f"{name} {value}"
 
 
-def _seeds(group: Runs) -> str:
+def _seeds(group: Series) -> str:
     first, last = group.seeds[0], group.seeds[-1]
     if last - first == len(group.seeds) - 1 > 0:
         return f"{first}..{last}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cler import stats
-from cler.runs.compare import Runs
+from cler.runs.compare import Series
 from cler.runs.results import SCENARIOS
 
 Bounds = tuple[float, float]
@@ -17,7 +17,7 @@ Bounds = tuple[float, float]
 class Evidence:
     """A gain in final average accuracy, its 95 % intervals and its p-values; NaN where there are too few runs."""
 
-    runs: Runs
+    runs: Series
     scenario: str
     points: float
     welch_interval: Bounds
@@ -32,14 +32,14 @@ class Evidence:
     """Student's p-value after Holm's correction for all the gains of the table."""
 
 
-def evidence(groups: Sequence[Runs]) -> list[Evidence]:
+def evidence(groups: Sequence[Series]) -> list[Evidence]:
     """The evidence for every gain in a table of groups, class- and task-incremental."""
     found = [_evidence(group, group.twin, name) for group in groups if group.twin for name in SCENARIOS]
     corrected = stats.holm([one.student for one in found])
     return [replace(one, holm=p_value) for one, p_value in zip(found, corrected, strict=True)]
 
 
-def _evidence(group: Runs, twin: Runs, name: str) -> Evidence:
+def _evidence(group: Series, twin: Series, name: str) -> Evidence:
     by_seed = [{run.seed: run.metrics["accuracy"][name] for run in one.results} for one in (twin, group)]
     before, after = (list(one.values()) for one in by_seed)
     shared = sorted(by_seed[0].keys() & by_seed[1].keys())

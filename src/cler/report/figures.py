@@ -13,7 +13,7 @@ from cler.errors import UsageError
 from cler.files import replacing, writing
 from cler.metrics import average_accuracy_after_each_task as averages
 from cler.report.sheets import NAMES
-from cler.runs.compare import Runs, distinguishing_settings
+from cler.runs.compare import Series, distinguishing_settings
 
 # Okabe and Ito's colors, which color-blind readers can distinguish; markers distinguish them in gray.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -26,7 +26,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 }
 
 
-def accuracy_after_each_task(groups: Sequence[Runs], path: str | Path, *, title: str | None = None) -> None:
+def accuracy_after_each_task(groups: Sequence[Series], path: str | Path, *, title: str | None = None) -> None:
     """Write a PNG: mean accuracy over the tasks seen so far, after each task, ± one deviation over the seeds."""
     if not groups:
         raise UsageError("there is no complete run to draw")
@@ -71,7 +71,7 @@ def write_figure(figure: Any, panel: Any, path: str | Path, title: str | None = 
             figure.canvas.print_png(file)
 
 
-def mean_curve(group: Runs, name: str) -> list[tuple[float, float]]:
+def mean_curve(group: Series, name: str) -> list[tuple[float, float]]:
     """Mean and deviation over the seeds of the accuracy on the tasks seen so far, after each task.
 
     A run with fewer tasks than others counts in the means after the tasks that it has.
@@ -80,7 +80,7 @@ def mean_curve(group: Runs, name: str) -> list[tuple[float, float]]:
     return [stats.mean_std([value for value in values if value is not None]) for values in curves]
 
 
-def _styles(groups: Sequence[Runs]) -> list[dict[str, Any]]:
+def _styles(groups: Sequence[Series]) -> list[dict[str, Any]]:
     """Gray for Finetune and Joint alone, a color and a marker for each of the others; no two labels are equal."""
     palette = zip(cycle(COLORS), cycle(MARKERS), strict=False)
     styles = []
@@ -92,7 +92,7 @@ def _styles(groups: Sequence[Runs]) -> list[dict[str, Any]]:
     return styles
 
 
-def _draw_group(panel: Any, group: Runs, name: str, tasks: int, style: dict[str, Any]) -> None:
+def _draw_group(panel: Any, group: Series, name: str, tasks: int, style: dict[str, Any]) -> None:
     means, deviations = zip(*mean_curve(group, name), strict=True)
     places = list(range(1, len(means) + 1))
     if len(means) < tasks and len(means) == 1:  # Joint has no tasks: a horizontal line

@@ -15,7 +15,7 @@ from cler.report.content import Published, Report, Section, buffer_size, note, t
 from cler.report.evidence import Evidence
 from cler.report.numbers import SIGNIFICANT, minus, signed
 from cler.report.sheets import NAMES, Row, Sheet
-from cler.runs.compare import Runs
+from cler.runs.compare import Series
 from cler.runs.results import SCENARIOS
 
 
@@ -93,7 +93,7 @@ def _blocks(sheet: Sheet) -> list[tuple[str, list[Row]]]:
     return [(heading, list(rows)) for heading, rows in groupby(sheet.rows, key=lambda row: row.heading)]
 
 
-def _settings(group: Runs) -> list[tuple[str, str]]:
+def _settings(group: Series) -> list[tuple[str, str]]:
     """The settings of runs, their seeds, accuracies and time, to be shown under their row."""
     shown = {name.replace("_", " "): value for name, value in group.settings.items() if value is not None}
     seeds = ", ".join(map(str, group.seeds))
@@ -121,19 +121,19 @@ def _panels(section: Section, colored: Mapping[str, int]) -> list[ChartPanel]:
     return panels
 
 
-def _families(groups: Sequence[Runs]) -> list[list[Runs]]:
+def _families(groups: Sequence[Series]) -> list[list[Series]]:
     """Groups to draw in one panel: a method and its regularized twins.
 
     References, and regularized groups without the method alone, get a panel only if there is nothing else.
     """
-    families: dict[Runs, list[Runs]] = {}
+    families: dict[Series, list[Series]] = {}
     for group in groups:
         families.setdefault(group.twin or group, []).append(group)
     found = list(families.values())
     return [one for one in found if len(one) > 1 or not (one[0].reference or one[0].regularized)] or found
 
 
-def _references(group: Runs, groups: Sequence[Runs]) -> list[Runs]:
+def _references(group: Series, groups: Sequence[Series]) -> list[Series]:
     """One group of each method that is a bound for others, with the same numbers of tasks and epochs."""
     alike = [
         one
@@ -143,13 +143,13 @@ def _references(group: Runs, groups: Sequence[Runs]) -> list[Runs]:
     return list({one.settings["method"]: one for one in reversed(alike)}.values())[::-1]
 
 
-def _title(group: Runs, groups: Sequence[Runs]) -> tuple[str, str]:
+def _title(group: Series, groups: Sequence[Series]) -> tuple[str, str]:
     """The method, and the settings that distinguish the group from others."""
     size = f"buffer {buffer_size(group)}" if group.settings["buffer"] else ""
     return group.label, ", ".join(filter(None, [size, note(group, groups)]))
 
 
-def _label(group: Runs, family: Sequence[Runs]) -> str:
+def _label(group: Series, family: Sequence[Series]) -> str:
     name = f"+ {group.regularizer_label}" if group.twin else group.label
     return _joined(name, note(group, family))
 
@@ -168,7 +168,9 @@ def _forests(section: Section, beside: Published) -> list[Forest]:
     return forests
 
 
-def _forest(title: str, found: Sequence[Evidence], published: Sequence[float | None], groups: Sequence[Runs]) -> Forest:
+def _forest(
+    title: str, found: Sequence[Evidence], published: Sequence[float | None], groups: Sequence[Series]
+) -> Forest:
     bounds = [bound for one in found for bound in (one.points, *one.welch_interval)]
     shown = [number for number in (*bounds, *published) if number is not None and not math.isnan(number)]
     ticks = _ticks([0.0, *shown])

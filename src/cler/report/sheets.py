@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cler.report.numbers import plus_minus, tenths
-from cler.runs.compare import Estimate, Runs
+from cler.runs.compare import Estimate, Series
 from cler.runs.results import Result
 
 NAMES = {"class_il": "class-incremental", "task_il": "task-incremental"}
@@ -34,7 +34,7 @@ class Column:
 class Row:
     """The cells of one row, the runs that it is about, and the heading that it shares with its neighbors."""
 
-    runs: Runs
+    runs: Series
     cells: tuple[Cell, ...]
     heading: str = ""
 
@@ -54,7 +54,7 @@ def estimate(mean_and_std: Estimate) -> Cell:
     return Cell(plus_minus(mean_and_std, " ± "))
 
 
-def adjusted_forgetting(group: Runs, name: str) -> Cell:
+def adjusted_forgetting(group: Series, name: str) -> Cell:
     """Mean adjusted forgetting in a cell; empty where everything was learned at once."""
     return Cell("" if nothing_to_forget(group.results, name) else tenths(group.adjusted_forgetting[name].mean))
 

@@ -12,7 +12,7 @@ from typing import Any
 from cler import stats
 from cler.report.content import Report, readable
 from cler.report.evidence import Evidence
-from cler.runs.compare import Runs
+from cler.runs.compare import Series
 from cler.runs.results import SCENARIOS, Result
 
 
@@ -33,7 +33,7 @@ def runs_csv(report: Report) -> str:
     return _csv(_run(run) for section in report.sections for group in section.groups for run in group.results)
 
 
-def _scores(group: Runs, name: str) -> dict[str, Any]:
+def _scores(group: Series, name: str) -> dict[str, Any]:
     low, high = stats.confidence_interval(group.accuracies(name))
     columns: dict[str, Any] = {}
     for metric, estimates in group.metrics.items():

@@ -15,7 +15,7 @@ from cler.report.content import make_sections, note
 from cler.report.markdown import markdown_sections
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
 from cler.report.sheets import adjusted_forgetting
-from cler.runs.compare import Gain, Runs, distinguishing_settings
+from cler.runs.compare import Gain, Series, distinguishing_settings
 from cler.runs.results import SCENARIOS
 
 SCORES = tuple(
@@ -28,7 +28,7 @@ FOOTNOTE = (
 )
 
 
-def comparison_table(groups: Sequence[Runs]) -> Table:
+def comparison_table(groups: Sequence[Series]) -> Table:
     """A table for the terminal, narrow: a single dataset is the title, several are headings between the rows."""
     datasets = list(dict.fromkeys(group.settings["dataset"] for group in groups))
     table = Table(
@@ -53,12 +53,12 @@ def comparison_table(groups: Sequence[Runs]) -> Table:
     return table
 
 
-def markdown_table(groups: Sequence[Runs]) -> str:
+def markdown_table(groups: Sequence[Series]) -> str:
     """The tables of a report as Markdown: a section for each dataset."""
     return markdown_sections(make_sections(groups))
 
 
-def one_sentence(groups: Sequence[Runs]) -> str:
+def one_sentence(groups: Sequence[Series]) -> str:
     """What runs on one benchmark show, class-incremental, in plain words: forgetting, replay, regularizers.
 
     Groups that differ from the first in dataset or number of tasks are left out.
@@ -72,13 +72,13 @@ def one_sentence(groups: Sequence[Runs]) -> str:
     return start + (", ".join(clauses[:-1]) + ", and " if len(clauses) > 1 else "") + clauses[-1] + "."
 
 
-def _stacked_name(group: Runs, groups: Sequence[Runs]) -> Text:
+def _stacked_name(group: Series, groups: Sequence[Series]) -> Text:
     name = Text(group.label.replace(" + ", "\n+ "))
     detail = note(group, groups)
     return name.append(f"\n{detail}", style="dim") if detail else name
 
 
-def _numbers(group: Runs) -> list[str]:
+def _numbers(group: Series) -> list[str]:
     """The number of runs, then a cell for each of `SCORES`; gain and p-value share one."""
     cells = [str(len(group.results))]
     for name in SCENARIOS:
@@ -92,11 +92,11 @@ def gain_text(gain: Gain) -> str:
     return "\n".join(filter(None, [signed(gain.points, 2), format_p(gain.p_value)]))
 
 
-def _benchmark(group: Runs) -> tuple[Any, ...]:
+def _benchmark(group: Series) -> tuple[Any, ...]:
     return group.settings["dataset"], group.settings["tasks"]
 
 
-def _clause(group: Runs, groups: Sequence[Runs]) -> str:
+def _clause(group: Series, groups: Sequence[Series]) -> str:
     if group.gain:
         return _gain_clause(group, groups)
     first = group is groups[0]
@@ -112,7 +112,7 @@ def _clause(group: Runs, groups: Sequence[Runs]) -> str:
     return f"{f'replay ({label})' if group.settings['buffer'] else label} keeps {accuracy}"
 
 
-def _gain_clause(group: Runs, groups: Sequence[Runs]) -> str:
+def _gain_clause(group: Series, groups: Sequence[Series]) -> str:
     assert group.twin is not None
     gain = group.gain["class_il"]
     name = _with_note(group.regularizer_label, group, groups)
@@ -128,7 +128,7 @@ def _gain_clause(group: Runs, groups: Sequence[Runs]) -> str:
     return f"{name} {'adds' if gain.points > 0 else 'costs'} {abs(gain.points):.1f} points {evidence}"
 
 
-def _with_note(label: str, group: Runs, groups: Sequence[Runs]) -> str:
+def _with_note(label: str, group: Series, groups: Sequence[Series]) -> str:
     told = distinguishing_settings(group, groups)
     return f"{label} with {told}" if told else label
 

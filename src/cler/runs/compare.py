@@ -42,13 +42,13 @@ def gain(alone: Sequence[float], values: Sequence[float]) -> Gain:
 
 
 @dataclass(frozen=True, eq=False)
-class Runs:
+class Series:
     """Runs with the same settings, by seed. Estimates and gains have the keys class_il and task_il."""
 
     settings: dict[str, Any]
     results: tuple[Result, ...]
     """One for each seed, in order."""
-    twin: Runs | None = None
+    twin: Series | None = None
     gain: dict[str, Gain] = field(default_factory=dict)
 
     @property
@@ -125,7 +125,7 @@ class Runs:
 class Comparison:
     """All groups, by dataset and method, and a line for each result that was left out or looks wrong."""
 
-    groups: tuple[Runs, ...]
+    groups: tuple[Series, ...]
     complaints: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -152,14 +152,14 @@ def compare(results: Iterable[Result]) -> Comparison:
     return Comparison(tuple(_with_gain(group, groups) for group in groups), tuple(complaints))
 
 
-def distinguishing_settings(group: Runs, groups: Sequence[Runs], *, shown: Sequence[str] = ()) -> str:
+def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: Sequence[str] = ()) -> str:
     """The settings, other than those `shown`, that distinguish a group from others with the same label; usually none.
 
     Settings of the benchmark come first, where groups on the same dataset differ in them, then those of the network and
     its training, where groups with the same method there differ; groups that differ in these need no further settings.
     """
 
-    def look(one: Runs) -> list[Any]:
+    def look(one: Series) -> list[Any]:
         return [one.label, *(one.settings.get(key) for key in shown)]
 
     def differing(keys: Iterable[str], among: list[dict[str, Any]]) -> list[str]:
@@ -198,11 +198,11 @@ def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
     return [kept[seed] for seed in sorted(kept)], complaints
 
 
-def _group(runs: list[Result]) -> Runs:
-    return Runs(of_a_row(runs[0].settings), tuple(runs))
+def _group(runs: list[Result]) -> Series:
+    return Series(of_a_row(runs[0].settings), tuple(runs))
 
 
-def _with_gain(group: Runs, groups: Sequence[Runs]) -> Runs:
+def _with_gain(group: Series, groups: Sequence[Series]) -> Series:
     twin = _twin(group, groups) if group.regularized else None
     if twin is None:
         return group
@@ -210,7 +210,7 @@ def _with_gain(group: Runs, groups: Sequence[Runs]) -> Runs:
     return replace(group, twin=twin, gain=gains)
 
 
-def _twin(group: Runs, groups: Sequence[Runs]) -> Runs | None:
+def _twin(group: Series, groups: Sequence[Series]) -> Series | None:
     """The unregularized group with otherwise equal settings; failing that, the only one that differs in tuned ones."""
     plain = [one for one in groups if not one.regularized]
     name = group.settings["method"]
@@ -226,11 +226,11 @@ def _twin(group: Runs, groups: Sequence[Runs]) -> Runs | None:
     return None
 
 
-def _agree(first: Runs, second: Runs, keys: Iterable[str]) -> bool:
+def _agree(first: Series, second: Series, keys: Iterable[str]) -> bool:
     return all(first.settings.get(key) == second.settings.get(key) for key in keys)
 
 
-def _order(group: Runs) -> tuple[Any, ...]:
+def _order(group: Series) -> tuple[Any, ...]:
     settings, known = group.settings, list(METHODS)
     rank = known.index(settings["method"]) if settings["method"] in known else len(known)
     place = settings["dataset"], settings["epochs"], rank, settings["method"], settings["buffer"]
