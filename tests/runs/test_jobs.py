@@ -100,7 +100,7 @@ def test_one_look_serves_many_jobs(tmp_path, monkeypatch):
 @pytest.mark.skipif(not RESULTS.exists(), reason="results/ is not in the source distribution")
 def test_every_committed_result_is_still_the_run_of_its_settings():
     found, _ = find_results([RESULTS])
-    assert len(found) == 739
+    assert len(found) >= 739
     for result in found:
         given = dict(result.settings)
         if not METHODS[given["method"]].replays:

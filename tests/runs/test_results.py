@@ -75,7 +75,8 @@ def test_format_1_is_read_and_what_it_does_not_say_is_not_known(folder):
 @pytest.mark.skipif(not RESULTS.exists(), reason="results/ is not in the source distribution")
 def test_every_committed_result_is_read_with_the_accuracy_of_its_last_row():
     found, complaints = results.find_results([RESULTS])
-    assert (len(found), complaints) == (739, [])
+    assert (len(found), complaints) == (len(list(RESULTS.rglob("result.json"))), [])
+    assert len(found) >= 739
     for result in found:
         stored = json.loads(result.path.read_text())
         for name, rows in stored["accuracy"].items():
