@@ -6,40 +6,67 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cler import data, metrics
+    from cler.api import Runs, compare, results, train
+    from cler.engine import events
+    from cler.errors import UsageError
     from cler.learner import Learner
+    from cler.methods.base import Method, register
     from cler.nets import Backbone, ResNet18
     from cler.nets.adapter import backbone
     from cler.pretext import Flips, Jigsaw, Product, Rotation
-    from cler.regularizers import Equivariant
+    from cler.regularizers import Equivariant, Regularizer
+    from cler.streams import Batch
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+_WHERE = {
+    "cler.api": ("Runs", "compare", "results", "train"),
+    "cler.engine": ("events",),
+    "cler.errors": ("UsageError",),
+    "cler.learner": ("Learner",),
+    "cler.methods.base": ("Method", "register"),
+    "cler.nets": ("Backbone", "ResNet18"),
+    "cler.nets.adapter": ("backbone",),
+    "cler.pretext": ("Flips", "Jigsaw", "Product", "Rotation"),
+    "cler.regularizers": ("Equivariant", "Regularizer"),
+    "cler.streams": ("Batch",),
+}
+_HOME = {name: module for module, names in _WHERE.items() for name in names}
+_MODULES = ("data", "metrics")
 __all__ = [
     "Backbone",
+    "Batch",
     "Equivariant",
     "Flips",
     "Jigsaw",
     "Learner",
+    "Method",
     "Product",
+    "Regularizer",
     "ResNet18",
     "Rotation",
+    "Runs",
+    "UsageError",
     "__version__",
     "backbone",
+    "compare",
+    "data",
+    "events",
+    "metrics",
+    "register",
+    "results",
+    "train",
 ]
-_WHERE = {
-    "Equivariant": "regularizers",
-    "Learner": "learner",
-    "Backbone": "nets",
-    "ResNet18": "nets",
-    "backbone": "nets.adapter",
-    **dict.fromkeys(("Flips", "Jigsaw", "Product", "Rotation"), "pretext"),
-}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, so that a command that needs no PyTorch does not wait for it."""
-    if name not in _WHERE:
+    if name in _MODULES:
+        return import_module(f"cler.{name}")
+    if name not in _HOME:
         raise AttributeError(f"module 'cler' has no attribute '{name}'")
-    return getattr(import_module(f"cler.{_WHERE[name]}"), name)
+    home = import_module(_HOME[name])
+    return import_module(f"{_HOME[name]}.{name}") if name == "events" else getattr(home, name)
 
 
 def __dir__() -> list[str]:

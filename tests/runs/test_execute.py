@@ -571,7 +571,11 @@ def test_side_by_side_equals_in_turn(tmp_path):
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({"tasks": 3}, "tasks must be a number that divides the 4 classes"), ({"batch": 30}, "batch must be at most 24"), ({"tasks": 4}, None)],
+    [
+        ({"tasks": 3}, "tasks must be a number that divides the 4 classes"),
+        ({"batch": 30}, "batch must be at most 24"),
+        ({"tasks": 4}, None),
+    ],
 )
 def test_settings_are_held_against_the_data_before_anything_is_written(changes, says):
     (job,) = make_jobs(Path("unused"), **changes)

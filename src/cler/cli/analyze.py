@@ -75,7 +75,7 @@ def analyze(
         for job in todo:
             check_fit(job.settings, images)
         say(f"{len(todo)} of {len(jobs)} runs to do; stop with Ctrl-C at any time")
-    failures += train_with_progress(todo, target, Machine(data_dir=data_dir, workers=workers))
+    failures += train_with_progress(todo, Machine(device=device, data_dir=data_dir, workers=workers))
     subjects = read_subjects(jobs)
     path = out / f"{analysis.name}.png"
     analysis_figure(analysis, subjects, path)

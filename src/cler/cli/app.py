@@ -66,24 +66,11 @@ def say(line: str) -> None:
     errors.print(escape(line), highlight=False, soft_wrap=True)
 
 
-def train_with_progress(jobs: Any, device: Any, machine: Machine) -> list[str]:
-    """Do the jobs under a progress bar; gives back what went wrong, a line for each run that failed."""
-    from cler.report.progress import ProgressBars
-    from cler.runs.execute import execute
+def train_with_progress(jobs: Any, machine: Machine) -> list[str]:
+    """Do the jobs under progress bars; gives back what went wrong, a line for each run that failed."""
+    from cler.api import train_jobs
 
-    if not jobs:
-        return []
-    with ProgressBars(errors, len(jobs)) as bars:
-        execute(
-            jobs,
-            device=device,
-            data_dir=machine.data_dir,
-            workers=machine.workers,
-            at_once=machine.at_once,
-            graph=machine.graph,
-            callbacks=[bars],
-        )
-    return bars.failures
+    return train_jobs(jobs, machine, errors)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def reproduce(
         _tell_absent(todo, data_dir)
     elif todo:
         say("stop with Ctrl-C at any time; --only and --seeds do less")
-        machine = Machine(data_dir=data_dir, workers=workers)
+        machine = Machine(device=device, data_dir=data_dir, workers=workers)
         failures += _train(cost.cheapest_first(todo, costs), deadline, target, at_once, machine)
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     _show(whole, cells, state, costs, precision, as_json)
@@ -218,7 +218,7 @@ def _train(
     try:
         with stopped_at(deadline):
             for first in range(0, len(jobs), size):
-                failures += train_with_progress(jobs[first : first + size], device, machine)
+                failures += train_with_progress(jobs[first : first + size], machine)
     except KeyboardInterrupt:
         if time.monotonic() < deadline:
             raise

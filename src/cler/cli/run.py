@@ -53,7 +53,7 @@ def run(
     device = find_device(given.machine.device)
     chosen.setdefault("precision", default_precision(device))
     plan = prepare(grid(chosen), wanted, given.machine, restart=restart, redo=redo, say=say)
-    failures = plan.past_failures + train_with_progress(plan.todo, device, given.machine)
+    failures = plan.past_failures + train_with_progress(plan.todo, given.machine)
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
         show_comparison([job.folder for job in plan.jobs], as_json)
     if failures:
@@ -104,7 +104,7 @@ def demo(
         "Finetune only learns; ER-ACE also replays 200 remembered images; CLER adds a puzzle: which of the 24 orders "
         "have an image's quarters been put in?\n"
     )
-    failures = train_with_progress(remaining(jobs), target, Machine(workers=workers))
+    failures = train_with_progress(remaining(jobs), Machine(device=device, workers=workers))
     groups = compare_runs(find_results([job.folder for job in jobs])[0]).groups
     figure = out / "accuracy.png"
     accuracy_after_each_task(groups, figure)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
+from torch import Tensor
 
 from cler.data.views import Views
 from cler.methods.base import Method
@@ -17,15 +18,21 @@ CHUNK = 1000
 
 
 @torch.no_grad()
-def evaluate(method: Method, stream: Stream, views: Views, tasks: Iterable[int]) -> tuple[list[float], list[float]]:
+def evaluate(
+    method: Method,
+    stream: Stream,
+    views: Views,
+    tasks: Iterable[int],
+    images: Callable[[int], tuple[Tensor, Tensor]] | None = None,
+) -> tuple[list[float], list[float]]:
     """Percent right on each task: among all classes, and among the classes of the image's own task.
 
-    NaN for a task of whose images the network makes something that is not a number.
+    `images` gives pixels and labels of a task: the test images, where nothing else is said. NaN for a task of whose images the network makes something that is not a number.
     """
     rows = []
     with evaluating(method.network):
         for task in tasks:
-            pixels, labels = stream.test(task)
+            pixels, labels = (images or stream.test)(task)
             logits = torch.cat([method.logits(views.plain(chunk)) for chunk in pixels.split(CHUNK)])
             right = class_and_task_correct(logits, labels, stream.tasks.of_class)
             shares = torch.stack([each.double().mean() for each in right])

@@ -20,6 +20,8 @@ from cler.methods.base import Method
 from cler.streams import Batch, Stream
 
 T = TypeVar("T")
+VALIDATION = ("validation_class_il", "validation_task_il")
+"""Names of the accuracies on held-out training images, where there are any."""
 _TENSORS = ("order", "position", "bad_step")
 _NUMBERS = ("task", "taken", "seconds", "steps_done")
 
@@ -141,7 +143,7 @@ class Run:
         self._bad_step_seen.copy_(self._bad_step, non_blocking=not wait)
         if self.failure is None and (step := int(self._bad_step_seen)) >= 0:
             phase = self._phase_at(task, step + 1)
-            advice = "a lower --lr or --weight" if phase == "observe" else "a lower --lr, or other values with --set"
+            advice = "a lower lr or weight" if phase == "observe" else "a lower lr, or other settings of the method"
             self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try {advice}"
 
     def end_task(self, task: int) -> None:
@@ -155,10 +157,15 @@ class Run:
         with self._autocast():
             class_il, task_il = evaluate(self.method, self.stream, self.views, seen)
         if any(map(math.isnan, class_il)):
-            self.failure = f"the outputs were not numbers after task {task + 1}; try a lower --lr or --weight"
+            self.failure = f"the outputs were not numbers after task {task + 1}; try a lower lr or weight"
             return
         self.accuracy["class_il"].append(class_il)
         self.accuracy["task_il"].append(task_il)
+        if self.stream.validates:
+            with self._autocast():
+                held_out = evaluate(self.method, self.stream, self.views, seen, self.stream.held_out)
+            for name, row in zip(VALIDATION, held_out, strict=True):
+                self.accuracy.setdefault(name, []).append(row)
         self.task, self.taken = task + 1, 0
 
     def state(self) -> State:

@@ -15,7 +15,7 @@ from cler.report.content import make_sections, note
 from cler.report.markdown import markdown_sections
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
 from cler.report.sheets import adjusted_forgetting
-from cler.runs.compare import Gain, Series, distinguishing_settings
+from cler.runs.compare import Gain, Series, best_by_validation, distinguishing_settings
 from cler.runs.results import SCENARIOS
 
 SCORES = tuple(
@@ -74,7 +74,8 @@ def one_sentence(groups: Sequence[Series]) -> str:
 
 def _stacked_name(group: Series, groups: Sequence[Series]) -> Text:
     name = Text(group.label.replace(" + ", "\n+ "))
-    detail = note(group, groups)
+    best = "best on held-out images" if group in best_by_validation(groups) else ""
+    detail = ", ".join(filter(None, (note(group, groups), best)))
     return name.append(f"\n{detail}", style="dim") if detail else name
 
 

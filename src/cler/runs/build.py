@@ -35,6 +35,7 @@ def _stream(settings: Settings, data: ImageData) -> Stream:
         epochs=settings.epochs,
         class_order=settings.class_order,
         merged=find_method(settings.method).merged,
+        validate=settings.validate,
     )
 
 

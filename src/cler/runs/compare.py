@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from cler import metrics as measures
 from cler import stats
 from cler.config.settings import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
 from cler.errors import one_line
@@ -79,6 +80,12 @@ class Series:
         """The final average accuracies of the runs."""
         return [run.metrics["accuracy"][scenario] for run in self.results]
 
+    @cached_property
+    def validation(self) -> Estimate | None:
+        """Final average accuracy on held-out training images, class-incremental; None where none were held out."""
+        finals = [measures.accuracy(run.validation["class_il"]) for run in self.results if run.validation]
+        return Estimate(*stats.mean_std(finals)) if len(finals) == len(self.results) else None
+
     @property
     def regularized(self) -> bool:
         """Whether a regularizer was added to the method."""
@@ -116,6 +123,7 @@ class Series:
                 "runs": len(self.results),
                 "seeds": self.seeds,
                 **scores,
+                "validation": vars(self.validation) if self.validation else None,
                 "twin": self.twin.settings if self.twin else None,
             }
         )
@@ -130,7 +138,9 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON; what is not known is null."""
-        return {"groups": [group.to_json() for group in self.groups], "complaints": list(self.complaints)}
+        best = best_by_validation(self.groups)
+        groups = [group.to_json() | {"best_by_validation": group in best} for group in self.groups]
+        return {"groups": groups, "complaints": list(self.complaints)}
 
 
 def compare(results: Iterable[Result]) -> Comparison:
@@ -150,6 +160,16 @@ def compare(results: Iterable[Result]) -> Comparison:
         complaints += repeated
     groups.sort(key=_order)
     return Comparison(tuple(_with_gain(group, groups) for group in groups), tuple(complaints))
+
+
+def best_by_validation(groups: Sequence[Series]) -> list[Series]:
+    """Of each method with its regularizer, the settings that do best on held-out training images, among several."""
+    rivals: dict[Any, list[Series]] = {}
+    for group in groups:
+        if group.validation is not None:
+            names = ("method", "regularizer", "dataset", "buffer", *benchmark_settings())
+            rivals.setdefault(tuple(group.settings.get(name) for name in names), []).append(group)
+    return [max(rows, key=lambda row: row.validation.mean) for rows in rivals.values() if len(rows) > 1]  # type: ignore[union-attr]
 
 
 def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: Sequence[str] = ()) -> str:

@@ -36,6 +36,8 @@ class Job:
     folder: Path
     checkpoint_every: float = 60.0
     """Seconds between checkpoints within a task; 0 for none but that at its end."""
+    save_network: bool = False
+    """Whether the trained network is kept beside the result."""
     probe: Callable[[Run, int], dict[str, Any] | None] | None = None
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
 
@@ -90,7 +92,13 @@ class Index:
 
 
 def make_jobs(
-    settings: Settings, seeds: Sequence[int], out: Path, *, checkpoint_every: float = 60.0, index: Index | None = None
+    settings: Settings,
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    checkpoint_every: float = 60.0,
+    save_network: bool = False,
+    index: Index | None = None,
 ) -> list[Job]:
     """A job per seed: in the folder below `out` that has this run, or in `out/PAIR_DATASET_BUFFER_CHANGES/seed-N`.
 
@@ -102,7 +110,7 @@ def make_jobs(
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     index = index or Index(out)
     folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}") for seed in seeds}
-    return [Job(settings, seed, folder, checkpoint_every) for seed, folder in folders.items()]
+    return [Job(settings, seed, folder, checkpoint_every, save_network) for seed, folder in folders.items()]
 
 
 def run_key(settings: dict[str, Any], seed: int) -> Hashable:

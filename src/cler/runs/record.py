@@ -26,6 +26,7 @@ from cler.files import write_json, writing
 from cler.runs.build import build_run
 from cler.runs.jobs import Job, same_run
 from cler.runs.machine import environment
+from cler.runs.networks import save_network
 from cler.runs.results import log_line, make_result, trim_log
 from cler.runs.revisions import differing, revisions
 
@@ -143,6 +144,9 @@ class Recorder(Control):
                 write_json(job.finding(event.task), found)
         line = {"event": "evaluated", "task": event.task, **event.accuracy}
         if run.complete:
+            if job.save_network:
+                with writing(job.folder):
+                    save_network(job.folder, run, job.settings)
             self._end(event.run, line)
         else:
             with self._going_on_without("results so far"):

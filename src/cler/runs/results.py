@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from cler import metrics
 from cler.config.settings import completed, number_of_tasks, read_tasks
+from cler.engine.run import VALIDATION
 from cler.errors import UsageError
 from cler.files import read_json, without_non_finite, write_text
 from cler.methods import METHODS
@@ -71,6 +72,8 @@ class Result:
     """The fingerprint of the dataset; results of format 1 do not say."""
     revisions: dict[str, int | str] = field(default_factory=dict)
     """The revisions of the code that decided the numbers; results of format 1 do not say."""
+    validation: dict[str, list[list[float]]] | None = None
+    """The same matrices on training images that were held out, where the setting `validate` asked for it."""
 
     @cached_property
     def metrics(self) -> dict[str, dict[str, float]]:
@@ -96,6 +99,7 @@ class Result:
             failure=value.get("failure"),
             data=value.get("data"),
             revisions=value.get("revisions", {}),
+            validation=value.get("validation"),
         )
 
 
@@ -120,7 +124,7 @@ def make_result(
         "settings": settings,
         "seed": seed,
         "complete": complete,
-        "accuracy": {name: [[round(float(x), 4) for x in row] for row in accuracy[name]] for name in SCENARIOS},
+        "accuracy": _matrices(accuracy, SCENARIOS),
         "counts": {"steps": steps, "images": images},
         "seconds": round(seconds, 3),
         "at_once": at_once,
@@ -128,7 +132,13 @@ def make_result(
         "data": data,
         "revisions": dict(revisions or {}),
     }
+    if VALIDATION[0] in accuracy:
+        result["validation"] = dict(zip(SCENARIOS, _matrices(accuracy, VALIDATION).values(), strict=True))
     return result if failure is None else result | {"failure": failure}
+
+
+def _matrices(accuracy: Mapping[str, metrics.Rows], names: Sequence[str]) -> dict[str, list[list[float]]]:
+    return {name: [[round(float(x), 4) for x in row] for row in accuracy[name]] for name in names}
 
 
 def log_line(folder: str | Path, event: dict[str, Any]) -> None:
@@ -205,6 +215,9 @@ def _check(value: Any) -> None:
         _check_accuracy(value["accuracy"].get(name), f"accuracy.{name}", value["complete"])
     if list(map(len, value["accuracy"]["class_il"])) != list(map(len, value["accuracy"]["task_il"])):
         raise UsageError("the two accuracy matrices differ in size")
+    for name in SCENARIOS if "validation" in value else ():
+        _check_fields(value, {"validation": dict}, "")
+        _check_accuracy(value["validation"].get(name), f"validation.{name}", value["complete"])
     if value["complete"]:
         _check_complete(value)
 

@@ -41,7 +41,14 @@ def prepare(
     index = Index(machine.out)
     for one in settings:
         check_fit(one, loaded[one.dataset])
-        jobs += make_jobs(one, seeds, machine.out, checkpoint_every=machine.checkpoint_every, index=index)
+        jobs += make_jobs(
+            one,
+            seeds,
+            machine.out,
+            checkpoint_every=machine.checkpoint_every,
+            save_network=machine.save_network,
+            index=index,
+        )
     if redo:
         redo_jobs(jobs)
     todo = remaining(jobs)

@@ -17,7 +17,8 @@ class Stream:
 
     `tasks` is the number of equal tasks, or the number of classes of each, as "5+5+10" or (5, 5, 10). Labels are
     renumbered in the order in which classes come: the first task has the first class numbers. `merged` gives Joint's
-    stream: one task to train on that holds every class, and the same tasks to be tested on.
+    stream: one task to train on that holds every class, and the same tasks to be tested on. A share `validate` of the
+    training images of each class is held out: the same ones for every seed, never trained on.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Stream:
         epochs: int = 1,
         class_order: int | None = None,
         merged: bool = False,
+        validate: float = 0.0,
     ) -> None:
         self.data, self.batch, self.epochs = data, batch, epochs
         self.n_classes = data.n_classes
@@ -40,7 +42,10 @@ class Stream:
         self.train_labels = position[data.train_labels]
         self.test_labels = position[data.test_labels]
         trained = Tasks.of_sizes([self.n_classes], device) if merged else self.tasks
-        self._train = _members(self.train_labels, trained)
+        held_out = _held_out(self.train_labels, self.n_classes, validate)
+        self._train = [members[~held_out[members]] for members in _members(self.train_labels, trained)]
+        self._held_out = [members[held_out[members]] for members in _members(self.train_labels, self.tasks)]
+        self.validates = validate > 0
         self._test = _members(self.test_labels, self.tasks)
         smallest = min(len(members) for members in self._train)
         if smallest < batch:
@@ -70,6 +75,25 @@ class Stream:
         """Test pixels and labels of one task."""
         members = self._test[task]
         return self.data.test_images[members], self.test_labels[members]
+
+    def held_out(self, task: int) -> tuple[Tensor, Tensor]:
+        """Pixels and labels of the training images of one task that are held out."""
+        members = self._held_out[task]
+        return self.data.train_images[members], self.train_labels[members]
+
+
+def _held_out(labels: Tensor, n_classes: int, share: float) -> Tensor:
+    """Which images are held out: a share of each class, at least one where there is any share."""
+    held_out = torch.zeros(len(labels), dtype=torch.bool)
+    if share:
+        draws = torch.rand(len(labels), generator=torch.Generator().manual_seed(0))
+        for number in range(n_classes):
+            members = (labels.cpu() == number).nonzero().squeeze(1)
+            count = max(1, round(share * len(members)))
+            if count >= len(members):
+                raise UsageError(f"{share} leaves no image to train on of a class with {len(members)}", "validate")
+            held_out[members[draws[members].argsort()[:count]]] = True
+    return held_out.to(labels.device)
 
 
 def _members(labels: Tensor, tasks: Tasks) -> list[Tensor]:

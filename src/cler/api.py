@@ -1,0 +1,207 @@
+"""Training, results and comparisons from Python: what `import cler` offers, and what the commands call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from torch import nn
+
+from cler.config.reading import parse_seeds
+from cler.config.settings import Machine, make_settings
+from cler.data.images import ImageData
+from cler.engine.events import Event
+from cler.errors import UsageError
+from cler.methods.base import Method
+from cler.nets.backbone import Backbone
+from cler.report.progress import ProgressBars
+from cler.report.shown import Table
+from cler.runs.compare import Series
+from cler.runs.compare import compare as compare_results
+from cler.runs.custom import name_dataset, name_method, name_network
+from cler.runs.execute import execute
+from cler.runs.jobs import Job
+from cler.runs.machine import default_precision, find_device
+from cler.runs.networks import load_network
+from cler.runs.results import SCENARIOS, find_results
+from cler.runs.start import prepare
+
+Callback = Callable[[Event], None]
+
+
+class Runs(Series):
+    """Runs with the same settings, one for each seed; prints, and shows itself in a notebook, as a table."""
+
+    @property
+    def accuracy(self) -> dict[str, np.ndarray]:
+        """Accuracy in percent by seed, after each task, on each task: 'class_il' and 'task_il'.
+
+        An array (seeds, tasks, tasks) each, NaN for tasks that had not come yet. Joint, which learns all tasks at once,
+        has (seeds, 1, tasks).
+        """
+        return {name: np.stack([_padded(run.accuracy[name]) for run in self.results]) for name in SCENARIOS}
+
+    def metric(self, name: str, scenario: str = "class_il") -> np.ndarray:
+        """One of `cler.metrics.METRICS` for each seed."""
+        if name not in self.metrics:
+            raise UsageError(f"unknown metric '{name}' (known: {', '.join(self.metrics)})")
+        return np.array([run.metrics[name][scenario] for run in self.results])
+
+    def network(self, seed: int) -> Backbone:
+        """The trained network of a seed, on the CPU and in evaluation, of runs with `save_network=True`."""
+        for run in self.results:
+            if run.seed == seed:
+                return load_network(run.path.parent)
+        raise UsageError(f"{seed} is none of the seeds of these runs: {', '.join(map(str, self.seeds))}", "seed")
+
+    def table(self) -> Table:
+        """Means and deviations over the seeds."""
+        return Table(compare_results(self.results))
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def _padded(rows: Sequence[Sequence[float]]) -> np.ndarray:
+    matrix = np.full((len(rows), max(map(len, rows))), np.nan)
+    for number, row in enumerate(rows):
+        matrix[number, : len(row)] = row
+    return matrix
+
+
+def train(
+    method: str | type[Method] = "er-ace",
+    regularizer: str = "none",
+    *,
+    dataset: str | ImageData = "cifar10-sample",
+    seeds: int | Sequence[int] | str = 1,
+    tasks: int | str | Sequence[int] | None = None,
+    buffer: int | None = None,
+    epochs: int | None = None,
+    lr: float | None = None,
+    weight: float | str | None = None,
+    batch: int | None = None,
+    replay_batch: int | None = None,
+    optimizer: str | None = None,
+    sgd_momentum: float | None = None,
+    weight_decay: float | None = None,
+    network: str | nn.Module | Callable[[int], nn.Module] | None = None,
+    width: int | None = None,
+    pretrained: bool | None = None,
+    freeze: bool | None = None,
+    augment: str | None = None,
+    class_order: int | None = None,
+    validate: float | None = None,
+    precision: str | None = None,
+    threads: int | None = None,
+    compile: bool | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    at_once: int | None = None,
+    data_dir: str | Path | None = None,
+    out: str | Path = "runs",
+    checkpoint_every: float = 60.0,
+    graph: bool = True,
+    save_network: bool = False,
+    restart: bool = False,
+    redo: bool = False,
+    callbacks: Sequence[Callback] = (),
+    verbose: bool = True,
+    **options: Any,
+) -> Runs:
+    """Train a method on some seeds, on whatever is here, and give back the runs.
+
+        runs = cler.train("er-ace", "jigsaw", dataset="cifar100", buffer=500, seeds=10)
+
+    Args:
+        method: the name of a method, as `cler methods` lists them, or a subclass of `cler.Method`.
+        regularizer: 'none', a regularizer, or several as 'jigsaw+barlow-twins'.
+        dataset: the name of a dataset, or images of your own as `cler.data.ImageData`.
+        seeds: how many seeds, from 0 on; or a list of them, or a string as '0..9'.
+        network: a name; a function from the number of classes to a module, which is called for each seed; or a module,
+            which is copied for each seed as it is. Either gives what `cler.backbone` makes of a module.
+        restart: drop the checkpoints of runs that were stopped.
+        redo: drop finished runs too, and train them again.
+        callbacks: functions that hear every event of training (`cler.events`).
+        verbose: say what will run, and show progress bars.
+        **options: settings that only this method has, or another part of the run.
+
+    The other arguments are the settings that `cler run --help` explains; None stands for what is usual for the method
+    and the dataset. Runs that are in the folder `out` already are not repeated, and those that were stopped resume. What
+    no other process can import (a class from a notebook, a lambda, images in memory) is trained in this process: on a
+    CPU one run after the other, which one line says.
+    """
+    machine = Machine(
+        device=device, workers=workers, at_once=at_once, data_dir=data_dir and Path(data_dir),
+        out=Path(out), checkpoint_every=checkpoint_every,
+        graph=graph, save_network=save_network,
+    )  # fmt: skip
+    settings = make_settings(
+        method=name_method(method), regularizer=regularizer, dataset=name_dataset(dataset), tasks=tasks, buffer=buffer,
+        epochs=epochs, lr=lr, weight=weight, batch=batch, replay_batch=replay_batch, optimizer=optimizer,
+        sgd_momentum=sgd_momentum, weight_decay=weight_decay, network=name_network(network), width=width,
+        pretrained=pretrained, freeze=freeze, augment=augment, class_order=class_order, validate=validate,
+        precision=precision or default_precision(find_device(device)), threads=threads, compile=compile, **options,
+    )  # fmt: skip
+    console = Console(stderr=True, quiet=not verbose)
+    say = _sayer(console)
+    plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=say)
+    failures = plan.past_failures + train_jobs(plan.todo, machine, console, callbacks)
+    runs, _ = find_results([job.folder / "result.json" for job in plan.jobs if (job.folder / "result.json").exists()])
+    if failures:
+        raise RuntimeError("; ".join(failures))
+    finished = [run for run in runs if run.complete and run.failure is None]
+    if not finished:
+        raise RuntimeError("no run has ended here: another process is doing them, or they were stopped")
+    return Runs(settings.to_dict(), tuple(sorted(finished, key=lambda run: run.seed)))
+
+
+def train_jobs(
+    jobs: Sequence[Job], machine: Machine, console: Console, callbacks: Sequence[Callback] = ()
+) -> list[str]:
+    """Do the jobs under progress bars; gives back what went wrong, a line for each run that failed."""
+    if not jobs:
+        return []
+    with ProgressBars(console, len(jobs)) as bars:
+        execute(
+            jobs,
+            device=find_device(machine.device),
+            data_dir=machine.data_dir,
+            workers=machine.workers,
+            at_once=machine.at_once,
+            graph=machine.graph,
+            callbacks=[bars, *callbacks],
+        )
+    return bars.failures
+
+
+def _sayer(console: Console) -> Callable[[str], None]:
+    return lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def results(*folders: str | Path) -> Table:
+    """The finished runs in some folders, those with the same settings in a row; sub-folders are searched."""
+    found, complaints = find_results(folders or ["runs"])
+    comparison = compare_results(found)
+    rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
+    if not rows:
+        raise UsageError("there is no complete run in " + ", ".join(map(str, folders or ["runs"])))
+    return Table(type(comparison)(tuple(rows), (*complaints, *comparison.complaints)))
+
+
+def compare(*runs: Series) -> Table:
+    """Runs beside each other; one with a regularizer has its gain over the same method without, and a p-value."""
+    if not runs:
+        raise UsageError("give the runs to compare, as cler.train and cler.results give them")
+    comparison = compare_results(result for one in runs for result in one.results)
+    rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
+    return Table(type(comparison)(tuple(rows), comparison.complaints))

@@ -1,0 +1,65 @@
+"""Tables of runs that show themselves: as text, in a terminal, in a notebook."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+
+from cler.report.content import make_sections
+from cler.report.sheets import Cell, Sheet
+from cler.report.terminal import comparison_table
+from cler.runs.compare import Comparison, Series
+
+WIDTH = 100
+"""Columns of the table as text."""
+
+
+class Table(Sequence[Series]):
+    """Rows of runs with the same settings: means, deviations, and gains over the same method without a regularizer."""
+
+    def __init__(self, comparison: Comparison, rows: Sequence[Series] | None = None) -> None:
+        self.comparison = comparison
+        self.rows = tuple(comparison.groups if rows is None else rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: every metric, the gains and their p-values."""
+        return self.comparison.to_json()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield comparison_table(self.comparison.groups)
+        yield from self.comparison.complaints
+
+    def __repr__(self) -> str:
+        console = Console(file=io.StringIO(), width=WIDTH)
+        console.print(self)
+        return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
+
+    def _repr_html_(self) -> str:
+        sheets = [sheet for section in make_sections(self.comparison.groups) for sheet in section.sheets]
+        return "\n".join(line for sheet in sheets for line in _html(sheet))
+
+
+def _html(sheet: Sheet) -> Iterator[str]:
+    yield f"<table><caption>{escape(sheet.title)}</caption><thead><tr>"
+    for column in sheet.columns:
+        heading = f"{column.above}: {column.heading}" if column.above else column.heading
+        yield f"<th>{escape(heading)}</th>"
+    yield "</tr></thead><tbody>"
+    for row in sheet.rows:
+        yield f"<tr>{''.join(map(_cell, row.cells))}</tr>"
+    yield f"</tbody></table><p>{escape(sheet.note)}</p>"
+
+
+def _cell(cell: Cell) -> str:
+    text = f"<b>{escape(cell.text)}</b>" if cell.strong else escape(cell.text)
+    return f"<td>{text}{f' <small>{escape(cell.note)}</small>' if cell.note else ''}</td>"

@@ -1,0 +1,73 @@
+"""Trained networks on disk: one safetensors file beside a run's result, from which the network can be had again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load
+
+from cler.config.settings import Settings
+from cler.engine import Run
+from cler.engine.tensorfile import on_host, pieces
+from cler.errors import UsageError
+from cler.files import replacing
+from cler.methods import find_method
+from cler.nets.backbone import Backbone
+from cler.runs.build import make_network
+
+NAME = "network.safetensors"
+
+
+def save_network(folder: Path, run: Run, settings: Settings) -> None:
+    """Write the network of a run, whole."""
+    data = run.stream.data
+    about = {
+        "settings": settings.to_dict(),
+        "classes": [data.classes[number] for number in run.stream.class_order.tolist()],
+        "image_shape": list(data.train_images.shape[1:]),
+        "mean": data.mean,
+        "std": data.std,
+    }
+    tensors = on_host(run.method.network.state_dict())
+    with replacing(folder / NAME) as file:
+        file.writelines(pieces(tensors, {"about": json.dumps(about)}))
+
+
+def load_network(folder: Path) -> Backbone:
+    """The network that a run kept, in evaluation, on the CPU; it takes images normalized as the dataset's are."""
+    path = folder / NAME
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{folder} has no {NAME}: train with save_network=True, and redo=True if the run is finished"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        length = int.from_bytes(content[:8], "little")
+        about: dict[str, Any] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["about"])
+        settings = about["settings"]
+        method, shape = find_method(settings["method"]), tuple(about["image_shape"])
+        network = _build(settings, method, len(about["classes"]), shape)
+        network.load_state_dict(load(content))
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{path} is damaged: {str(error).partition(chr(10))[0]}") from None
+    return network.eval()
+
+
+def _build(settings: dict[str, Any], method: Any, n_classes: int, shape: tuple[int, ...]) -> Backbone:
+    with torch.random.fork_rng(devices=[]):
+        return make_network(
+            method,
+            n_classes,
+            network=settings["network"],
+            width=settings["width"],
+            freeze=settings["freeze"],
+            image_shape=shape,
+        )
