@@ -46,12 +46,12 @@ def toy_data():
 DATA = toy_data()
 
 
-def make_run(method, regularizer, network, **changes):
+def make_run(method, regularizer, own_network, **changes):
     loops = {name: count for name, count in LOOPS.items() if name in own_settings(method)}
     options = {"tasks": 2, "lr": 0.02, "batch": 8} | loops | changes
     if METHODS[method].replays:
         options |= {"replay_batch": 8, "buffer": 16}
-    return build_run(make_settings(method=method, regularizer=regularizer, **options), 0, DATA, network=network)
+    return build_run(make_settings(method=method, regularizer=regularizer, **options), 0, DATA, network=own_network)
 
 
 @pytest.mark.parametrize("regularizer", ["none", "jigsaw", "barlow-twins"])
@@ -134,3 +134,13 @@ def test_a_network_without_batch_norm_can_be_inverted():
     run = make_run("r-dfcil", "none", cler.backbone(Plain(), tap="early", head="late", classifier="fc"))
     train([run])
     assert run.complete
+
+
+def test_settings_name_a_network_and_freeze_it():
+    run = make_run("er-ace", "jigsaw", None, network="slim-resnet18", freeze=True)
+    network = run.method.network
+    assert (type(network), network.feature_size) == (ResNet18, 160)
+    before = {name: each.clone() for name, each in network.state_dict().items()}
+    train([run])
+    changed = {name.split(".")[0] for name, each in network.state_dict().items() if not torch.equal(each, before[name])}
+    assert changed == {"layer4", "classifier"}

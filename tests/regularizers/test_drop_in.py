@@ -498,6 +498,7 @@ for module, call in ((plain, regularizer), (network, parallel)):
         parameter.grad = None
     (nn.functional.cross_entropy(module(images), labels) + call(images)).backward()
     torch.save([parameter.grad for parameter in parameters], f"{folder}/{type(module).__name__}{rank}")
+distributed.barrier()  # else one would close while the other still reads
 distributed.destroy_process_group()
 """
 

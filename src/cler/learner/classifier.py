@@ -29,7 +29,7 @@ class Classifier(nn.Module):
         logits = method.logits(method.views.plain(pixels)).index_select(1, self.columns)
         return (logits / method.temperature).softmax(1)
 
-    def apart(self) -> Classifier:
+    def standalone(self) -> Classifier:
         """The same with a network of its own, in evaluation and laid out as other programs expect it."""
         method = copy.copy(self._method[0])
         method.network = copy_of(self.network).eval().requires_grad_(False)

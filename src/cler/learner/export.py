@@ -30,7 +30,7 @@ def export(classifier: Classifier, path: Path, shape: Sequence[int], labels: lis
         raise UsageError(f"{path} must end in {' or '.join(WRITERS)}")
     if path.suffix == ".onnx":
         _check_packages()
-    classifier = classifier.apart()
+    classifier = classifier.standalone()
     examples = torch.randint(256, (3, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     program = torch.export.export(classifier, (examples,), dynamic_shapes=({0: torch.export.Dim("images")},))
     with tempfile.TemporaryDirectory() as folder:

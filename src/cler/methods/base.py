@@ -102,7 +102,7 @@ class Method:
     Options: ClassVar[type] = NoOptions
     """A frozen dataclass of the settings that only this method has, each with a default and a docstring."""
     own_network: ClassVar[Callable[..., Backbone] | None] = None
-    """The only network that it works with, made from the number of outputs, width=… and channels=…; None for any."""
+    """The only network the method works with, made from the number of outputs, width=… and channels=…; None for any."""
 
     def __init__(self, setup: Setup, *, also_trained: Sequence[nn.Module] = ()) -> None:
         self.setup = setup
@@ -155,7 +155,7 @@ class Method:
 
     @classmethod
     def n_outputs(cls, n_classes: int) -> int:
-        """How many outputs its network has to have."""
+        """How many outputs the method's network has to have."""
         return n_classes
 
     @classmethod
