@@ -670,7 +670,7 @@ class StopBeforeTheEnd(Control):
 
     checkpoint_every = 0.0
 
-    def checkpoint(self, run):
+    def keep(self, run):
         self.state = copy.deepcopy(run.state())
         if run.task == len(run.schedule) - 1 and run.taken == run.schedule[-1] - 1:
             self.stop = KeyboardInterrupt()
