@@ -86,6 +86,10 @@ def test_the_method_and_the_regulariser_in_the_guide_work_together():
         run = build_run(settings, 0, data)
         train([run])
         assert run.complete
+        (small_features,), network = run.method.regularizers, run.method.network
+        buffers = [each.clone() for each in network.buffers()]
+        small_features.loss(network, run.views.plain(pixels), run.views.augmented(pixels), labels)
+        assert all(map(torch.equal, network.buffers(), buffers))  # as its class says
     finally:
         for registry, content in zip((METHODS, REGULARIZERS), before, strict=True):
             registry._entries.clear()

@@ -37,8 +37,8 @@ def test_everything_that_a_method_has_learned_has_a_name():
         "network.slow.layer1.0.conv1.weight",
         "network.slow.stem.bn.running_mean",
         "regularizers.0.stage.conv.weight",
-        "memory.pixels",
-        "memory.extra.logits",
+        "buffer.pixels",
+        "buffer.extra.logits",
         "buffer.offered",
     ):
         assert name in state.tensors
@@ -90,7 +90,7 @@ def test_working_copies_follow():
             {"width": 4},
             r"network\.stem\.conv\.weight is float32 \[2, 3, 3, 3\], not float32 \[4, 3, 3, 3\]",
         ),
-        ({"buffer": 9}, r"does not fit: memory\.pixels is uint8 \[9, 3, 8, 8\], not uint8 \[10, 3, 8, 8\]"),
+        ({"buffer": 9}, r"does not fit: buffer\.pixels is uint8 \[9, 3, 8, 8\], not uint8 \[10, 3, 8, 8\]"),
         ({"n_classes": 8}, r"does not fit: network\.classifier\.weight"),
         ({"method": "er"}, "is of something else: it differs in seen"),
         ({"regularizer": "rotation"}, r"is of something else: it differs in regularizers\.0"),
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(changes, says):
 def test_what_cannot_be_carried_is_refused_by_name(kept):
     method = make_run().method
     method.buffer.kept = kept
-    with pytest.raises(TypeError, match=r"memory\.kept\S* is a \w+, which no checkpoint carries: keep it in tensors"):
+    with pytest.raises(TypeError, match=r"buffer\.kept\S* is a \w+, which no checkpoint carries: keep it in tensors"):
         collect(method)
 
 
@@ -147,8 +147,8 @@ def test_more_classes_keep_what_is_known_of_the_others(optimizer):
     assert torch.equal(new.prototypes[:6], old.prototypes)
     assert torch.equal(new.prototypes[6:], untouched)
     assert new.seen.tolist() == [*old.seen.tolist(), False, False]
-    assert torch.equal(new.memory.pixels, old.memory.pixels)
-    assert new.memory.filled == old.memory.filled
+    assert torch.equal(new.buffer.pixels, old.buffer.pixels)
+    assert new.buffer.filled == old.buffer.filled
     with pytest.raises(UsageError, match="does not fit"):
         restore(make_run("cope").method, collect(new), grow=True)  # nothing becomes smaller
 

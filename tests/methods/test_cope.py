@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from cler import Equivariant, Jigsaw, ResNet18
+from cler.config.settings import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
@@ -452,13 +453,13 @@ def test_golden_inner_loop_with_gradients_cleared(golden, load_golden, assert_cl
     ("options", "complaint"),
     [
         ({"variant": "relased"}, "did you mean 'released'"),
-        ({"temperature": 0.0}, "temperature must be larger than zero"),
-        ({"temperature": math.nan}, "temperature must be larger than zero"),
-        ({"momentum": 1.5}, "momentum must lie between 0 and 1"),
-        ({"momentum": math.nan}, "momentum must lie between 0 and 1"),
-        ({"inner": 0}, "inner must be a number from 1"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"temperature": math.nan}, "temperature must be a finite number"),
+        ({"momentum": 1.5}, "momentum must be at least 0 and at most 1"),
+        ({"momentum": math.nan}, "momentum must be a finite number"),
+        ({"inner": 0}, "inner must be at least 1"),
     ],
 )
 def test_settings_that_make_no_sense(options, complaint):
     with pytest.raises(UsageError, match=complaint):
-        CopeOptions(**options)
+        make_settings(method="cope", **options)

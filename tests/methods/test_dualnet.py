@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from cler import Equivariant
+from cler.config.settings import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
@@ -369,4 +370,4 @@ def test_memory_keeps_logits_with_their_images():
 )
 def test_wrong_options_are_explained(name, value):
     with pytest.raises(UsageError, match=rf"^{name} must .*, not {value}$"):
-        DualNetOptions(**{name: value})
+        make_settings(method="dualnet", **{name: value})

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten
 from cler.config.schema import settings_of
 from cler.config.settings import make_settings
 from cler.data.images import ImageData
-from cler.engine import Listener, train
+from cler.engine import Control, train
 from cler.engine.evaluate import evaluate
 from cler.engine.state import collect
 from cler.errors import UsageError
@@ -656,7 +656,7 @@ def test_unequal_tasks_resume_as_if_nothing_had_happened(method):
     first = make_unequal_run(method, (1, 3))
     stopper = StopBeforeTheEnd()
     with pytest.raises(KeyboardInterrupt):
-        train([first], stopper)
+        train([first], control=stopper)
     later = make_unequal_run(method, (1, 3), seed=5)
     later.restore(stopper.state, copy.deepcopy(first.accuracy))
     train([later])
@@ -665,14 +665,15 @@ def test_unequal_tasks_resume_as_if_nothing_had_happened(method):
     assert not differences(ours.tensors, theirs.tensors)
 
 
-class StopBeforeTheEnd(Listener):
+class StopBeforeTheEnd(Control):
     """Keeps the state of a run one step before its end, and stops it."""
 
     checkpoint_every = 0.0
 
-    def checkpoint(self, run):
+    def keep(self, run):
         self.state = copy.deepcopy(run.state())
-        self.stop = run.task == len(run.schedule) - 1 and run.taken == run.schedule[-1] - 1
+        if run.task == len(run.schedule) - 1 and run.taken == run.schedule[-1] - 1:
+            self.stop = KeyboardInterrupt()
 
 
 @pytest.mark.parametrize("method", METHODS)
