@@ -89,10 +89,10 @@ def test_foreign_broken_and_newer_files_are_skipped_with_a_line_each(cler, resul
     assert code == 0
     assert len(err.splitlines()) == 4
     assert all(line.startswith("skipped: ") for line in err.splitlines())
-    assert f"{newer}: format 99 is newer than 1" in err
+    assert f"{newer}: format 99 is newer than 2" in err
     page = (tmp_path / "report" / "index.html").read_text("utf-8")
     assert "Left out" in page
-    assert "format 99 is newer than 1" in page
+    assert "format 99 is newer than 2" in page
 
 
 def test_names_that_are_not_utf_8_are_written_out(cler, tmp_path):

@@ -299,7 +299,7 @@ def test_broken_and_foreign_files_are_skipped_with_a_line_each(toy, cler, tmp_pa
     assert cler(*QUICK)[0] == 0
     first, second, *_ = sorted(tmp_path.glob("reproduction/*/*/result.json"))
     first.write_text("{")
-    second.write_text(second.read_text().replace('"format": 1', '"format": 99'))
+    second.write_text(second.read_text().replace('"format": 2', '"format": 99'))
     code, out, err = cler(*QUICK)
     assert code == 0
     assert [line.startswith("skipped: ") for line in err.splitlines()] == [True, True]
