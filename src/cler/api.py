@@ -136,12 +136,12 @@ def train(
         **options: settings that only this method has, or another part of the run.
 
     The other arguments are the settings that `cler run --help` explains; None stands for what is usual for the method
-    and the dataset. Runs that are in the folder `out` already are not repeated, and those that were stopped resume. What
-    no other process can import (a class from a notebook, a lambda, images in memory) is trained in this process: on a
-    CPU one run after the other, which one line says.
+    and the dataset. Runs that are in the folder `out` already are not repeated, and those that were stopped resume.
+    What no other process can import (a class from a notebook, a lambda, images in memory) is trained in this process:
+    on a CPU one run after the other, which one line says.
     """
     machine = Machine(
-        device=device, workers=workers, at_once=at_once, data_dir=data_dir and Path(data_dir),
+        device=device, workers=workers, at_once=at_once, data_dir=Path(data_dir) if data_dir else None,
         out=Path(out), checkpoint_every=checkpoint_every,
         graph=graph, save_network=save_network,
     )  # fmt: skip
