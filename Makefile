@@ -4,13 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint browser docs clean
+.PHONY: demo test soak lint browser docs clean
 
 demo: $(READY)
 	$(BIN)/cler demo --out demo
 
 test: lint browser
 	$(BIN)/pytest -n 2
+
+# What takes longer than the tests: all of the fuzzing, hundreds of kills, and what only a GPU can show.
+soak: $(READY)
+	$(BIN)/python tools/fuzz.py --log tools/fuzz.log
+	$(BIN)/python tools/kill_test.py --log tools/kill_test.log
+	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
+		$(BIN)/python tools/gpu_check.py && $(BIN)/pytest -m gpu; \
+	else \
+		echo "left out: tools/gpu_check.py and the tests marked gpu, because torch sees no GPU here"; \
+	fi
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks tools examples

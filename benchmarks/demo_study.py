@@ -11,10 +11,10 @@ import argparse
 import itertools
 from pathlib import Path
 
+from cler.config.written import parse_seeds
 from rich.console import Console
 
 from cler.config.settings import Settings, make_settings
-from cler.config.written import parse_seeds
 from cler.report.progress import ProgressBars
 from cler.report.terminal import comparison_table
 from cler.runs.compare import compare

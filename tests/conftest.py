@@ -1,4 +1,4 @@
-"""What all tests share: one thread, the golden fixtures, and results of finished runs."""
+"""What all tests share: one thread, the golden numbers with what they are numbers of, results of finished runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch import Tensor, nn
 
+from cler import Equivariant
+from cler.pretext import Jigsaw, Rotation
 from cler.report.content import make_report
 from cler.runs.compare import compare
 from cler.runs.results import Result, make_result
+from toys import ours
 
 torch.set_num_threads(1)
+# how long an example takes says nothing on a machine that is busy
+settings.register_profile("cler", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("cler")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a shell does in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -63,19 +70,11 @@ def assert_close():
     return check
 
 
-def our_name(name: str) -> str:
-    """A tensor's name in the golden files, as our networks call it."""
-    head, _, tail = name.rpartition(".")
-    if tail in ("mean", "var"):
-        return f"{head}.running_{tail}"
-    return f"{name}.weight" if tail in ("conv", "conv1", "conv2", "fc1", "fc2") else name
-
-
 @pytest.fixture(scope="session")
 def load_golden():
     def load(module: nn.Module, arrays: dict[str, Tensor]) -> None:
         """Fill a module with golden tensors; every one has to find its place."""
-        module.load_state_dict({our_name(name): value for name, value in arrays.items()}, strict=True)
+        module.load_state_dict({ours(name): value for name, value in arrays.items()}, strict=True)
 
     return load
 
@@ -139,3 +138,17 @@ class FinishedRuns:
 @pytest.fixture(scope="session")
 def runs():
     return FinishedRuns()
+
+
+@pytest.fixture(scope="session")
+def golden_cler(golden, load_golden):
+    def make(network: nn.Module, pretext: str, fixture: Golden, weight: float = 1.0) -> Equivariant:
+        """CLER on a network with the golden head; a jigsaw's labels are numbered as in the golden file."""
+        heads, family = golden("pretext_heads"), Rotation() if pretext == "rotation" else Jigsaw()
+        if pretext == "jigsaw":
+            family.permutations = fixture["jigsaw.permutations"]
+        regularizer = Equivariant(network, family, weight=weight)
+        load_golden(regularizer, {**heads.under("pretext."), **heads.under(f"{pretext}.pretext.")})
+        return regularizer
+
+    return make

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from cler.config.settings import make_settings
-from cler.data.images import ImageData
 from cler.engine import train
 from cler.methods import METHODS
 from cler.paper.analysis import analysis_jobs, read_subjects
@@ -24,6 +23,7 @@ from cler.report.markdown import markdown
 from cler.runs.build import build_run
 from cler.runs.compare import compare
 from cler.runs.results import find_results
+from toys import noise
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -75,19 +75,18 @@ def test_the_readme_can_be_pasted(block, tmp_path, monkeypatch):
 def test_the_method_and_the_regulariser_in_the_guide_work_together():
     guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     method, regularizer = [block.split("```")[0] for block in guide.split("```python\n")[1:3]]
-    pixels, labels = torch.zeros(24, 3, 8, 8, dtype=torch.uint8).random_(256), torch.arange(4).repeat(6)
-    data = ImageData("noise", pixels, labels, pixels, labels, tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
     before = dict(METHODS), dict(REGULARIZERS)
     assert method == (ROOT / "src" / "cler" / "methods" / "finetune.py").read_text("utf-8")
     try:
         exec(method.replace('name = "finetune"', 'name = "mine"'), {})
         exec(regularizer, {})
         settings = make_settings(method="mine", regularizer="small-features", tasks=2, width=2, batch=4)
-        run = build_run(settings, 0, data)
+        run = build_run(settings, 0, noise(per_class=6))
         train([run])
         assert run.complete
         (small_features,), network = run.method.regularizers, run.method.network
         buffers = [each.clone() for each in network.buffers()]
+        pixels, labels = run.stream.train(0)
         small_features.loss(network, run.views.plain(pixels), run.views.augmented(pixels), labels)
         assert all(map(torch.equal, network.buffers(), buffers))  # as its class says
     finally:

@@ -18,30 +18,34 @@ FACADE = {"__init__", "__main__"}
 
 
 def in_python(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_importing_takes_hardly_longer_than_importing_torch():
-    code = "import time, torch; start = time.perf_counter(); import cler; print(time.perf_counter() - start)"
-    assert min(float(in_python(code)) for _ in range(3)) < 0.2
+def test_importing_brings_nothing_but_torch_and_cler():
+    """So that it takes hardly longer than importing torch."""
+    code = """
+import sys, torch
+before = set(sys.modules)
+import cler
+new = {name for name in sys.modules.keys() - before if name.partition(".")[0] not in sys.stdlib_module_names}
+print(sorted(name for name in new if name.partition(".")[0] != "cler"))
+"""
+    assert in_python(code).strip() == "[]"
 
 
 def test_importing_does_nothing_else():
     code = """
-import random, sys, torch
-before = set(sys.modules)
+import random, torch
 states = random.getstate(), torch.get_rng_state()
 threads = torch.get_num_threads()
 import cler
 assert states[0] == random.getstate() and torch.equal(states[1], torch.get_rng_state())
 assert threads == torch.get_num_threads()
 assert not torch.cuda.is_initialized()
-heavy = {"matplotlib", "jinja2", "scipy", "rich", "typer", "PIL", "torchvision", "triton"} & (set(sys.modules) - before)
-print(sorted(heavy))
 """
-    assert in_python(code).strip() == "[]"
+    in_python(code)
 
 
 def test_all_but_figures_works_without_the_packages_of_the_report():

@@ -26,7 +26,7 @@ def test_golden_transforms(golden, name):
     assert torch.equal(family.apply(images, labels[-len(images) :]), fixture[f"{name}.x84_u8"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(size=st.integers(1, 9), channels=st.integers(1, 4), data=st.data())
 def test_rotation_is_rot90(size, channels, data):
     labels = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=6)))
@@ -37,7 +37,7 @@ def test_rotation_is_rot90(size, channels, data):
     assert torch.equal(Rotation().apply(rotated, (4 - labels) % 4), images)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(grid=st.integers(2, 4), height=st.integers(1, 3), width=st.integers(1, 3), label=st.integers(0, 19))
 def test_jigsaw_moves_tiles(grid, height, width, label):
     image = torch.randn(1, 3, grid * height, grid * width)

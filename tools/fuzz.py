@@ -32,12 +32,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import safetensors.torch
 import torch
 from rich.console import Console
 
+from cler.config import settings, written
 from cler.data import cifar, download, images, sample
 from cler.engine.events import Event, Message
 from cler.engine.tensorfile import checksum
@@ -47,7 +48,7 @@ from cler.learner.folder import JOURNAL, FolderLearner
 from cler.report.content import make_report
 from cler.report.terminal import comparison_table, markdown_table, one_sentence
 from cler.report.write import write_report
-from cler.runs import results, settings, written
+from cler.runs import results
 from cler.runs.compare import compare
 from cler.runs.jobs import Job, remaining
 from cler.runs.record import Builder, Recorder
@@ -57,6 +58,7 @@ MEMORY = 1 << 30
 """Bytes that a case may take."""
 SECONDS = 2.0
 """Of processor time that a case may take."""
+processor_time = time.process_time
 HANG = 30.0
 """Seconds after which a case that says nothing is killed."""
 
@@ -324,6 +326,7 @@ class Noise:
     """A registered data set that is made, not read."""
 
     name, description = "noise", "images of four classes"
+    defaults: ClassVar[dict[str, Any]] = {}
 
     def load(self, folder: Path) -> images.ImageData:
         pixels = (torch.arange(24 * 3 * 64) * 37 % 251).to(torch.uint8).reshape(24, 3, 8, 8)
@@ -532,7 +535,7 @@ class Guard:
 def try_case(kind: Kind, name: str, content: bytes, folder: Path, guard: Guard, output: io.FileIO) -> tuple[str, str]:
     """accepted or refused, with what was said, or found, with what is wrong."""
     lines: list[str] = []
-    began, before, outcome = time.process_time(), _pages()[1] * _PAGE, "accepted"
+    began, before, outcome = processor_time(), _pages()[1] * _PAGE, "accepted"
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
     output.truncate(0)
     with warnings.catch_warnings(record=True) as warned, guard.on(folder):
@@ -548,7 +551,7 @@ def try_case(kind: Kind, name: str, content: bytes, folder: Path, guard: Guard, 
                 place = place.tb_next
             where = f"{Path(place.tb_frame.f_code.co_filename).name}:{place.tb_lineno}" if place else ""
             return "found", f"{type(error).__name__} at {where}: {error}"
-    seconds = time.process_time() - began
+    seconds = processor_time() - began
     taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     wrong = [*guard.noted, *(f"warning: {each.message}" for each in warned)]
     wrong += [f"not one printable line: {line!r}" for line in lines if not line.isprintable() or not line]
@@ -632,13 +635,19 @@ def try_alone(kind: Kind, number: int, seed: int) -> None:
 
 
 def main() -> None:
+    global SECONDS, HANG
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=12000, help="cases in all; the corpus comes first")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument("--kind", choices=[kind.name for kind in KINDS], help="only this kind")
     parser.add_argument("--only", type=int, help="try this one case of --kind here, with its traceback")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of processor time that a case may take")
+    parser.add_argument(
+        "--hang", type=float, default=HANG, help="seconds after which a case that says nothing is killed"
+    )
     parser.add_argument("--log", type=Path, help="file that the lines go to, too")
     options = parser.parse_args()
+    SECONDS, HANG = options.seconds, options.hang
     import torch._dynamo  # makes a folder when it is imported, so before a child does
 
     torch.set_num_threads(1)

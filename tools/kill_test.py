@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch._dynamo
@@ -46,6 +46,7 @@ class Noise:
     """A registered data set that is made, not read."""
 
     name, description = "noise", "random images of four classes"
+    defaults: ClassVar[dict[str, Any]] = {}
 
     def load(self, folder: Path) -> images.ImageData:
         pixels = torch.randint(256, (240, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
@@ -125,7 +126,7 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 def kill_one_run(method: str, regularizer: str, draw: random.Random) -> tuple[str, int, int, bool]:
     """One run, in peace and with kills: a line, how many kills, how many had a checkpoint, whether both ended alike."""
-    optimizer, every = draw.choice(["sgd", "sgd", "adamw"]), draw.choice(["0", "0.02", "0.02", "0.1"])
+    optimizer, every = draw.choice(["sgd", "sgd", "adam", "adamw"]), draw.choice(["0", "0.02", "0.02", "0.1"])
     command = f"run {method} --regularizer {regularizer} --optimizer {optimizer} --seed {draw.randrange(1000)}".split()
     command += COMMON + (["--buffer", "20", "--replay-batch", "4"] if METHODS[method].replays else [])
     command += ["--set", "inversion_steps=20", "--set", "refinement_epochs=1"] if method == "r-dfcil" else []

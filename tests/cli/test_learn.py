@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from importlib import import_module
 
 import numpy as np
@@ -20,6 +19,7 @@ from cler.learner import Learner
 from cler.learner import folder as watching
 from cler.learner.core import Core
 from cler.runs import folders
+from toys import wait_until
 
 TINY = ("--width", "4", "--image-size", "8", "--buffer", "20", "--device", "cpu")
 
@@ -490,13 +490,6 @@ def start(tmp_path):
         process.communicate()
 
 
-def wait_until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it takes too long"
-        time.sleep(0.05)
-
-
 def test_ctrl_c_before_the_first_look_is_not_lost(learn, tmp_path, monkeypatch):
     put(tmp_path, 10)
     monkeypatch.setattr(folders, "check_writable", lambda state: (state.mkdir(), os.kill(os.getpid(), signal.SIGINT)))
@@ -517,7 +510,7 @@ def test_watches_stops_and_goes_on(start, learn, tmp_path):
     put(tmp_path, 5, first=10, labels=("red", "green", "blue"))
     wait_until(lambda: file.stat().st_mtime_ns > saved)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode == 0, err
     assert "images of" in out
     found = summary(learn(tmp_path, "--once", "--json"))

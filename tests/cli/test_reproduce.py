@@ -24,32 +24,17 @@ from cler.paper import settings as paper_settings
 from cler.runs import machine
 from cler.runs.record import Recorder
 from cler.runs.results import read_result
+from toys import DIES_AFTER, Toy
 
+TESTS = str(Path(__file__).parents[1])
 ROOT = Path(__file__).parents[2]
 
 # In a file of its own, for processes that are started afresh.
 TOY = '''
 import tomllib
 import torch
-from cler.data import images
+import toys
 from cler.paper import settings, tables
-
-class Toy:
-    name, description = "toy", "four colors"
-    fetched = 0
-
-    def load(self, folder):
-        labels = torch.arange(4).repeat(20)
-        noise = torch.randint(60, (80, 3, 8, 8), generator=torch.Generator().manual_seed(0))
-        pixels = (noise + 60 * labels.view(-1, 1, 1, 1)).clamp(0, 255).to(torch.uint8)
-        return images.ImageData("toy", pixels, labels, pixels[:20], labels[:20], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
-
-    def check(self, folder):
-        return images.Status("present", "made, not read", folder)
-
-    def get(self, folder, progress):
-        Toy.fetched += 1
-        return self.check(folder)
 
 PAPER = settings.paper_file() | tomllib.loads("""
 [toy]
@@ -72,7 +57,7 @@ class_il."er-ace" = { mean = 3.0 }
 """)
 '''
 INSTALL = """
-images.register(Toy())
+toys.register()
 tables.paper_file = settings.paper_file = lambda: PAPER
 """
 
@@ -81,11 +66,12 @@ tables.paper_file = settings.paper_file = lambda: PAPER
 def toy(monkeypatch):
     made = {}
     exec(TOY, made)
-    monkeypatch.setitem(images.DATASETS._entries, "toy", made["Toy"]())
+    counted = type("Counted", (Toy,), {})
+    monkeypatch.setitem(images.DATASETS._entries, "toy", counted())
     for module in (tables, paper_settings):
         monkeypatch.setattr(module, "paper_file", lambda: made["PAPER"])
     monkeypatch.setattr(cost, "seconds_per_run", lambda missing, *_: {work.cell: 100.0 for work in missing})
-    return made["Toy"]
+    return counted
 
 
 @pytest.fixture
@@ -170,14 +156,18 @@ def test_out_of_time_it_says_what_is_left_and_goes_on_later(toy, cler):
 
 
 def test_out_of_time_within_a_run_it_stops_after_a_step_and_shows_the_table(toy, cler, monkeypatch):
-    observe = ErAce.observe
+    observe, now, steps, passed = ErAce.observe, time.monotonic, [], []
 
     def slowly(self, batch):
-        time.sleep(0.2)
+        steps.append(batch)
+        if len(steps) == 10:  # of 16
+            passed.append(1e6)
+            signal.raise_signal(signal.SIGALRM)
         return observe(self, batch)
 
     monkeypatch.setattr(ErAce, "observe", slowly)
-    code, out, err = cler(*QUICK, "--seconds", 2)  # a run takes 3.2 s
+    monkeypatch.setattr(time, "monotonic", lambda: now() + sum(passed))
+    code, out, err = cler(*QUICK, "--seconds", 1e6)
     assert code == 0
     assert "out of time, 4 runs still to do" in err
     assert "A small table" in out
@@ -270,12 +260,11 @@ def test_killed_it_goes_on_to_the_same_numbers(toy, cler, tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(TOY + INSTALL)
     command = [str(Path(sys.executable).with_name("cler")), "reproduce", *map(str, QUICK), "--out", "parts"]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and not list(tmp_path.glob("parts/*/*/result.json")):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-    assert len(accuracies("parts")) < 4
+    path = os.pathsep.join(filter(None, [str(tmp_path / "site"), TESTS, os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": path, DIES_AFTER: "32"}  # of 4 or 8 that are timed, and four times 16
+    done = subprocess.run(command, env=environment, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert 1 <= len(accuracies("parts")) < 4
     assert cler(*QUICK, "--out", "parts")[0] == 0
     assert accuracies("parts") == accuracies("whole")
 

@@ -183,7 +183,7 @@ def test_a_buffer_holds_a_replay_batch(buffer):
         ({"method": "zzz"}, r"unknown method 'zzz' \(known: .*finetune"),
         ({"regularizer": "jigsow"}, "unknown regularizer 'jigsow'.*known: none.*did you mean 'jigsaw'"),
         ({"dataset": "cifar1000"}, "unknown dataset 'cifar1000'.*did you mean 'cifar100'"),
-        ({"optimizer": "adamv"}, "unknown optimizer 'adamv'.*did you mean 'adamw'"),
+        ({"optimizer": "adamm"}, "unknown optimizer 'adamm'.*did you mean 'adam'"),
         ({"network": "resnet81"}, "unknown network 'resnet81'.*did you mean 'resnet18'"),
         ({"augment": "flop"}, "unknown augmentation 'flop'"),
         ({"precision": "fp23"}, "unknown precision 'fp23'.*did you mean 'fp32'"),

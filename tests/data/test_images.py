@@ -96,6 +96,7 @@ class Recorder:
 
     name: str = "recorder"
     description: str = "for tests"
+    defaults: dict = dataclasses.field(default_factory=dict)
 
     def load(self, folder: Path) -> ImageData:
         return tiny(name=str(folder))

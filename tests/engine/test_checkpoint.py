@@ -8,25 +8,20 @@ import pytest
 import torch
 
 from cler.config.settings import make_settings
-from cler.data.images import ImageData
 from cler.engine import Control, RunName, checkpoint, train
 from cler.engine.events import Progress
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.methods.base import total
+from cler.methods.optimizers import OPTIMIZERS
 from cler.regularizers import REGULARIZERS
 from cler.runs.build import build_run
+from toys import noise
 
 PAIRS = [(method, regularizer) for method in METHODS for regularizer in ("none", *REGULARIZERS)]
 
 
-def noise_data():
-    pixels = torch.randint(256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    labels = torch.arange(4).repeat(10)
-    return ImageData("noise", pixels, labels, pixels[:20], labels[:20], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
-
-
-DATA = noise_data()
+DATA = noise()
 FEWER_STEPS = {
     "cope": {"inner": 2},
     "dualnet": {"slow_steps": 2, "fast_steps": 2},
@@ -107,7 +102,8 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, method, regul
 @pytest.mark.parametrize(
     ("method", "changes"),
     [
-        ("er", {"optimizer": "adamw"}),
+        *((method, {"optimizer": name}) for method in ("er-ace", "cope") for name in OPTIMIZERS if name != "sgd"),
+        *((method, {"sgd_momentum": 0.9, "weight_decay": 1e-3}) for method in ("er-ace", "cope")),
         ("er-ace", {"precision": "bf16"}),
         ("xder", {"epochs": 2}),
         ("r-dfcil", {"variant": "text"}),

@@ -7,21 +7,16 @@ import torch
 from torch import nn
 
 from cler.config.settings import make_settings
-from cler.data.images import ImageData
 from cler.engine.state import State, collect, restore
 from cler.errors import UsageError
+from cler.methods.optimizers import OPTIMIZERS
 from cler.runs.build import build_run
-
-
-def noise_data(n_classes=6):
-    pixels = torch.randint(256, (8 * n_classes, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    labels, names = torch.arange(n_classes).repeat(8), tuple(map(str, range(n_classes)))
-    return ImageData("noise", pixels, labels, pixels, labels, names, (0.5,) * 3, (0.3,) * 3)
+from toys import noise
 
 
 def make_run(method="er-ace", n_classes=6, seed=0, **changes):
     options = {"tasks": 2, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8} | changes
-    return build_run(make_settings(method=method, **options), seed, noise_data(n_classes))
+    return build_run(make_settings(method=method, **options), seed, noise(n_classes, 8))
 
 
 def after_steps(run, count=2):
@@ -61,19 +56,27 @@ def test_what_settings_give_is_not_stored():
     assert not any("_tables" in name for name in jigsaw.tensors)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_it_is_put_back_in_place(optimizer):
-    old = after_steps(make_run(optimizer=optimizer))
-    new = make_run(optimizer=optimizer, seed=1).method
+def layout(tensor):
+    """How it lies in memory: the steps of the dimensions that have any."""
+    return [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+
+
+EVERY_OPTIMIZER = [{"optimizer": name} for name in OPTIMIZERS] + [{"sgd_momentum": 0.9, "weight_decay": 1e-3}]
+
+
+@pytest.mark.parametrize("changes", EVERY_OPTIMIZER, ids=str)
+def test_it_is_put_back_in_place(changes):
+    old, new = after_steps(make_run(**changes)), make_run(seed=1, **changes).method
     places = {name: tensor.data_ptr() for name, tensor in collect(new).tensors.items()}
     restore(new, collect(old))
     stored, restored = collect(old).tensors, collect(new).tensors
     assert stored.keys() == restored.keys()
     assert all(torch.equal(stored[name], restored[name]) for name in stored)
-    assert all(stored[name].stride() == restored[name].stride() for name in stored)
+    assert all(layout(stored[name]) == layout(restored[name]) for name in stored)
     assert all(restored[name].data_ptr() == place for name, place in places.items())
     assert collect(old).numbers == collect(new).numbers
-    assert any(".state." in name for name in stored) == (optimizer == "adamw")
+    kept = {name.rpartition(".")[2] for name in stored if ".state." in name}
+    assert kept == OPTIMIZERS[old.setup.optimizer].state_keys(old.setup.momentum)
 
 
 def test_working_copies_follow():
@@ -137,10 +140,10 @@ def test_numbers_of_another_type_are_refused():
         restore(make_run().method, wrong)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_more_classes_keep_what_is_known_of_the_others(optimizer):
-    old = after_steps(make_run("cope", optimizer=optimizer))
-    new = make_run("cope", n_classes=8, optimizer=optimizer, seed=1).method
+@pytest.mark.parametrize("changes", EVERY_OPTIMIZER, ids=str)
+def test_more_classes_keep_what_is_known_of_the_others(changes):
+    old = after_steps(make_run("cope", **changes))
+    new = make_run("cope", n_classes=8, seed=1, **changes).method
     untouched = new.prototypes[6:].clone()
     restore(new, collect(old), grow=True)
     assert new.n_classes == 8
@@ -153,13 +156,22 @@ def test_more_classes_keep_what_is_known_of_the_others(optimizer):
         restore(make_run("cope").method, collect(new), grow=True)  # nothing becomes smaller
 
 
-def test_an_optimiser_that_has_not_stepped_grows_too():
-    old, new = make_run(optimizer="adamw").method, make_run(n_classes=8, optimizer="adamw").method
+@pytest.mark.parametrize(
+    ("changes", "moment"),
+    [
+        ({"optimizer": "adam"}, "exp_avg"),
+        ({"optimizer": "adamw"}, "exp_avg_sq"),
+        ({"sgd_momentum": 0.9}, "momentum_buffer"),
+    ],
+    ids=str,
+)
+def test_what_an_optimizer_remembers_grows_too(changes, moment):
+    old, new = make_run(**changes).method, make_run(n_classes=8, **changes).method
     restore(new, collect(old), grow=True)
     assert not new.optimizer.state
-    old = after_steps(make_run(optimizer="adamw"))
+    old = after_steps(make_run(**changes))
     restore(new, collect(old), grow=True)
-    moments = [run.optimizer.state[run.network.classifier.weight]["exp_avg"] for run in (old, new)]
+    moments = [run.optimizer.state[run.network.classifier.weight][moment] for run in (old, new)]
     assert torch.equal(moments[0], moments[1][:6])
     assert not moments[1][6:].any()
     nn.functional.cross_entropy(new.network(torch.rand(4, 3, 8, 8)), torch.tensor([0, 1, 6, 7])).backward()

@@ -56,7 +56,7 @@ def test_golden_slots(golden):
         memory.labels[slot] = labels[i]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     capacity=st.integers(1, 9),
     n_classes=st.integers(1, 5),
@@ -89,7 +89,7 @@ def test_a_batch_is_stored_as_its_samples_one_by_one(capacity, n_classes, batch,
     assert int(memory.offered) == batch * batches
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(counts=st.lists(st.integers(0, 6), min_size=1, max_size=9).filter(any), data=st.data())
 def test_below_the_median(counts, data):
     count = data.draw(st.sampled_from(counts))

@@ -87,7 +87,7 @@ def test_what_does_not_divide_goes_to_random_classes():
     assert stats.chisquare(counts.numpy()).pvalue > 1e-3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     capacity=st.integers(1, 40),
     tasks=st.integers(1, 4),

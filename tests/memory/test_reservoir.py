@@ -30,7 +30,7 @@ def test_golden_reservoir(golden):
     assert int(memory.offered) == int(fixture["offered"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(capacity=st.integers(1, 8), batch=st.integers(1, 7), batches=st.integers(1, 6), seed=st.integers(0, 1000))
 def test_a_batch_is_stored_as_its_samples_one_by_one(capacity, batch, batches, seed):
     memory = Reservoir(capacity, (1, 1, 1), generator=torch.Generator().manual_seed(seed))

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cler import Equivariant, Jigsaw, ResNet18
+from cler import Equivariant, ResNet18
 from cler.config.settings import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
@@ -14,8 +14,8 @@ from cler.methods import Setup
 from cler.methods.base import total
 from cler.methods.cope import EMBEDDING_SIZE, CoPE, CopeOptions, evolved, ppp_loss, similarities, sums_and_counts
 from cler.streams import Batch, Tasks
+from toys import CIFAR, given_crops, ours
 
-CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 PPP_CASES = ["two_class", "single_class", "single_class_two_protos", "singletons", "mixed20", "shuffled_protos"]
 
 
@@ -320,14 +320,6 @@ def test_bfloat16_gradients_add_up_in_single_precision(options):
     assert torch.allclose(weight.grad, torch.stack(gathered).sum(0))
 
 
-def ours(name):
-    """A golden tensor's name as our modules call it."""
-    head, _, tail = name.rpartition(".")
-    if tail in ("mean", "var"):
-        return f"{head}.running_{tail}"
-    return f"{name}.weight" if tail in ("conv", "conv1", "conv2") else name
-
-
 def tensors(method):
     """Every tensor of network and regularizers by the golden files' names, ours after the last dot."""
     state = dict(method.network.state_dict())
@@ -336,23 +328,20 @@ def tensors(method):
     return copy.deepcopy(state)
 
 
-def step_method(golden, load_golden, fixture, case, **options):
+def step_method(golden, load_golden, golden_cler, fixture, case, **options):
     """CoPE as it stands before the golden batch, every draw replaced by the stored one."""
     weights = {name: value for name, value in golden("net_nf4").items() if not name.startswith("classifier.")}
     network = ResNet18(len(fixture["classifier.bias"]), width=len(weights["stem.conv"])).double()
     load_golden(network, weights | {name: fixture[name] for name in ("classifier.weight", "classifier.bias")})
     regularizers = []
     if case != "plain":
-        heads, family = golden("pretext_heads"), Jigsaw()
-        family.permutations = fixture["jigsaw.permutations"]
-        regularizer = Equivariant(network, family, weight=float(fixture[f"{case}.lambda_r"]))
-        load_golden(regularizer, {**heads.under("pretext."), **heads.under("jigsaw.pretext.")})
+        regularizer = golden_cler(network, "jigsaw", fixture, float(fixture[f"{case}.lambda_r"]))
         pretext_labels = iter(fixture[f"{case}.pretext_labels"])
         regularizer.draw_labels = lambda count, device: next(pretext_labels)
         regularizers = [regularizer]
     views = Views(*CIFAR, dtype=torch.float64)
-    crops = iter([fixture["stream_crops"], *fixture["replay_crops"]])
-    views.draw_crops = lambda count, device: next(crops)
+    crops = [fixture["stream_crops"], *fixture["replay_crops"]]
+    views.view = given_crops(*crops)
     capacity, images = len(fixture["buffer_labels"]), fixture["buffer_images"]
     made = setup(
         network,
@@ -400,9 +389,9 @@ def observe_golden(method, fixture):
 
 
 @pytest.mark.parametrize("case", ["plain", "cler_jigsaw"])
-def test_golden_inner_loop(golden, load_golden, assert_close, case):
+def test_golden_inner_loop(golden, load_golden, golden_cler, assert_close, case):
     fixture = golden("cope_inner_loop")
-    method = step_method(golden, load_golden, fixture, case)
+    method = step_method(golden, load_golden, golden_cler, fixture, case)
     before = tensors(method)
     loss, losses, corners = observe_golden(method, fixture)
     after = tensors(method)
@@ -437,9 +426,9 @@ def test_golden_inner_loop(golden, load_golden, assert_close, case):
     assert int(method.buffer.offered) == int(fixture["offered_before"]) + len(fixture["stream_labels"])
 
 
-def test_golden_inner_loop_with_gradients_cleared(golden, load_golden, assert_close):
+def test_golden_inner_loop_with_gradients_cleared(golden, load_golden, golden_cler, assert_close):
     fixture = golden("cope_inner_loop")
-    method = step_method(golden, load_golden, fixture, "plain", variant="text")
+    method = step_method(golden, load_golden, golden_cler, fixture, "plain", variant="text")
     observe_golden(method, fixture)
     after = tensors(method)
     for name, value in fixture.under("cleared.after.").items():

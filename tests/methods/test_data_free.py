@@ -16,9 +16,7 @@ from cler.nets import ResNet18
 from cler.nets.synthesizer import Synthesizer, blur_kernel, one_sidedness, roughness, watched
 from cler.runs.build import make_network
 from cler.streams import Batch, Tasks
-
-CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
-
+from toys import CIFAR
 
 # -- LwF.MC ------------------------------------------------------------------------------------------------------------
 

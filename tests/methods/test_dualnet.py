@@ -15,16 +15,13 @@ from cler.methods.dualnet import DualNet, DualNetOptions, LookAhead, distillatio
 from cler.nets.dualnet import DualNetwork
 from cler.nets.norm import BatchNorm
 from cler.streams import Batch, Tasks
-
-CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+from toys import CIFAR, given_crops
+from toys import ours as usual_name
 
 
 def ours(name):
-    """A golden tensor's name as our modules call it."""
-    head, _, tail = name.replace("pretext.unit.", "pretext.stage.").rpartition(".")
-    if tail in ("mean", "var"):
-        return f"{head}.running_{tail}"
-    return f"{name}.weight" if tail in ("conv", "conv1", "conv2", "fc1", "fc2") else f"{head}.{tail}"
+    """The name that our networks have for a tensor of the golden file, whose head has a unit for a stage."""
+    return usual_name(name.replace("pretext.unit.", "pretext.stage."))
 
 
 def in_order(*parts):
@@ -122,7 +119,7 @@ def test_golden_slow_phase(golden, load_golden, assert_close, task):
     fixture = golden("dualnet")
     case = fixture.under(f"slow.task{task}.")
     method = golden_method(golden, load_golden, task)
-    method.views.draw_crops = in_order(*case["crops"])
+    method.views.view = given_crops(*(each for step in case["crops"] for each in step))
     method.buffer.draw_slots = in_order(case.get("indices", ()))
     losses, before, go_back = listen(method, "slow_loss"), [], method.look_ahead.go_back
 
@@ -198,7 +195,7 @@ def test_golden_whole_batch(golden, load_golden, assert_close):
     fixture = golden("dualnet")
     case = fixture.under("whole.")
     method = golden_method(golden, load_golden, 1)
-    method.views.draw_crops = in_order(*case["slow_crops"])
+    method.views.view = given_crops(*(each for step in case["slow_crops"] for each in step))
     method.buffer.draw_slots = in_order(case["slow_indices"], case["fast_replay_indices"])
     method.buffer.draw_positions = torch.arange  # every stream image goes into the memory
     steps = listen(method, "fast_step")

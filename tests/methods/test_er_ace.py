@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from cler import Equivariant, Jigsaw, ResNet18, Rotation
+from cler import ResNet18
 from cler.data.views import Views
 from cler.methods import Setup
 from cler.methods.base import total
 from cler.methods.er_ace import ErAce, allowed_classes, masked_cross_entropy
 from cler.streams import Batch, Tasks
+from toys import CIFAR, given_crops, ours
 
-CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 CASES = ["first", "first_unordered", "middle_early", "middle", "last_early", "last"]
 
 
@@ -152,33 +152,20 @@ def test_a_replay_draw_is_never_larger_than_what_is_stored():
 # -- one whole step ----------------------------------------------------------------------------------------------------
 
 
-def ours(name):
-    """A golden tensor's name as our modules call it."""
-    head, _, tail = name.rpartition(".")
-    if tail in ("mean", "var"):
-        return f"{head}.running_{tail}"
-    return f"{name}.weight" if tail in ("conv", "conv1", "conv2") else name
-
-
-def step_method(golden, load_golden, fixture, case):
+def step_method(golden, load_golden, golden_cler, fixture, case):
     """ER-ACE as it stands before the golden step, every draw replaced by the stored one."""
-    weights, heads = golden("net_nf4"), golden("pretext_heads")
+    weights = golden("net_nf4")
     n_classes = len(weights["classifier.bias"])
     network = ResNet18(n_classes, width=len(weights["stem.conv"])).double()
     load_golden(network, weights)
     regularizers = []
     if case != "plain":
-        name = case.removeprefix("cler_")
-        family = Rotation() if name == "rotation" else Jigsaw()
-        if name == "jigsaw":
-            family.permutations = fixture["jigsaw.permutations"]
-        regularizer = Equivariant(network, family, weight=float(fixture[f"{case}.lambda_r"]))
-        load_golden(regularizer, {**heads.under("pretext."), **heads.under(f"{name}.pretext.")})
+        regularizer = golden_cler(network, case.removeprefix("cler_"), fixture, float(fixture[f"{case}.lambda_r"]))
         regularizer.draw_labels = lambda count, device: fixture[f"{case}.pretext_labels"]
         regularizers = [regularizer]
     views = Views(*CIFAR, dtype=torch.float64)
-    crops = iter([fixture["stream_crops"], fixture["replay_crops"]])
-    views.draw_crops = lambda count, device: next(crops)
+    crops = [fixture["stream_crops"], fixture["replay_crops"]]
+    views.view = given_crops(*crops)
     capacity = len(fixture["buffer_labels"])
     setup = Setup(
         network=network,
@@ -210,9 +197,9 @@ def tensors(method):
 
 
 @pytest.mark.parametrize("case", ["plain", "cler_rotation", "cler_jigsaw"])
-def test_golden_step(golden, load_golden, assert_close, case):
+def test_golden_step(golden, load_golden, golden_cler, assert_close, case):
     fixture = golden("er_ace_step")
-    method = step_method(golden, load_golden, fixture, case)
+    method = step_method(golden, load_golden, golden_cler, fixture, case)
     method.network.train()
     method.begin_task(int(fixture["task"]))
     outputs, pretext = [], []

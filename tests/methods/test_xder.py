@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cler import Equivariant, Jigsaw
 from cler.config.settings import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
@@ -26,8 +25,7 @@ from cler.nets.simplex import SimplexClassifier, simplex
 from cler.regularizers import Regularizer
 from cler.runs.build import make_network
 from cler.streams import Batch, Tasks
-
-CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+from toys import CIFAR, given_crops, ours
 
 
 class LinearStandIn(nn.Module):
@@ -204,17 +202,9 @@ def test_golden_terms(golden, assert_close, name):
         "past": "past margin",
         "future": "future margin",
     }
-    for theirs, ours in names.items():
-        assert_close(terms.get(ours, torch.tensor(0.0)), case[f"loss_{theirs}"], ours)
+    for theirs, name in names.items():
+        assert_close(terms.get(name, torch.tensor(0.0)), case[f"loss_{theirs}"], name)
     assert terms.keys() == (set(names.values()) if "draw1" in case else {"stream", "future margin"})
-
-
-def ours(name):
-    """A golden tensor's name as our modules call it."""
-    head, _, tail = name.rpartition(".")
-    if tail in ("mean", "var"):
-        return f"{head}.running_{tail}"
-    return f"{name}.weight" if tail in ("conv", "conv1", "conv2") else name
 
 
 def tensors(method):
@@ -223,22 +213,19 @@ def tensors(method):
     return copy.deepcopy(method.network.state_dict() | pretext)
 
 
-def network_step_method(golden, load_golden, fixture, variant):
+def network_step_method(golden, load_golden, golden_cler, fixture, variant):
     """X-DER with CLER as it stands before the golden step, every draw replaced by the stored one."""
-    shared, weights, heads = golden("er_ace_step"), golden("net_nf4"), golden("pretext_heads")
+    shared, weights = golden("er_ace_step"), golden("net_nf4")
     n_classes = len(weights["classifier.bias"])
     network = ResNet18(n_classes, width=len(weights["stem.conv"])).double()
     network.replace_classifier(SimplexClassifier(network.classifier))
     load_golden(network, weights)
-    family = Jigsaw()
-    family.permutations = fixture["jigsaw.permutations"]
-    regularizer = Equivariant(network, family, weight=float(fixture["lambda_r"]))
-    load_golden(regularizer, {**heads.under("pretext."), **heads.under("jigsaw.pretext.")})
+    regularizer = golden_cler(network, "jigsaw", fixture, float(fixture["lambda_r"]))
     pretext_labels = torch.cat([fixture["pretext_labels_stream"], fixture["pretext_labels_replay"]])
     regularizer.draw_labels = lambda count, device: pretext_labels
     views = Views(*CIFAR, dtype=torch.float64)
-    crops = iter([shared["stream_crops"], torch.cat([fixture["crops1"], fixture["crops2"]])])
-    views.draw_crops = lambda count, device: next(crops)
+    crops = [shared["stream_crops"], torch.cat([fixture["crops1"], fixture["crops2"]])]
+    views.view = given_crops(*crops)
     tasks = len(golden("xder")["composition500"])
     setup = Setup(
         network=network,
@@ -259,9 +246,9 @@ def network_step_method(golden, load_golden, fixture, variant):
 
 
 @pytest.mark.parametrize(("case", "variant"), [("parity", "released"), ("clean", "text")])
-def test_golden_step(golden, load_golden, assert_close, case, variant):
+def test_golden_step(golden, load_golden, golden_cler, assert_close, case, variant):
     fixture = golden("xder_cler_step")
-    method, pixels = network_step_method(golden, load_golden, fixture, variant)
+    method, pixels = network_step_method(golden, load_golden, golden_cler, fixture, variant)
     expected = fixture.under(f"{case}.")
     method.begin_task(int(fixture["task"]))
     outputs, pretext = [], []

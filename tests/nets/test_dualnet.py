@@ -8,8 +8,7 @@ from cler.nets.backbone import Parts
 from cler.nets.dualnet import DualNetwork
 from cler.nets.projector import Projector
 from cler.nets.submodules import output_at
-
-CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+from toys import CIFAR
 
 
 def golden_network(golden, load_golden):

@@ -8,8 +8,7 @@ from cler.nets import ResNet18, forward_parts
 from cler.nets.backbone import Parts
 from cler.nets.frozen import copy_of
 from cler.nets.resnet import compile_blocks
-
-CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+from toys import CIFAR
 
 
 @pytest.mark.parametrize(("width", "parameters", "stage"), [(64, 11_220_132, 8_393_728), (20, 1_109_240, 820_800)])

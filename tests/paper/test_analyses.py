@@ -20,24 +20,20 @@ from cler.paper.known_analyses import ANALYSES, figure3
 from cler.runs.execute import execute
 from cler.runs.record import Recorder
 from cler.runs.results import read_json, read_result
+from toys import Toy, shades
 
 CPU = torch.device("cpu")
 
 
-class Toy:
-    name, description = "toy", "six colors"
-
+class SixShades(Toy):
     def load(self, folder):
-        labels = torch.arange(6).repeat(20)
-        noise = torch.randint(60, (120, 3, 8, 8), generator=torch.Generator().manual_seed(0))
-        pixels = (noise + 40 * labels.view(-1, 1, 1, 1)).clamp(0, 255).to(torch.uint8)
-        return images.ImageData("toy", pixels, labels, pixels, labels, tuple("abcdef"), (0.5,) * 3, (0.3,) * 3)
+        return shades(6, test_per_class=20)
 
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
     file = paper_settings.paper_file() | {"toy": {"tasks": 3, "width": 4, "batch": 5, "replay_batch": 5, "buffer": 20}}
-    monkeypatch.setitem(images.DATASETS._entries, "toy", Toy())
+    monkeypatch.setitem(images.DATASETS._entries, "toy", SixShades())
     for module in (paper_settings, tables):
         monkeypatch.setattr(module, "paper_file", lambda: file)
     monkeypatch.setattr(figure3, "STEPS", 4)
@@ -186,7 +182,7 @@ def test_finished_runs_are_shown_again_without_the_images(cler, monkeypatch):
     """Such as on a laptop, after a GPU has done them in its own precision."""
     asked = ("figure1", "--dataset", "toy", "--seeds", "0,1", "--precision", "bf16")
     assert cler(*asked)[0] == 0
-    monkeypatch.setattr(Toy, "load", lambda self, folder: pytest.fail("nothing is to be trained"))
+    monkeypatch.setattr(SixShades, "load", lambda self, folder: pytest.fail("nothing is to be trained"))
     code, out, err = cler(*asked, "--markdown")
     assert (code, err) == (0, "")
     heading, picture, table, *_ = out.split("\n\n")

@@ -481,7 +481,7 @@ def test_a_cost_is_the_shortest_of_three_steps_or_three_seconds_in_the_second_ta
 
 def test_a_step_is_really_measured(table, tmp_path):
     (work, *_) = look(table, tmp_path).missing
-    assert cost.seconds_per_run([work], CPU, at_once=1)[work.cell] > 1
+    assert cost.seconds_per_run([work], CPU, at_once=1)[work.cell] > 0
 
 
 def test_too_little_disk_is_said_before_anything_is_trained(table, tmp_path, monkeypatch):

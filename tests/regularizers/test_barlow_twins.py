@@ -12,25 +12,16 @@ from cler.methods.er_ace import ErAce
 from cler.nets.backbone import Parts
 from cler.regularizers.barlow_twins import BarlowTwins, barlow_twins_loss
 from cler.streams import Batch, Tasks
+from toys import CIFAR, given_crops, ours
 
 NO_LABELS = torch.zeros(0, dtype=torch.int64)
 """The loss does not look at them."""
-CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
 
-def ours(name):
-    """A golden tensor's name as our modules call it."""
-    head, _, tail = name.rpartition(".")
-    if tail in ("mean", "var"):
-        return f"{head}.running_{tail}"
-    return f"{name}.weight" if tail in ("conv", "conv1", "conv2", "fc1", "fc2") else name
-
-
-def given_crops(*crops):
+def views_of(*crops):
     """Views that draw these crops, one set after the other."""
     views = Views(*CIFAR, dtype=torch.float64)
-    coming = iter(crops)
-    views.draw_crops = lambda count, device: next(coming)
+    views.view = given_crops(*crops)
     return views
 
 
@@ -61,7 +52,7 @@ def test_golden_loss(golden, assert_close, case):
 
 def test_golden_network(golden, load_golden, assert_close):
     fixture = golden("barlow").under("net.")
-    views = given_crops(fixture["crops1"], fixture["crops2"])
+    views = views_of(fixture["crops1"], fixture["crops2"])
     network, regularizer = golden_pair(golden, load_golden, views)
     loss = regularizer.loss(network, views.plain(fixture["images"]), views.augmented(fixture["images"]), NO_LABELS)
     loss.backward()
@@ -87,7 +78,7 @@ def marked(classes, count):
 
 def test_golden_er_ace_step(golden, load_golden, assert_close):
     fixture, step = golden("er_ace_cssl_step"), golden("er_ace_step")
-    views = given_crops(step["stream_crops"], step["replay_crops"], fixture["view2_crops"])
+    views = views_of(step["stream_crops"], step["replay_crops"], fixture["view2_crops"])
     network, regularizer = golden_pair(golden, load_golden, views, float(fixture["lambda_r"]))
     capacity = len(step["buffer_labels"])
     n_classes = len(network.classifier.bias)
@@ -192,9 +183,8 @@ def test_loss_is_computed_in_full_under_autocast():
 
 def test_the_second_view_is_cropped_as_raw_pixels_are(assert_close):
     pixels = torch.randint(256, (6, 3, 12, 12), dtype=torch.uint8)
-    views = Views(*CIFAR, dtype=torch.float64)
-    crops = views.draw_crops(6, pixels.device)
-    views.draw_crops = lambda count, device: crops
+    crops = torch.cat([torch.randint(9, (6, 2)), torch.randint(2, (6, 1))], dim=1)
+    views = views_of(crops)
     assert_close(views.augmented_again(views.plain(pixels)), views.plain(crop_and_flip(pixels, crops)), tolerance=1e-14)
 
 

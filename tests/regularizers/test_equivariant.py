@@ -5,10 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from cler import Equivariant, Jigsaw, ResNet18, Rotation
+from cler import Equivariant, Jigsaw, ResNet18
 from cler.data.views import Views
-
-CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+from toys import CIFAR
 
 
 def with_permutations(permutations):
@@ -18,21 +17,17 @@ def with_permutations(permutations):
     return family
 
 
-def golden_regularizer(golden, load_golden, name, fixture):
-    weights, heads = golden("net_nf4"), golden("pretext_heads")
+def golden_regularizer(golden, load_golden, golden_cler, name, fixture):
+    weights = golden("net_nf4")
     network = ResNet18(len(weights["classifier.bias"]), width=len(weights["stem.conv"])).double()
     load_golden(network, weights)
-    family = Rotation() if name == "rotation" else with_permutations(fixture["jigsaw.permutations"])
-    regularizer = Equivariant(network, family)
-    linear = heads.under(f"{name}.pretext.")
-    load_golden(regularizer, {**heads.under("pretext."), **linear})
-    return network, regularizer
+    return network, golden_cler(network, name, fixture)
 
 
 @pytest.mark.parametrize("name", ["rotation", "jigsaw"])
-def test_golden_loss_and_gradients(golden, load_golden, assert_close, name):
+def test_golden_loss_and_gradients(golden, load_golden, golden_cler, assert_close, name):
     fixture = golden("cler_loss")
-    network, regularizer = golden_regularizer(golden, load_golden, name, fixture)
+    network, regularizer = golden_regularizer(golden, load_golden, golden_cler, name, fixture)
     labels = fixture[f"{name}.labels"]
     regularizer.draw_labels = lambda count, device: labels
     before = copy.deepcopy(network.state_dict())

@@ -144,13 +144,17 @@ def test_without_jinja2_the_error_says_what_to_install(runs, monkeypatch):
         page(runs.usual())
 
 
+HANG = 600_000
+"""Milliseconds that the browser may take for anything: a hang, on the slowest machine."""
+
+
 @pytest.fixture(scope="module")
 def browser():
     if CHROMIUM is None:
         pytest.skip("there is no chromium")
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
     with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG)
         yield opened
         opened.close()
 
@@ -169,6 +173,7 @@ def look(browser, address):
 
     def open_page(width=1280, scheme="light"):
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True)
+        context.set_default_timeout(HANG)
         contexts.append(context)
         window = context.new_page()
         window.asked = []

@@ -2,7 +2,6 @@ import gc
 import importlib
 import json
 import math
-import os
 import platform
 import weakref
 from dataclasses import replace
@@ -13,8 +12,7 @@ import torch
 
 import cler
 from cler.config.settings import make_settings
-from cler.data import images
-from cler.data.images import ImageData, Status
+from cler.data.images import ImageData
 from cler.engine import checkpoint
 from cler.engine.events import (
     Checkpointed,
@@ -38,36 +36,13 @@ from cler.runs.folders import locked
 from cler.runs.jobs import make_jobs as jobs_of
 from cler.runs.jobs import remaining
 from cler.runs.results import find_results, read_result
+from toys import shades
 
 CPU = torch.device("cpu")
 
 
-class Stripes:
-    """A registered data set that is made, not read."""
-
-    name, description = "stripes", "four kinds of stripes"
-
-    def load(self, folder):
-        generator = torch.Generator().manual_seed(0)
-        labels = torch.arange(4).repeat(12)
-        pixels = torch.randint(60, (48, 3, 8, 8), generator=generator) + 60 * labels.view(-1, 1, 1, 1)
-        pixels = pixels.clamp(0, 255).to(torch.uint8)
-        return ImageData(self.name, pixels, labels, pixels[:16], labels[:16], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
-
-    def check(self, folder):
-        return Status("present", "made, not read", folder)
-
-    def get(self, folder, progress):
-        return self.check(folder)
-
-
-@pytest.fixture(autouse=True)
-def stripes(monkeypatch):
-    monkeypatch.setitem(images.DATASETS._entries, "stripes", Stripes())
-
-
 def make_jobs(out, seeds=(0,), **changes):
-    options = {"method": "finetune", "dataset": "stripes", "tasks": 2, "width": 2, "batch": 4} | changes
+    options = {"method": "finetune", "dataset": "toy", "tasks": 2, "width": 2, "batch": 4} | changes
     if METHODS[options["method"]].replays:
         options = {"replay_batch": 4} | options
     return jobs_of(make_settings(**options), seeds, out)
@@ -127,7 +102,7 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
     expected = {
         "method": "er-ace",
         "regularizer": "jigsaw",
-        "dataset": "stripes",
+        "dataset": "toy",
         "tasks": 2,
         "buffer": 20,
         "epochs": 2,
@@ -156,9 +131,9 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
     rows = result["accuracy"]
     assert [[len(row) for row in rows[name]] for name in ("class_il", "task_il")] == [[1, 2], [1, 2]]
     assert result["seconds"] > 0
-    steps = 2 * 2 * (24 // 4)
+    steps = 2 * 2 * (40 // 4)
     assert result["counts"] == {"steps": steps, "images": 4 * steps}
-    assert result["data"] == Stripes().load(None).fingerprint()
+    assert result["data"] == shades().fingerprint()
     assert result["revisions"] == {"engine": 1, "method": 1, "network": 1, "regularizer": 1}
     environment = result["environment"]
     assert environment["cler"] == cler.__version__
@@ -493,17 +468,6 @@ def test_a_failed_run_would_only_fail_again(tmp_path):
 # -- where it runs -----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def known_to_new_processes(tmp_path, monkeypatch):
-    """Python imports `sitecustomize` when it starts: there the data set is registered."""
-    (tmp_path / "sitecustomize.py").write_text(f"import runpy\nrunpy.run_path({__file__!r}, run_name='in_worker')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-
-
-if __name__ == "in_worker":
-    images.register(Stripes())
-
-
 @pytest.mark.usefixtures("known_to_new_processes")
 def test_in_processes_equals_in_turn(tmp_path):
     in_turn, in_processes = (make_jobs(tmp_path / name, seeds=[0, 1, 2]) for name in ("turn", "processes"))
@@ -519,8 +483,8 @@ def test_in_processes_equals_in_turn(tmp_path):
 
 
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
-    jobs = make_jobs(tmp_path, seeds=[0, 1])  # this data set is not known in a new process
-    with pytest.raises(UsageError, match="unknown dataset 'stripes'"):
+    jobs = make_jobs(tmp_path, seeds=[0, 1])  # this dataset is not known in a new process
+    with pytest.raises(UsageError, match="unknown dataset 'toy'"):
         workers.train_in_processes(jobs, None, 2, ignore)
 
 
@@ -573,13 +537,13 @@ def test_side_by_side_equals_in_turn(tmp_path):
     ("changes", "says"),
     [
         ({"tasks": 3}, "tasks must be a number that divides the 4 classes"),
-        ({"batch": 30}, "batch must be at most 24"),
+        ({"batch": 50}, "batch must be at most 40"),
         ({"tasks": 4}, None),
     ],
 )
 def test_settings_are_held_against_the_data_before_anything_is_written(changes, says):
     (job,) = make_jobs(Path("unused"), **changes)
-    data = Stripes().load(None)
+    data = shades()
     if says is None:
         check_fit(job.settings, data)
     else:
@@ -588,7 +552,7 @@ def test_settings_are_held_against_the_data_before_anything_is_written(changes, 
 
 
 def test_images_that_a_regulariser_cannot_take_are_refused():
-    data = Stripes().load(None)
+    data = shades()
     odd = ImageData("odd", data.train_images[..., :7, :7], data.train_labels, data.test_images[..., :7, :7],
                     data.test_labels, data.classes, data.mean, data.std)  # fmt: skip
     with pytest.raises(UsageError, match="jigsaw needs images of even size"):

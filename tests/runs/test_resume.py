@@ -20,7 +20,6 @@ import torch
 from cler import files
 from cler.config.settings import make_settings
 from cler.data import images
-from cler.data.images import ImageData, Status
 from cler.engine import Control, checkpoint
 from cler.engine.events import Failed, Finished, Message, Progress, Started
 from cler.errors import UsageError
@@ -30,37 +29,14 @@ from cler.runs import record
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy
 from cler.runs.trainers import stopping_after_a_step, train_on_gpu
+from toys import DIES_AFTER, Toy
 
 CPU = torch.device("cpu")
 CLER = Path(sys.executable).with_name("cler")
 
 
-class Stains:
-    """A registered data set that is made, not read."""
-
-    name, description = "stains", "four colors"
-
-    def load(self, folder):
-        labels = torch.arange(4).repeat(15)
-        noise = torch.randint(60, (60, 3, 8, 8), generator=torch.Generator().manual_seed(0))
-        pixels = (noise + 60 * labels.view(-1, 1, 1, 1)).clamp(0, 255).to(torch.uint8)
-        return ImageData(self.name, pixels, labels, pixels[:20], labels[:20], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
-
-    def check(self, folder):
-        return Status("present", "made, not read", folder)
-
-
-if __name__ == "in_command":
-    images.register(Stains())
-
-
-@pytest.fixture(autouse=True)
-def stains(monkeypatch):
-    monkeypatch.setitem(images.DATASETS._entries, "stains", Stains())
-
-
 def make_job(out, seed=0, **changes):
-    options = {"method": "er-ace", "dataset": "stains", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
+    options = {"method": "er-ace", "dataset": "toy", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
     options |= {"buffer": 10} | changes
     return make_jobs(make_settings(**options), [seed], out, checkpoint_every=1e-9)[0]
 
@@ -122,7 +98,7 @@ def names(folder):
 def whole(tmp_path_factory):
     """What a run leaves that nothing has stopped."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(images.DATASETS._entries, "stains", Stains())
+        patch.setitem(images.DATASETS._entries, "toy", Toy())
         job = make_job(tmp_path_factory.mktemp("whole"))
         run(job)
     return job.folder
@@ -287,14 +263,14 @@ def test_images_that_were_replaced_are_refused(tmp_path, monkeypatch, whole):
         run(job)
     before = {path: path.read_bytes() for path in job.folder.iterdir()}
 
-    class Replaced(Stains):
+    class Replaced(Toy):
         def load(self, folder):
             data = super().load(folder)
             data.train_images[7, 0, 0, 0] += 1
             return data
 
     with monkeypatch.context() as patch:
-        patch.setitem(images.DATASETS._entries, "stains", Replaced())
+        patch.setitem(images.DATASETS._entries, "toy", Replaced())
         with pytest.raises(UsageError, match=rf"{job.folder} was begun with different data: .* --restart"):
             run(job)
     assert {path: path.read_bytes() for path in job.folder.iterdir() if path.name != ".lock"} == {
@@ -403,7 +379,7 @@ def test_a_result_that_cannot_be_written_is_an_error_of_one_line_and_is_not_lost
         with pytest.raises(UsageError, match=rf"cannot write to {job.folder}: No space left on device"):
             run(job)
     # only the last evaluation was left
-    assert run(job).messages == ["er-ace m10, seed 0: resuming from task 2, step 7"]
+    assert run(job).messages == ["er-ace m10, seed 0: resuming from task 2, step 9"]
     assert_ended_like(job.folder, whole)
 
 
@@ -476,7 +452,7 @@ def cler(monkeypatch, capsys, tmp_path):
     main = importlib.import_module("cler.cli").main
 
     def call(*arguments):
-        options = "run er-ace --dataset stains --tasks 2 --width 2 --batch 5 --replay-batch 5 --buffer 10 --workers 1"
+        options = "run er-ace --dataset toy --tasks 2 --width 2 --batch 5 --replay-batch 5 --buffer 10 --workers 1"
         monkeypatch.setattr(sys, "argv", ["cler", *options.split(), "--out", str(tmp_path), *arguments])
         with pytest.raises(SystemExit) as end:
             main()
@@ -585,19 +561,20 @@ def known_to_new_processes(tmp_path):
     """A PYTHONPATH with which new processes know the dataset."""
     site = tmp_path / "site"
     site.mkdir()
-    (site / "sitecustomize.py").write_text(f"import runpy\nrunpy.run_path({__file__!r}, run_name='in_command')")
-    return os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    (site / "sitecustomize.py").write_text("import toys\n\ntoys.register()\n")
+    here = str(Path(__file__).parents[1])
+    return os.pathsep.join(filter(None, [str(site), here, os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture
 def command(tmp_path, known_to_new_processes):
     """Starts `cler run` in a new process that knows the dataset."""
-    options = "run er-ace --regularizer jigsaw --dataset stains --tasks 2 --width 2 --batch 5 --replay-batch 5"
+    options = "run er-ace --regularizer jigsaw --dataset toy --tasks 2 --width 2 --batch 5 --replay-batch 5"
 
-    def start(out, *arguments):
+    def start(out, *arguments, **environment):
         return subprocess.Popen(
             [CLER, *options.split(), "--buffer", "10", "--epochs", "8", "--workers", "1", "--out", out, *arguments],
-            env=os.environ | {"PYTHONPATH": known_to_new_processes, "NO_COLOR": "1", "COLUMNS": "200"},
+            env=os.environ | {"PYTHONPATH": known_to_new_processes, "NO_COLOR": "1", "COLUMNS": "200"} | environment,
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -607,23 +584,16 @@ def command(tmp_path, known_to_new_processes):
     return start
 
 
-def checkpoints(folder):
-    """Which checkpoints are there, each with the time it was written."""
-    return {(path, path.stat().st_mtime_ns) for path in folder.glob("*/*/checkpoint.safetensors")}
-
-
 def test_killed_processes_end_like_one_that_was_not(tmp_path, command):
     peace = make_job(tmp_path / "peace", regularizer="jigsaw", epochs=8)
     run(peace)
-    for _ in range(2):
-        before = checkpoints(tmp_path / "war")
-        with command("war", "--checkpoint-every", "0.05") as process:
-            while process.poll() is None and checkpoints(tmp_path / "war") == before:
-                time.sleep(0.01)
-            time.sleep(random.uniform(0, 0.3))
-            process.kill()
+    for last in (40, 20):  # of 128 steps
+        dying = {DIES_AFTER: str(random.randint(2, last))}  # after the first checkpoint
+        with command("war", "--checkpoint-every", "1e-9", **dying) as process:
+            _, said = process.communicate()
+        assert process.returncode == -signal.SIGKILL, said
     with command("war") as process:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate()
     assert process.returncode == 0, said
     assert "resuming from task" in said
     (war,) = (tmp_path / "war").glob("*/seed-*")

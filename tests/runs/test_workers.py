@@ -23,8 +23,8 @@ class Killer:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_worker_that_is_killed_ends_the_command_with_one_line(tmp_path, number):
-    settings = make_settings(method="finetune", dataset="cifar10-sample", width=2, batch=20)
+def test_a_worker_that_is_killed_ends_the_command_with_one_line(tmp_path, known_to_new_processes, number):
+    settings = make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5, epochs=1000)
     jobs = make_jobs(settings, [0, 1], tmp_path)
     for job in jobs:
         job.folder.mkdir(parents=True)

@@ -46,7 +46,7 @@ def situations(draw):
     return numbered(labels, test_labels, n_classes), how
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(situation=situations(), seed=st.integers(0, 1000))
 def test_the_split(situation, seed):
     data, how = situation

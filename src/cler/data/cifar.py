@@ -11,8 +11,8 @@ import io
 import pickle
 import pickletools
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,8 @@ class Cifar:
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that runs on it take where nothing else is said."""
 
     @property
     def url(self) -> str:
@@ -305,6 +307,7 @@ cifar10 = register(
         classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2615),
+        defaults={"tasks": 5},
     )
 )
 cifar100 = register(
@@ -329,5 +332,6 @@ cifar100 = register(
         ),
         mean=(0.5071, 0.4867, 0.4408),
         std=(0.2675, 0.2565, 0.2761),
+        defaults={"tasks": 10},
     )
 )

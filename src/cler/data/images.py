@@ -96,7 +96,7 @@ class Status:
 
 
 class Dataset(Protocol):
-    """What a module adds to the register: a name, a sentence, and three things to do with a data folder."""
+    """What a module adds to the register: a name, a sentence, settings, and three things to do with a folder."""
 
     @property
     def name(self) -> str:
@@ -104,7 +104,11 @@ class Dataset(Protocol):
 
     @property
     def description(self) -> str:
-        """One line for the list of data sets."""
+        """One line for the list of datasets."""
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Settings by name that runs on this dataset take where nothing else is said; `augment` among them."""
 
     def load(self, folder: Path) -> ImageData:
         """Read and verify it; a UsageError says what to do when it is missing or damaged."""

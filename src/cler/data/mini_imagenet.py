@@ -11,11 +11,11 @@ import logging
 import multiprocessing
 import os
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -64,6 +64,8 @@ class MiniImageNet:
     """Test images of each class."""
     pixels: int
     """Height and width of an image."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that runs on it take where nothing else is said."""
 
     @property
     def url(self) -> str:
@@ -260,5 +262,6 @@ mini_imagenet = register(
         train=500,
         test=100,
         pixels=84,
+        defaults={"tasks": 20},
     )
 )

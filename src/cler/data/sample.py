@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,8 @@ class Sample:
     files: Path
     name: str = "cifar10-sample"
     description: str = "6,000 images of CIFAR-10, 600 of each class, that come with the package"
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that runs on it take where nothing else is said."""
 
     def load(self, folder: Path) -> ImageData:
         """Unpack and verify the images, class after class; the data folder plays no part."""
@@ -126,4 +129,9 @@ class Sample:
         return self.check(folder)
 
 
-register(Sample(Path(__file__).parent / "sample"))
+register(
+    Sample(
+        Path(__file__).parent / "sample",
+        defaults={"tasks": 5, "buffer": 200, "width": 16, "lr": 0.03},  # chosen by benchmarks/demo_study.py
+    )
+)

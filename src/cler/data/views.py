@@ -1,12 +1,15 @@
-"""What the network sees of stored pixels: a normalized view, or a randomly cropped and flipped one.
+"""What the network sees of stored pixels: normalized as they are, or after a random augmentation, its view.
 
-Pure batch operations on the device. Padding is added to raw pixels, before normalization: a padded
-pixel is black, not gray.
+A view is a function of a batch of images (N, C, H, W) and the run's generator that gives images of the same shape and
+type. It keeps the one rule of all that happens in a step: operations on the whole batch, on its device, every draw from
+that generator, nothing decided by the value of a tensor. Black is zero in the images that it is given, be they uint8
+pixels or floating numbers. A new view is one such function, registered in `VIEWS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -14,39 +17,72 @@ from torch import Tensor
 
 from cler.config.registry import VIEWS
 
+View: TypeAlias = Callable[[Tensor, torch.Generator | None], Tensor]
+PADDING = 4
+"""Black pixels on every side of an image before it is cropped: it moves by up to so many in each direction."""
 
-def crop_and_flip(pixels: Tensor, crops: Tensor, padding: int = 4) -> Tensor:
-    """Zero-pad, cut a window of the original size, mirror: each image (N, C, H, W) by its row (top, left, flip)."""
-    count, channels, height, width = pixels.shape
-    device = pixels.device
+
+def unchanged(images: Tensor, generator: torch.Generator | None) -> Tensor:
+    """The images themselves; nothing is drawn."""
+    return images
+
+
+def random_crop(images: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Each image moved by up to `PADDING` pixels, uniformly, black where nothing is left of it."""
+    corners = draw_corners(images, generator)
+    return crop_and_flip(images, torch.cat([corners, corners.new_zeros(len(images), 1)], dim=1))
+
+
+def random_crop_and_flip(images: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Each image moved as by `random_crop`, then mirrored left to right or not, with equal chances."""
+    corners = draw_corners(images, generator)  # before the flips: the order of draws is part of a run's numbers
+    flips = torch.randint(2, (len(images), 1), generator=generator, device=images.device)
+    return crop_and_flip(images, torch.cat([corners, flips], dim=1))
+
+
+VIEWS.register("none", unchanged)
+VIEWS.register("crop", random_crop)
+VIEWS.register("crop-flip", random_crop_and_flip)
+
+
+def draw_corners(images: Tensor, generator: torch.Generator | None, padding: int = PADDING) -> Tensor:
+    """For each image the top and left of its window in the padded image, (N, 2), uniform."""
+    return torch.randint(2 * padding + 1, (len(images), 2), generator=generator, device=images.device)
+
+
+def crop_and_flip(images: Tensor, crops: Tensor, padding: int = PADDING) -> Tensor:
+    """Of each image (N, C, H, W) the window that its row (top, left, flip) of `crops` tells, mirrored where flip is 1.
+
+    The image is surrounded by `padding` zeros on every side, and the window is as large as the image was: (padding,
+    padding, 0) is the image itself.
+    """
+    count, channels, height, width = images.shape
+    device = images.device
     top, left, flip = (column.view(-1, 1) for column in crops.unbind(1))
     rows = top + torch.arange(height, device=device)
     columns = torch.arange(width, device=device)
     columns = left + torch.where(flip > 0, width - 1 - columns, columns)
-    padded = F.pad(pixels, (padding, padding, padding, padding))
+    padded = F.pad(images, (padding, padding, padding, padding))
     samples = torch.arange(count, device=device).view(-1, 1, 1, 1)
     planes = torch.arange(channels, device=device).view(1, -1, 1, 1)
     return padded[samples, planes, rows[:, None, :, None], columns[:, None, None, :]]
 
 
-VIEWS.register("crop-flip", crop_and_flip)
-
-
 class Views:
-    """Turns uint8 pixels into network inputs, with one data set's normalization and one run's generator."""
+    """Turns uint8 pixels into network inputs: one dataset's normalization, one view, one run's generator."""
 
     def __init__(
         self,
         mean: Sequence[float],
         std: Sequence[float],
+        augment: str = "crop-flip",
         *,
         generator: torch.Generator | None = None,
         device: torch.device | str = "cpu",
-        padding: int = 4,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.generator = generator
-        self.padding = padding
+        self.view: View = VIEWS.find(augment)
         wide = [torch.tensor(values, dtype=torch.float64).view(1, -1, 1, 1) for values in (mean, std)]
         self._scale = (1 / (255 * wide[1])).to(device, dtype)
         self._shift = (wide[0] / wide[1]).to(device, dtype)
@@ -56,16 +92,9 @@ class Views:
         return pixels * self._scale - self._shift
 
     def augmented(self, pixels: Tensor) -> Tensor:
-        """Randomly cropped and flipped, then normalized: what classification trains on."""
-        return self.plain(crop_and_flip(pixels, self.draw_crops(len(pixels), pixels.device), self.padding))
+        """A new view of the pixels, normalized after it, so that padding is black and not gray."""
+        return self.plain(self.view(pixels, self.generator))
 
     def augmented_again(self, images: Tensor) -> Tensor:
-        """Another random crop and flip of images that are normalized already; padding is black here too."""
-        crops = self.draw_crops(len(images), images.device)
-        return crop_and_flip(images + self._shift, crops, self.padding) - self._shift
-
-    def draw_crops(self, count: int, device: torch.device) -> Tensor:
-        """One (top, left, flip) per image, uniform."""
-        corners = torch.randint(2 * self.padding + 1, (count, 2), generator=self.generator, device=device)
-        flips = torch.randint(2, (count, 1), generator=self.generator, device=device)
-        return torch.cat([corners, flips], dim=1)
+        """A new view of images that are normalized already; padding is black here too."""
+        return self.view(images + self._shift, self.generator) - self._shift

@@ -98,11 +98,11 @@ class Core:
 
     def build(self, n_classes: int) -> Method:
         """A new method with room for at least so many classes."""
-        statistics = (np.broadcast_to(self.parameters[name], self.shape[0]).tolist() for name in ("mean", "std"))
+        mean, std = (np.broadcast_to(self.parameters[name], self.shape[0]).tolist() for name in ("mean", "std"))
         return build_method(
             self.settings,
             self.seed,
-            views=Views(*statistics, generator=self.generator, device=self.device),
+            views=Views(mean, std, self.settings.augment, generator=self.generator, device=self.device),
             generator=self.generator,
             tasks=Tasks.of_sizes([self._room(n_classes)], self.device),
             image_shape=self.shape,

@@ -14,10 +14,8 @@ from cler.engine.state import State, collect
 from cler.errors import UsageError
 from cler.learner.inputs import Label, to_labels
 from cler.methods import Method
+from cler.methods.optimizers import find_optimizer
 from cler.runs.build import make_network
-
-MOMENTS = {"sgd": set(), "adamw": {"step", "exp_avg", "exp_avg_sq"}}
-"""What each optimizer remembers of a parameter."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,8 @@ class Saved:
         for name in self.state.tensors:
             if name.startswith("optimizer.state."):
                 remembered[name.split(".")[2]].add(name.split(".")[3])
-        require(all(keys == MOMENTS[method.setup.optimizer] for keys in remembered.values()), "moments")
+        kept = find_optimizer(method.setup.optimizer).state_keys(method.setup.momentum)
+        require(all(keys == kept for keys in remembered.values()), "moments")
 
     def check_buffer(self, method: Method, batch: int) -> None:
         """The memory that a method has been given."""

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from cler.config.registry import METHODS, OPTIMIZERS
+from cler.config.registry import METHODS
 from cler.data.views import Views
-from cler.errors import unknown
 from cler.memory import Reservoir
+from cler.methods.optimizers import make_optimizer
 from cler.nets.backbone import Backbone, Parts
 from cler.nets.conv import WorkingCopies
 from cler.nets.modes import full_precision
@@ -43,6 +43,10 @@ class Setup:
     regularizers: Sequence[Regularizer] = ()
     lr: float = 0.01
     optimizer: str = "sgd"
+    momentum: float = 0.0
+    """Of the optimizer; those that know none take only 0."""
+    weight_decay: float | None = None
+    """Of the optimizer; None for its own default."""
     buffer: int = 500
     replay_batch: int = 10
     options: Any = NoOptions()
@@ -113,7 +117,9 @@ class Method:
         self.task, self.phase = 0, "observe"
         modules = [self.network, *self.regularizers, *also_trained]
         parameters = [parameter for module in modules for parameter in module.parameters()]
-        self.optimizer = make_optimizer(setup.optimizer, parameters, setup.lr)
+        self.optimizer = make_optimizer(
+            setup.optimizer, parameters, setup.lr, momentum=setup.momentum, weight_decay=setup.weight_decay
+        )
         self.working_copies = WorkingCopies(modules) if setup.bfloat16 else None
         if self.replays:
             self.buffer = self.make_buffer()
@@ -284,17 +290,3 @@ def find_method(name: str) -> type[Method]:
     """The method of that name."""
     found: type[Method] = METHODS.find(name)
     return found
-
-
-OPTIMIZERS.register("sgd", torch.optim.SGD)
-OPTIMIZERS.register("adamw", torch.optim.AdamW)
-
-
-def make_optimizer(name: str, parameters: Sequence[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    """Plain SGD as in the paper, or AdamW with its defaults."""
-    if name == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, foreach=True)
-    if name == "adamw":
-        on_gpu = parameters[0].is_cuda
-        return torch.optim.AdamW(parameters, lr=lr, foreach=True, capturable=on_gpu)
-    raise unknown("optimizer", name, OPTIMIZERS)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from cler.config.schema import setting
 from cler.memory import Reservoir
-from cler.methods.base import About, Method, Setup, Terms, make_optimizer, register
+from cler.methods.base import About, Method, Setup, Terms, register
+from cler.methods.optimizers import make_optimizer
 from cler.nets.backbone import Parts
 from cler.nets.dualnet import DualNetwork
 from cler.nets.modes import evaluating

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.config.schema import setting
-from cler.methods.base import About, Method, Setup, Terms, backward, make_optimizer, register, total
+from cler.methods.base import About, Method, Setup, Terms, backward, register, total
+from cler.methods.optimizers import make_optimizer
 from cler.nets import forward_parts
 from cler.nets.backbone import Backbone, linear_in_full
 from cler.nets.frozen import Frozen

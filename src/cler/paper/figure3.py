@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cler.data.views import Views
 from cler.engine import Run
 from cler.nets.frozen import copy_of
 from cler.paper.analysis import Analysis, Findings, Measure, Panel, mean_of
@@ -83,9 +82,9 @@ def _recovery(run: Run, task: int) -> dict[str, Any]:
 def _batches(run: Run, task: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of a task in a random order and augmented, drawn from a generator of their own."""
     data = run.stream.data
-    views = Views(data.mean, data.std, generator=generator, device=run.device)
     for indices in run.stream.order(task, generator)[:STEPS]:
-        yield views.augmented(data.train_images[indices]), run.stream.train_labels[indices]
+        images = run.views.view(data.train_images[indices], generator)
+        yield run.views.plain(images), run.stream.train_labels[indices]
 
 
 def _important(run: Findings, *, what: str) -> list[float]:

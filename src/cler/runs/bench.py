@@ -202,9 +202,9 @@ def flops_of_a_step(run: Run) -> float:
     return float(counter.get_total_flops())
 
 
-def arithmetic_rate(device: torch.device, precision: str) -> float:
-    """Operations per second in a large matrix product."""
-    size = 8192 if device.type == "cuda" else 2048
+def arithmetic_rate(device: torch.device, precision: str, size: int | None = None) -> float:
+    """Operations per second in a matrix product, a large one where no size is given."""
+    size = size or (8192 if device.type == "cuda" else 2048)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     first, second = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     times = []

@@ -50,7 +50,7 @@ def build_run(
     """A run ready to be trained, on the device where the data is; `network` is as `build_method` takes it."""
     device = data.train_images.device
     generator = torch.Generator(device).manual_seed(seed)
-    views = Views(data.mean, data.std, generator=generator, device=device)
+    views = Views(data.mean, data.std, settings.augment, generator=generator, device=device)
     stream = _stream(settings, data)
     method = build_method(
         settings,
@@ -110,6 +110,8 @@ def build_method(
         generator=generator,
         lr=settings.lr,
         optimizer=settings.optimizer,
+        momentum=settings.sgd_momentum,
+        weight_decay=settings.weight_decay,
         buffer=settings.buffer,
         replay_batch=settings.replay_batch,
         options=settings.method_options,

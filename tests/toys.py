@@ -1,0 +1,137 @@
+"""Small stand-ins that many tests use: datasets that are made and not read, views whose draws are given, waiting.
+
+Also on the path of processes that tests start: there `register()` makes the dataset `toy` known.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from typing import ClassVar
+
+import torch
+
+from cler.data import images
+from cler.data.images import ImageData, Status
+from cler.data.views import View, crop_and_flip
+from cler.engine.run import Run
+
+DIES_AFTER = "TOY_DIES_AFTER"
+"""Variable of the environment: after how many steps a process is killed."""
+
+
+CIFAR = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+"""Mean and deviation of CIFAR-100, with which the golden files are normalized."""
+
+
+def ours(name: str) -> str:
+    """The name that our networks have for a tensor of the golden files."""
+    head, _, tail = name.rpartition(".")
+    if tail in ("mean", "var"):
+        return f"{head}.running_{tail}"
+    return f"{name}.weight" if tail in ("conv", "conv1", "conv2", "fc1", "fc2") else name
+
+
+def given_crops(*crops) -> View:
+    """A view that crops and flips by one stored draw after the other."""
+    coming = iter(crops)
+    return lambda pixels, generator: crop_and_flip(pixels, next(coming))
+
+
+def _data(train, test, labels, test_labels, n_classes) -> ImageData:
+    names = tuple(f"class {number}" for number in range(n_classes))
+    return ImageData("toy", train, labels, test, test_labels, names, (0.5,) * 3, (0.3,) * 3)
+
+
+def noise(n_classes=4, per_class=10, *, size=8) -> ImageData:
+    """Random pixels, of which nothing can be learned; five test images of each class."""
+    generator = torch.Generator().manual_seed(0)
+    labels, test_labels = (torch.arange(n_classes).repeat(count) for count in (per_class, 5))
+    train, test = (
+        torch.randint(256, (len(each), 3, size, size), generator=generator).to(torch.uint8)
+        for each in (labels, test_labels)
+    )
+    return _data(train, test, labels, test_labels, n_classes)
+
+
+def shades(n_classes=4, per_class=20, *, test_per_class=5) -> ImageData:
+    """Classes that are told by their brightness; the first training images are those of the test."""
+    labels = torch.arange(n_classes).repeat(per_class)
+    grain = torch.randint(60, (len(labels), 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    pixels = (grain + 240 // n_classes * labels.view(-1, 1, 1, 1)).clamp(0, 255).to(torch.uint8)
+    tested = slice(test_per_class * n_classes)
+    return _data(pixels, pixels[tested], labels, labels[tested], n_classes)
+
+
+def colors(size=12, train_images=24, test_images=10) -> ImageData:
+    """Four classes of different color, brighter below so that turns and shuffled quadrants show."""
+    generator = torch.Generator().manual_seed(0)
+    palette = torch.tensor([[200, 60, 60], [60, 200, 60], [60, 60, 200], [200, 200, 60]]).view(4, 1, 3, 1, 1)
+    ramp = torch.linspace(-50, 50, size).view(size, 1)
+
+    def some(count):
+        grain = 30 * torch.randn(4, count, 3, size, size, generator=generator)
+        return (palette + ramp + grain).clamp(0, 255).to(torch.uint8).flatten(0, 1)
+
+    train, test = some(train_images), some(test_images)
+    labels, test_labels = (torch.arange(4).repeat_interleave(count) for count in (train_images, test_images))
+    names = ("red", "green", "blue", "yellow")
+    return ImageData("toy", train, labels, test, test_labels, names, (0.5,) * 3, (0.25,) * 3)
+
+
+class Toy:
+    """A registered dataset: four shades, or what a subclass makes."""
+
+    name: ClassVar[str] = "toy"
+    description: ClassVar[str] = "four shades"
+    defaults: ClassVar[dict] = {}
+    fetched: ClassVar[int] = 0
+
+    def load(self, folder) -> ImageData:
+        return shades()
+
+    def check(self, folder) -> Status:
+        return Status("present", "made, not read", folder)
+
+    def get(self, folder, progress) -> Status:
+        type(self).fetched += 1
+        return self.check(folder)
+
+
+def register() -> None:
+    """Make the dataset `toy` known to this process, and have it die where its environment says so."""
+    images.register(Toy())
+    if DIES_AFTER in os.environ:
+        _die_after(int(os.environ[DIES_AFTER]))
+
+
+def _die_after(steps: int) -> None:
+    """Have this process killed after so many steps: at any moment of the next twenty, and no later than that."""
+    take, counted = Run.step, itertools.count(1)
+
+    def kill_soon() -> None:
+        time.sleep(random.uniform(0, 0.3))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def step(run: Run) -> None:
+        take(run)
+        taken = next(counted)
+        if taken == steps:
+            threading.Thread(target=kill_soon, daemon=True).start()
+        if taken == steps + 20:
+            signal.pause()
+
+    Run.step = step
+
+
+def wait_until(condition, process=None, *, most=600.0) -> None:
+    """Look again and again until it holds; `most` seconds are far beyond what any machine takes, they end a hang."""
+    end = time.monotonic() + most
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
