@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cler import data, metrics
-    from cler.api import Runs, compare, results, train
+    from cler.api import Runs, compare, register, results, train
     from cler.engine import events
     from cler.errors import UsageError
     from cler.learner import Learner
-    from cler.methods.base import Method, register
+    from cler.methods.base import Method
     from cler.nets import Backbone, ResNet18
     from cler.nets.adapter import backbone
     from cler.pretext import Flips, Jigsaw, Product, Rotation
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 _WHERE = {
-    "cler.api": ("Runs", "compare", "results", "train"),
+    "cler.api": ("Runs", "compare", "register", "results", "train"),
     "cler.engine": ("events",),
     "cler.errors": ("UsageError",),
     "cler.learner": ("Learner",),
-    "cler.methods.base": ("Method", "register"),
+    "cler.methods.base": ("Method",),
     "cler.nets": ("Backbone", "ResNet18"),
     "cler.nets.adapter": ("backbone",),
     "cler.pretext": ("Flips", "Jigsaw", "Product", "Rotation"),

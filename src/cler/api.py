@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.console import Console
 from torch import nn
 
 from cler.config.reading import parse_seeds
+from cler.config.registry import DATASETS, METHODS, NETWORKS
 from cler.config.settings import Machine, make_settings
 from cler.data.images import ImageData
 from cler.engine.events import Event
 from cler.errors import UsageError
 from cler.methods.base import Method
 from cler.nets.backbone import Backbone
+from cler.nets.build import Network
+from cler.regularizers.base import Entry
+from cler.regularizers.base import register as register_regularizer
 from cler.report.progress import ProgressBars
 from cler.report.shown import Table
 from cler.runs.compare import Series
@@ -186,6 +190,28 @@ def train_jobs(
 
 def _sayer(console: Console) -> Callable[[str], None]:
     return lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+T = TypeVar("T")
+
+
+def register(thing: T) -> T:
+    """Make a method, regularizer, network or dataset of your own known by its name; also as a decorator of a class.
+
+    Takes a subclass of `cler.Method`, a `cler.regularizers.Entry`, a `cler.nets.Network`, or an object with the
+    attributes of `cler.data.images.Dataset`. In worker processes it is known where it can be imported.
+    """
+    if isinstance(thing, type) and issubclass(thing, Method):
+        METHODS.register(thing.name, thing)
+    elif isinstance(thing, Entry):
+        register_regularizer(thing)
+    elif isinstance(thing, Network):
+        NETWORKS.register(thing.name, thing)
+    elif callable(getattr(thing, "load", None)) and isinstance(getattr(thing, "name", None), str):
+        DATASETS.register(thing.name, thing)  # type: ignore[attr-defined]
+    else:
+        raise UsageError(f"{thing!r} is no method, regularizer, network or dataset that can be made known by a name")
+    return thing
 
 
 def results(*folders: str | Path) -> Table:

@@ -247,7 +247,7 @@ def test_the_documentation_states_what_the_results_give():
     groups = [group for group in compare(found).groups if group.settings["precision"] == "bf16"]
     assert len(groups) >= 8
     for group in groups:
-        mean, std = group.faa["class_il"].mean, group.faa["class_il"].std
+        mean, std = group.final_accuracy["class_il"].mean, group.final_accuracy["class_il"].std
         number = f"| {mean:.2f} |" if len(group.results) == 1 else f"{mean:.2f}±{std:.2f}"
         assert any(number in row and group.label in row for row in rows), f"{group.label}, {number} is in no page"
     for (group, _), line in lines_by_runs(lines_of_all_tables(groups)).items():

@@ -13,7 +13,7 @@ def published():
         groups = [group for group in comparison.groups if group.settings["dataset"] == "printed"]
         columns = Column("method", numeric=False), Column("ours", "accuracy"), Column("atlas", "accuracy")
         rows = tuple(
-            Row(group, (Cell(group.label), estimate(group.faa["class_il"]), Cell("20.00 ± 1.00")), "printed")
+            Row(group, (Cell(group.label), estimate(group.final_accuracy["class_il"]), Cell("20.00 ± 1.00")), "printed")
             for group in groups
         )
         keys = [(group, name) for group in groups for name in SCENARIOS]

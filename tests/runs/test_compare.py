@@ -39,8 +39,8 @@ def runs(settings, finals, **changes):
 def test_runs_that_differ_by_seed_form_a_group():
     (group,) = compare(runs(PLAIN, [30.0, 34.0, 38.0])).groups
     assert group.seeds == [0, 1, 2]
-    assert (group.faa["class_il"].mean, group.faa["class_il"].std) == pytest.approx((34, 4))
-    assert group.faa["task_il"].mean == pytest.approx(54)
+    assert (group.final_accuracy["class_il"].mean, group.final_accuracy["class_il"].std) == pytest.approx((34, 4))
+    assert group.final_accuracy["task_il"].mean == pytest.approx(54)
     assert group.adjusted_forgetting["class_il"].mean == pytest.approx(100 * (50 + 46 + 42) / 3 / 80)
     assert group.gain == {}
     assert group.label == "ER-ACE"
@@ -145,7 +145,7 @@ def test_a_repeated_seed_counts_once_and_is_reported_when_different():
     assert compare(same).complaints == ()
     comparison = compare([*same, run(PLAIN, final=41.0, path="c")])
     assert comparison.groups[0].seeds == [0]
-    assert comparison.groups[0].faa["class_il"].mean == 40
+    assert comparison.groups[0].final_accuracy["class_il"].mean == 40
     (complaint,) = comparison.complaints
     assert "seed 0" in complaint
     assert "kept a, not c" in complaint

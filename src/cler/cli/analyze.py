@@ -8,13 +8,21 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import PAPER, AsJson, DataDir, Device, Workers, app, console, say, show, train_with_progress
-from cler.config.settings import Machine
+from cler.cli.app import AsJson, app, console, say, show, train_with_progress
+from cler.cli.options import Given, OnceEach, takes
+from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
 
-@app.command()
+@app.command(cls=OnceEach)
+@takes(
+    Settings,
+    Machine,
+    only=("dataset", "buffer", "width", "precision", "device", "workers", "data_dir", "out"),
+    defaults={"dataset": "cifar100", "buffer": None, "width": None, "precision": None, "out": Path("analysis")},
+)
 def analyze(
+    given: Given,
     figure: Annotated[
         str,
         typer.Argument(
@@ -22,27 +30,14 @@ def analyze(
             "figure3: importance and redundancy of filters, and recovery from losing some."
         ),
     ],
-    dataset: Annotated[str, typer.Option(help="A dataset; `cler data list` lists them.")] = "cifar100",
-    buffer: Annotated[
-        list[int] | None,
-        typer.Option(help="Size of the buffer; can be repeated.", show_default="those of the paper's table 1"),
-    ] = None,
     seeds: Annotated[str, typer.Option(help="How many seeds: 5 is five of them; 0..4 and 3,7 name them.")] = "5",
-    width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.", show_default=PAPER)] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="Precision of the runs, as for `cler run`; on a CPU, bf16 finds runs of a GPU."),
-    ] = None,
-    device: Device = "auto",
-    workers: Workers = None,
-    data_dir: DataDir = None,
-    out: Annotated[Path, typer.Option(help="Folder of runs and figures.")] = Path("analysis"),
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, with a link to the figure.")] = False,
 ) -> None:
     """Analyze networks while they are trained, and compare the findings with what the paper says.
 
-    Trains the runs that are missing; a run that was stopped resumes from its last checkpoint.
+    Trains the runs that are missing; a run that was stopped resumes from its last checkpoint. Settings that are not
+    given are the paper's, buffers those of its table 1. On a CPU, --precision bf16 finds runs of a GPU.
     """
     from cler import data
     from cler.config.reading import parse_seeds
@@ -61,9 +56,12 @@ def analyze(
 
     if as_json and markdown:
         raise UsageError("--json and --markdown: choose one")
-    analysis, target = find_analysis(figure), find_device(device)
-    changes = {"width": width, "precision": precision or default_precision(target)}
-    jobs = analysis_jobs(analysis, dataset, buffer or (), parse_seeds(seeds), out, **changes)
+    analysis, machine, chosen = find_analysis(figure), given.machine, given.settings
+    dataset, out = chosen["dataset"], machine.out
+    precision = chosen["precision"] or default_precision(find_device(machine.device))
+    buffers = given.several("buffer") if chosen["buffer"] is not None else ()
+    changes = {"width": chosen["width"], "precision": precision}
+    jobs = analysis_jobs(analysis, dataset, buffers, parse_seeds(seeds), out, **changes)
     todo = remaining(jobs)
     ended = [job for job in jobs if job not in todo]
     tidy(ended)
@@ -71,11 +69,11 @@ def analyze(
     for line in failures:
         say(line)
     if todo:
-        images = data.load(dataset, data_dir)
+        images = data.load(dataset, machine.data_dir)
         for job in todo:
             check_fit(job.settings, images)
         say(f"{len(todo)} of {len(jobs)} runs to do; stop with Ctrl-C at any time")
-    failures += train_with_progress(todo, Machine(device=device, data_dir=data_dir, workers=workers))
+    failures += train_with_progress(todo, machine)
     subjects = read_subjects(jobs)
     path = out / f"{analysis.name}.png"
     analysis_figure(analysis, subjects, path)

@@ -11,32 +11,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from cler.cli.app import AsJson, Device, app, say, show
+from cler.cli.app import AsJson, app, say, show
+from cler.cli.options import Given, OnceEach, takes
+from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
 if TYPE_CHECKING:
     from cler.runs.bench import Timing
 
 
-@app.command()
+@app.command(cls=OnceEach)
+@takes(
+    Settings,
+    Machine,
+    only=("method", "regularizer", "width", "precision", "threads", "compile", "device"),
+    defaults={"method": None, "regularizer": None, "width": None, "precision": None},
+)
 def bench(
-    method: Annotated[list[str] | None, typer.Option(help="Methods (default: all).", show_default=False)] = None,
-    regularizer: Annotated[
-        list[str] | None, typer.Option(help="Regularizers (default: all).", show_default=False)
-    ] = None,
+    given: Given,
     runs: Annotated[str | None, typer.Option(help="Runs side by side, as 1,5,10 (default: that; 1 on a CPU).")] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="Steps that are timed (default: 100; 5 on a CPU).")
     ] = None,
-    width: Annotated[
-        int | None,
-        typer.Option(help="Filters of the network's first layer (default: the paper's).", show_default=False),
-    ] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16 (default: as for `cler run`).")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
-    compile: Annotated[
-        bool, typer.Option("--compile", help="Compile the network with torch.compile; takes minutes.")
-    ] = False,
     seconds: Annotated[
         float | None, typer.Option(help="Begin no measurement after this time (default: no limit).", show_default=False)
     ] = None,
@@ -44,10 +40,9 @@ def bench(
         Path | None,
         typer.Option(help="Keep measurements in this JSON file, and repeat none that is in it.", show_default=False),
     ] = None,
-    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Time a step of every method × regularizer on random images in the shape of CIFAR-100."""
+    """Time a step of every method × regularizer, or of those given, on random images in the shape of CIFAR-100."""
     from cler.config.reading import parse_counts
     from cler.config.settings import make_settings
     from cler.files import write_json
@@ -57,15 +52,19 @@ def bench(
     from cler.runs import machine
     from cler.runs.folders import check_writable
 
-    target = machine.find_device(device)
+    target = machine.find_device(given.machine.device)
     on_gpu = target.type == "cuda"
-    precision = precision or machine.default_precision(target)
+    width, threads = given.settings["width"], given.settings.get("threads", Settings.threads)
+    compile = given.settings.get("compile", Settings.compile)
+    precision = given.settings["precision"] or machine.default_precision(target)
+    method = given.several("method") if given.settings["method"] else [*METHODS]
+    regularizer = given.several("regularizer") if given.settings["regularizer"] else ["none", *REGULARIZERS]
     counts = parse_counts(runs or ("1,5,10" if on_gpu else "1"), "runs")
-    pairs = list(dict.fromkeys((m, r) for m in method or METHODS for r in regularizer or ("none", *REGULARIZERS)))
+    pairs = list(dict.fromkeys((m, r) for m in method for r in regularizer))
     for m, r in pairs:
         make_settings(method=m, regularizer=r, dataset="cifar100", precision=precision, width=width, threads=threads)
     if seconds is not None and not seconds > 0:
-        raise UsageError(f"--seconds must be larger than zero, not {seconds}")
+        raise UsageError(f"must be above zero, not {seconds}", "seconds")
     about = {"environment": machine.environment(target), "precision": precision, "width": width, "compile": compile}
     if not on_gpu:
         about["threads"] = threads

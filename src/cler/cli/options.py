@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -42,33 +43,42 @@ class Given:
     """Values of `Settings` that were given, by name; a list where there are several, for a grid."""
     machine: Machine
 
+    def several(self, name: str) -> list[Any]:
+        """The values that were given of a setting; none if it was not."""
+        value = self.settings.get(name, [])
+        return value if isinstance(value, list) else [value]
 
-def takes(*declared: type, argument: str = "", only: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+
+def takes(
+    *declared: type, argument: str = "", only: tuple[str, ...] = (), defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[[Any], Any]:
     """Give a command the options of these dataclasses; its parameter `given` gets what was given.
 
-    `argument` names the setting that stands without an option's name; with `only` no other settings of a run are taken.
+    `argument` names the setting that stands without an option's name. With `only`, no other settings are taken;
+    `defaults` are this command's own.
     """
     known = {
-        each.name: each
+        each.name: replace(each, default=defaults.get(each.name, each.default))
         for one in declared
         for each in settings_of(one).values()
-        if one is not Settings or not only or each.name in only
+        if not only or each.name in only
     }
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def wrapped(**values: Any) -> Any:
             texts = {name: values.pop(name) for name in known if name in values}
-            return command(given=_given(texts, known), **values)
+            return command(given=_given(texts, known, defaults), **values)
 
-        own = [each for name, each in inspect.signature(command, eval_str=True).parameters.items() if name != "given"]
-        parameters = [*_parameters(known, argument)]
-        first = [each for each in parameters if each.name == argument]
-        run = [each for each in parameters if each.name in settings_of(Settings) and each.name != argument]
-        machine = [each for each in parameters if each.name in settings_of(Machine)]
-        positional = [each for each in own if isinstance(_marker(each), typer.models.ArgumentInfo)]
-        others = [each for each in own if each not in positional]
-        ordered = [*first, *positional, *run, *others, *machine]
+        signature = inspect.signature(command, eval_str=True)
+        own = [each for name, each in signature.parameters.items() if name != "given"]
+        derived = {each.name: each for each in _parameters(known, argument)}
+        first = [derived.pop(argument)] if argument else []
+        arguments = [each for each in own if isinstance(_marker(each), typer.models.ArgumentInfo)]
+        of_a_run = [each for name, each in derived.items() if name in settings_of(Settings)]
+        of_the_machine = [each for name, each in derived.items() if name not in settings_of(Settings)]
+        options = [each for each in own if each not in arguments]
+        ordered = [*first, *arguments, *of_a_run, *options, *of_the_machine]
         ordered = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in ordered]
         wrapped.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {each.name: each.annotation for each in ordered}
@@ -109,20 +119,21 @@ def _option(each: Setting) -> Any:
     )
 
 
-def _given(texts: dict[str, Any], known: dict[str, Setting]) -> Given:
+def _given(texts: dict[str, Any], known: dict[str, Setting], defaults: Mapping[str, Any]) -> Given:
     """The values that strings of the command line mean."""
     from cler.config.reading import parse_settings
 
     texts = {name: text for name, text in texts.items() if text is not None}
     flags = {name: not known[name].default for name in texts if known[name].kind is bool}
     strings = {name: text for name, text in texts.items() if name not in flags}
-    of_a_run = {name: text for name, text in strings.items() if name in settings_of(Settings)}
-    of_the_machine = {name: known[name].parsed(text) for name, text in strings.items() if name not in of_a_run}
-    machine = of_the_machine | {name: value for name, value in flags.items() if name in settings_of(Machine)}
-    settings = parse_settings(of_a_run) | {
-        name: value for name, value in flags.items() if name in settings_of(Settings)
-    }
-    return Given(settings, Machine(**machine))
+    run, machine = settings_of(Settings), settings_of(Machine)
+    settings = parse_settings({name: text for name, text in strings.items() if name in run})
+    settings |= {name: value for name, value in flags.items() if name in run}
+    chosen = {name: value for name, value in defaults.items() if name in machine}
+    chosen |= {name: known[name].parsed(text) for name, text in strings.items() if name in machine}
+    chosen |= {name: value for name, value in flags.items() if name in machine}
+    usual = {name: value for name, value in defaults.items() if name in run}
+    return Given(usual | settings, Machine(**chosen))
 
 
 def spoken(parameter: str) -> str:

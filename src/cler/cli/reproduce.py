@@ -14,9 +14,6 @@ import typer
 
 from cler.cli.app import (
     AsJson,
-    DataDir,
-    Device,
-    Workers,
     app,
     console,
     errors,
@@ -25,7 +22,8 @@ from cler.cli.app import (
     stopped_at,
     train_with_progress,
 )
-from cler.config.settings import Machine
+from cler.cli.options import Given, OnceEach, takes
+from cler.config.settings import Machine, Settings
 from cler.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -38,18 +36,32 @@ if TYPE_CHECKING:
 MOST_SEEDS = 1000
 
 
-@app.command()
+@app.command(cls=OnceEach)
+@takes(
+    Settings,
+    Machine,
+    only=(
+        "dataset",
+        "buffer",
+        "epochs",
+        "device",
+        "workers",
+        "at_once",
+        "data_dir",
+        "out",
+        "checkpoint_every",
+        "graph",
+    ),
+    defaults={"out": Path("reproduction")},
+)
 def reproduce(
+    given: Given,
     table: Annotated[
         str, typer.Argument(help="table1, table2, significance, figure4, cssl, epochs, joint or data-free.")
     ],
     only: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this method, or method+regularizer, as er-ace+none; can be repeated."),
+        str | None, typer.Option(help="Only these methods, or method+regularizer, as er-ace+none,xder; with commas.")
     ] = None,
-    dataset: Annotated[list[str] | None, typer.Option(help="Only this dataset; can be repeated.")] = None,
-    buffer: Annotated[list[int] | None, typer.Option(help="Only this size of the buffer; can be repeated.")] = None,
-    epochs: Annotated[list[int] | None, typer.Option(help="Only this number of epochs; can be repeated.")] = None,
     pretext: Annotated[
         str | None,
         typer.Option(
@@ -70,17 +82,14 @@ def reproduce(
             "are timed (a minute or more on a CPU), and show the table.",
         ),
     ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Begin runs that were stopped again.")] = False,
-    redo: Annotated[bool, typer.Option("--redo", help="Begin finished runs again too.")] = False,
-    device: Device = "auto",
-    workers: Workers = None,
-    data_dir: DataDir = None,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("reproduction"),
+    restart: Annotated[bool, typer.Option("--restart", help="Drop the checkpoints of runs that were stopped.")] = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Drop finished runs too, and train them again.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a table of the paper: train the runs that are missing, and show our numbers beside the paper's.
 
-    It can be stopped at any moment; the same command resumes.
+    With --dataset, --buffer, --epochs or --only it is about these cells; values with commas are several. It can be
+    stopped at any moment; the same command resumes.
     """
     from cler.paper import cost
     from cler.paper import reproduce as steps
@@ -90,12 +99,19 @@ def reproduce(
 
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
     if seconds is not None and not seconds > 0:
-        raise UsageError(f"--seconds must be larger than zero, not {seconds}")
+        raise UsageError(f"must be above zero, not {seconds}", "seconds")
     count = _how_many(seeds)
     whole = _table(table, pretext)
-    cells = steps.select(whole, only=only or (), datasets=dataset or (), buffers=buffer or (), epochs=epochs or ())
-    target = find_device(device)
-    precision, at_once = default_precision(target), cost.runs_at_once(target, workers)
+    machine, data_dir, out = given.machine, given.machine.data_dir, given.machine.out
+    cells = steps.select(
+        whole,
+        only=only.split(",") if only else (),
+        datasets=given.several("dataset"),
+        buffers=given.several("buffer"),
+        epochs=given.several("epochs"),
+    )
+    target = find_device(machine.device)
+    precision, at_once = default_precision(target), cost.runs_at_once(target, machine.workers)
     state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     if redo and not dry_run:
         work.redo([*state.done, *(job for some in state.missing for job in some.jobs)])
@@ -115,7 +131,6 @@ def reproduce(
         _tell_absent(todo, data_dir)
     elif todo:
         say("stop with Ctrl-C at any time; --only and --seeds do less")
-        machine = Machine(device=device, data_dir=data_dir, workers=workers)
         failures += _train(cost.cheapest_first(todo, costs), deadline, target, at_once, machine)
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     _show(whole, cells, state, costs, precision, as_json)
@@ -127,7 +142,8 @@ def _how_many(seeds: str) -> int:
     """The number of runs of each cell."""
     if not (seeds.isdecimal() and 1 <= int(seeds) <= MOST_SEEDS):
         raise UsageError(
-            f"--seeds is the number of runs of each cell, from 1 to {MOST_SEEDS}, as in --seeds 10, not '{seeds}'"
+            f"is the number of runs of each cell, from 1 to {MOST_SEEDS}, as in --seeds 10, not '{seeds}'",
+            "seeds",
         )
     return int(seeds)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from cler.cli.app import AsJson, Device, Workers, app, console, say, show, show_comparison, train_with_progress
+from cler.cli.app import AsJson, app, console, say, show, show_comparison, train_with_progress
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
@@ -80,12 +80,11 @@ def chosen_seeds(seeds: str | None, seed: str | None, chosen: dict[str, Any], co
     return parse_seeds(seeds if seeds is not None else 1)
 
 
-@app.command()
+@app.command(cls=OnceEach)
+@takes(Machine, only=("device", "workers", "out"), defaults={"out": Path("demo")})
 def demo(
+    given: Given,
     seeds: Annotated[str, typer.Option(help="How many seeds: 4 is four of them; 0..3 and 3,7 name them.")] = "4",
-    device: Device = "auto",
-    workers: Workers = None,
-    out: Annotated[Path, typer.Option(help="Folder that results and figure go to.")] = Path("demo"),
 ) -> None:
     """See what forgetting is, what replay does about it, and what CLER adds, in a few minutes on two cores."""
     from cler.config.reading import parse_seeds
@@ -97,14 +96,14 @@ def demo(
     from cler.runs.machine import find_device
     from cler.runs.results import find_results
 
-    target = find_device(device)
-    jobs = demo_jobs(parse_seeds(seeds), out, target)
+    out = given.machine.out
+    jobs = demo_jobs(parse_seeds(seeds), out, find_device(given.machine.device))
     console.print(
         "Ten classes arrive two at a time, each image is seen once, and the question at the end is about all ten. "
         "Finetune only learns; ER-ACE also replays 200 remembered images; CLER adds a puzzle: which of the 24 orders "
         "have an image's quarters been put in?\n"
     )
-    failures = train_with_progress(remaining(jobs), Machine(device=device, workers=workers))
+    failures = train_with_progress(remaining(jobs), given.machine)
     groups = compare_runs(find_results([job.folder for job in jobs])[0]).groups
     figure = out / "accuracy.png"
     accuracy_after_each_task(groups, figure)

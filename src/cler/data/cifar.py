@@ -158,8 +158,8 @@ class Cifar:
 
     def _missing(self, folder: Path) -> str:
         return (
-            f"{self.title} is not in {folder}: run `cler data get {self.name} --data-dir {folder}`, give another "
-            f"--data-dir, or fetch {self.url} by hand and put it in {folder}"
+            f"{self.title} is not in {folder}: run `cler data get {self.name} --data-dir {folder}`, look in another "
+            f"data folder, or fetch {self.url} by hand and put it in {folder}"
         )
 
     def _damaged(self, problem: DamagedError | OSError) -> UsageError:

@@ -41,7 +41,7 @@ def fetch(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot write to {target.parent}: {error.strerror}; give another --data-dir") from None
+        raise UsageError(f"cannot write to {target.parent}: {error.strerror}; choose another data folder") from None
     problem = ""
     for attempt in range(attempts):
         time.sleep(wait * 2 ** (attempt - 1) if attempt else 0)

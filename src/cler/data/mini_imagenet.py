@@ -138,8 +138,8 @@ class MiniImageNet:
 
     def _missing(self, folder: Path) -> str:
         return (
-            f"{self.title} is not in {folder}: run `cler data get {self.name} --data-dir {folder}`, give another "
-            f"--data-dir, or lay its folders train and val in {folder / self.name} by hand"
+            f"{self.title} is not in {folder}: run `cler data get {self.name} --data-dir {folder}`, look in another "
+            f"data folder, or lay its folders train and val in {folder / self.name} by hand"
         )
 
     def _read(self, root: Path) -> np.ndarray:

@@ -56,14 +56,14 @@ class Line:
         """Our final average accuracy, evaluated as the paper did."""
         if self.beside:
             return self.beside.ours
-        return self.ours.faa[self.scenario].mean if self.ours else None
+        return self.ours.final_accuracy[self.scenario].mean if self.ours else None
 
     @property
     def std(self) -> float | None:
         """The standard deviation of our final average accuracy; NaN for a single run."""
         if self.beside:
             return self.beside.ours_std
-        return self.ours.faa[self.scenario].std if self.ours else None
+        return self.ours.final_accuracy[self.scenario].std if self.ours else None
 
     @property
     def adjusted_forgetting(self) -> float | None:
@@ -183,7 +183,7 @@ def _paper_of(
 ) -> tuple[Printed | None, bool | None]:
     """The paper's numbers for a cell: where we have both pretext tasks, they belong to our better one."""
     rivals = [one for one in table.cells if one.place == cell.place and one.equivariant]
-    scores = {one: group.faa["class_il"].mean for one in rivals if (group := ours[one])}
+    scores = {one: group.final_accuracy["class_il"].mean for one in rivals if (group := ours[one])}
     if not cell.equivariant or len(scores) < 2:
         return cell.printed(scenario), None
     better = max(rivals, key=scores.__getitem__) == cell

@@ -146,7 +146,7 @@ def _results_sheet(groups: Sequence[Series]) -> Sheet:
     for group in groups:
         cells = [*_name(group, groups), Cell(str(len(group.results)))]
         for name in SCENARIOS:
-            cells += [estimate(group.faa[name]), adjusted_forgetting(group, name)]
+            cells += [estimate(group.final_accuracy[name]), adjusted_forgetting(group, name)]
             cells += [_gain(group, name)] if "gain" in scores else []
         rows.append(Row(group, tuple(cells)))
     return Sheet("Results", (*_NAME, Column("runs"), *columns), tuple(rows), MEASURES)

@@ -83,7 +83,7 @@ def _numbers(group: Series) -> list[str]:
     """The number of runs, then a cell for each of `SCORES`; gain and p-value share one."""
     cells = [str(len(group.results))]
     for name in SCENARIOS:
-        cells += [plus_minus(group.faa[name]), adjusted_forgetting(group, name).text]
+        cells += [plus_minus(group.final_accuracy[name]), adjusted_forgetting(group, name).text]
         cells.append(gain_text(group.gain[name]) if group.gain else "")
     return cells
 
@@ -102,7 +102,7 @@ def _clause(group: Series, groups: Sequence[Series]) -> str:
         return _gain_clause(group, groups)
     first = group is groups[0]
     label = _with_note(group.label, group, groups)
-    accuracy = f"{group.faa['class_il'].mean:.1f} %{' accuracy' if first else ''}"
+    accuracy = f"{group.final_accuracy['class_il'].mean:.1f} %{' accuracy' if first else ''}"
     if group.regularized:
         return f"{label} keeps {accuracy}"
     if group.settings["method"] == "joint":

@@ -72,9 +72,9 @@ def read_timings(path: Path, about: dict[str, Any]) -> list[Timing]:
         timings = [Timing.from_dict(timing) for timing in content.pop("timings")]
         same = _kind(content) == _kind(about)
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise UsageError(f"{path} does not hold measurements of cler bench: choose another --out") from None
+        raise UsageError(f"{path} does not hold measurements of cler bench: choose another file") from None
     if not same:
-        raise UsageError(f"{path} holds measurements of another device, precision or network: choose another --out")
+        raise UsageError(f"{path} holds measurements of another device, precision or network: choose another file")
     return timings
 
 

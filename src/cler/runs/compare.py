@@ -67,7 +67,7 @@ class Series:
         return {metric: {name: estimate(metric, name) for name in SCENARIOS} for metric in METRICS}
 
     @property
-    def faa(self) -> dict[str, Estimate]:
+    def final_accuracy(self) -> dict[str, Estimate]:
         """Final average accuracy."""
         return self.metrics["accuracy"]
 

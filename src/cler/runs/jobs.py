@@ -164,7 +164,7 @@ def _found(job: Job, name: str, read: Callable[[Path], dict[str, Any]]) -> dict[
     different += ["seed"] if found.get("seed") != job.seed else []
     if different:
         raise UsageError(
-            f"{job.folder} holds a different run (it differs in {', '.join(different)}): choose another --out"
+            f"{job.folder} holds a different run (it differs in {', '.join(different)}): choose another output folder"
         )
     return found
 
@@ -220,7 +220,7 @@ def outdated(jobs: Sequence[Job], fingerprint: Callable[[str], str | None]) -> l
         if data is not None and (now := fingerprint(job.settings.dataset)) not in (None, data):
             lines[job.folder.parent, f"made on data with fingerprint {data}, today's has {now}"] += 1
     return [
-        f"{count} run{'s' * (count > 1)} in {folder} {'were' if count > 1 else 'was'} {how}: --redo repeats "
+        f"{count} run{'s' * (count > 1)} in {folder} {'were' if count > 1 else 'was'} {how}: redo repeats "
         f"{'them' if count > 1 else 'it'}"
         for (folder, how), count in lines.items()
     ]

@@ -160,7 +160,7 @@ class Recorder(Control):
             return
         if differences := _differences(found.about, self.about[run.name]):
             raise UsageError(
-                f"{job.folder} was begun with {', '.join(differences)}: go back to that, or --restart starts it over"
+                f"{job.folder} was begun with {', '.join(differences)}: go back to that, or restart to start it over"
             )
         try:
             run.restore(found.state, found.accuracy)
