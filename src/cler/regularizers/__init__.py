@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from cler.regularizers.base import REGULARIZERS, Regularizer
+from cler.regularizers.base import REGULARIZERS, Entry, Regularizer
 from cler.regularizers.equivariant import Equivariant
 
 _FILES = ("equivariant", "barlow_twins")
 for _file in _FILES:
     import_module(f"cler.regularizers.{_file}")
 
-__all__ = ["REGULARIZERS", "Equivariant", "Regularizer"]
+__all__ = ["REGULARIZERS", "Entry", "Equivariant", "Regularizer"]

@@ -66,7 +66,7 @@ def one_sentence(groups: Sequence[Series]) -> str:
     if not groups:
         return "No run is complete yet."
     groups = [group for group in groups if _benchmark(group) == _benchmark(groups[0])]
-    tasks = groups[0].settings["tasks"]
+    tasks = groups[0].tasks
     clauses = [_clause(group, groups) for group in groups]
     start = f"After {tasks} task{'s' * (tasks != 1)} "
     return start + (", ".join(clauses[:-1]) + ", and " if len(clauses) > 1 else "") + clauses[-1] + "."

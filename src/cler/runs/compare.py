@@ -9,7 +9,15 @@ from typing import Any
 
 from cler import metrics as measures
 from cler import stats
-from cler.config.settings import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
+from cler.config.settings import (
+    benchmark_settings,
+    is_addition,
+    is_tuned,
+    label_of,
+    number_of_tasks,
+    of_a_row,
+    title_of,
+)
 from cler.errors import one_line
 from cler.files import frozen, without_non_finite
 from cler.methods import METHODS
@@ -51,6 +59,11 @@ class Series:
     """One for each seed, in order."""
     twin: Series | None = None
     gain: dict[str, Gain] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks there are."""
+        return number_of_tasks(self.settings["tasks"])
 
     @property
     def seeds(self) -> list[int]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from cler.config.settings import benchmark_settings
 from cler.engine import Control, checkpoint, train
 from cler.engine.bundles import train_in_bundles
 from cler.engine.events import Emit, Message
@@ -53,7 +54,7 @@ def train_on_gpu(
     def kind(job: Job) -> Hashable:
         method, settings = find_method(job.settings.method), job.settings
         later = method.phases(settings.method_options, 1, epoch=1, epochs=settings.epochs)
-        same = ("dataset", "tasks", "epochs", "batch", "precision")
+        same = ("dataset", "precision", *benchmark_settings())
         return (method.merged, *later.items(), *(getattr(settings, name) for name in same))
 
     def stands(job: Job) -> Hashable:
