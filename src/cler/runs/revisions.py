@@ -7,12 +7,16 @@ raises a number, it is a hash of the source, which comments and renames do not c
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import sys
 import textwrap
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+
+import torch
+from torch import nn
 
 from cler.config.registry import METHODS, NETWORKS, REGULARIZERS
 from cler.config.settings import Settings
@@ -35,13 +39,25 @@ def revisions(settings: Settings) -> dict[str, int | str]:
 def revision_of(entry: Any) -> int | str:
     """The revision of what is registered: a number inside the package; outside it, with a hash of its source."""
     number: int = getattr(entry, "revision", 1)
-    made = getattr(entry, "build", entry)
+    given = getattr(entry, "given", None)
+    made = given if given is not None else getattr(entry, "build", entry)
     while isinstance(made, partial):
         made = made.func
+    if isinstance(made, nn.Module):  # as it is, weights and all
+        return hashlib.sha256(f"{made}{_digest(made)}".encode()).hexdigest()[:16]
     if made.__module__.partition(".")[0] == "cler":
         return number
     source = _source(made)
     return number if source is None else f"{fingerprint(source)}.{number}"
+
+
+def _digest(module: nn.Module) -> str:
+    """A hash of a module's weights and buffers."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _source(made: Any) -> str | None:
