@@ -9,11 +9,11 @@ from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.paper.report_section import lines_by_runs, lines_of_all_tables
 from cler.paper.settings import paper_file
-from cler.paper.tables import BesidePaper, contradictions, find_table, joint_paper_style, table_names
+from cler.paper.tables import BesidePaper, compared, contradictions, find_table, joint_paper_style, table_names
 from cler.regularizers import REGULARIZERS
 from cler.runs.compare import compare
 from cler.runs.results import Result, find_results, make_result
-from cler.stats import t_test_from_summary
+from cler.stats import t_test_from_summary, welch_from_summary
 
 ROOT = Path(__file__).parents[2]
 
@@ -167,7 +167,18 @@ def test_a_group_is_set_beside_its_own_cell():
     assert class_il.paper == cell.mean
     assert class_il.ours == 24.5
     assert class_il.difference == pytest.approx(24.5 - cell.mean)
-    assert beside(group)["task_il"].p_value is None
+    assert beside(group)["task_il"].p_value < 0.001
+    assert class_il.p_value_of_three is None
+
+
+def test_where_the_paper_s_number_of_runs_is_uncertain_both_are_tested():
+    (group,) = results([20.0, 21.0, 22.5], method="er-ace", regularizer="barlow-twins", dataset="cifar100", buffer=500)
+    cell = printed("cssl", "er-ace+barlow-twins", buffer=500)
+    found = compared(group, "class_il", cell)
+    for runs, p_value in ((10, found.p_value), (3, found.p_value_of_three)):
+        expected = welch_from_summary(found.ours, found.ours_std, 3, cell.mean, cell.std, runs).p_value
+        assert p_value == pytest.approx(expected)
+    assert found.p_value != pytest.approx(found.p_value_of_three)
 
 
 @pytest.mark.parametrize(
