@@ -130,7 +130,7 @@ def test_records_that_are_not_whole_are_refused(tmp_path: Path):
 
 def test_missing_says_what_to_do(tmp_path: Path):
     message = (
-        f"TINY-4 is not in {tmp_path}: run `cler data get tiny --data-dir {tmp_path}`, give another --data-dir, "
+        f"TINY-4 is not in {tmp_path}: run `cler data get tiny --data-dir {tmp_path}`, look in another data folder, "
         f"or fetch http://127.0.0.1:9/tiny-binary.tar.gz by hand and put it in {tmp_path}"
     )
     with pytest.raises(UsageError) as raised:

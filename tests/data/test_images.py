@@ -86,7 +86,7 @@ def test_the_known_names():
 
 @pytest.mark.parametrize("function", [data.load, data.check, data.get, data.describe])
 def test_unknown_name_suggests_a_near_one(function):
-    with pytest.raises(UsageError, match=r"unknown data set 'cifar1000'.*did you mean 'cifar100'"):
+    with pytest.raises(UsageError, match=r"unknown dataset 'cifar1000'.*did you mean 'cifar100'"):
         function("cifar1000")
 
 
@@ -109,14 +109,15 @@ class Recorder:
 
 
 def test_a_registered_data_set_can_be_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr("cler.data.images.DATASETS", registered := dict(DATASETS))
+    monkeypatch.setattr(DATASETS, "_entries", dict(DATASETS))
     register(Recorder())
-    assert "recorder" in registered
+    assert "recorder" in DATASETS
     assert data.load("recorder", tmp_path).name == str(tmp_path)
     assert data.check("recorder", str(tmp_path)) == Status("present", "checked", tmp_path)
     assert data.get("recorder", tmp_path).reason == "got"
-    with pytest.raises(ValueError, match="two data sets"):
-        register(Recorder())
+    register(Recorder())  # again, as from a notebook cell that runs twice
+    with pytest.raises(ValueError, match="two datasets are named 'recorder'"):
+        register(type("Other", (Recorder,), {})())
 
 
 def test_data_folder_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

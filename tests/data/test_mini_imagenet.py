@@ -155,8 +155,8 @@ def test_missing_says_what_to_do(tmp_path: Path, made: tuple[str, ...]):
     for name in made:
         (tmp_path / "mini-imagenet" / name).mkdir(parents=True)
     message = (
-        f"mini-ImageNet is not in {tmp_path}: run `cler data get mini-imagenet --data-dir {tmp_path}`, give another "
-        f"--data-dir, or lay its folders train and val in {tmp_path / 'mini-imagenet'} by hand"
+        f"mini-ImageNet is not in {tmp_path}: run `cler data get mini-imagenet --data-dir {tmp_path}`, look in another "
+        f"data folder, or lay its folders train and val in {tmp_path / 'mini-imagenet'} by hand"
     )
     with pytest.raises(UsageError) as raised:
         TINY.load(tmp_path)
@@ -459,6 +459,6 @@ def test_the_paper_s_table_counts_it_in(cler, monkeypatch: pytest.MonkeyPatch):
     arguments = ("reproduce", "table1", "--dataset", "mini-imagenet", "--dry-run", "--device", "cpu")
     code, out, err = cler(*arguments)
     assert code == 0
-    assert "missing: mini-imagenet, memory of 8000: DualNet + CLER (rotation), 10 runs" in err
+    assert "missing: mini-imagenet, buffer 8000: DualNet + CLER (rotation), 10 runs" in err
     assert "in all: 190 runs" in err
     assert "not in this version" not in out

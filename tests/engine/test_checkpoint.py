@@ -182,7 +182,7 @@ def test_a_loss_that_was_not_finite_is_still_known(tmp_path):
         train([run], control=StopAt(tmp_path, (0, 4)))
     later = go_on(tmp_path)
     train([later])
-    assert later.failure == "the loss was not finite at task 1, step 3; try a lower --lr or --weight"
+    assert later.failure == "the loss was not finite at task 1, step 3; try a lower lr or weight"
 
 
 def test_runs_that_stand_elsewhere_are_not_trained_together(tmp_path):

@@ -227,7 +227,7 @@ def test_a_loss_that_is_not_finite_stops_that_run_alone(told_at_every_step):
     notes = Notes()
     first, bad, last = make_run(seed=0), poison(make_run(seed=1), task=1, step=3), make_run("er", seed=2)
     train([first, bad, last], notes)
-    assert bad.failure == "the loss was not finite at task 2, step 3; try a lower --lr or --weight"
+    assert bad.failure == "the loss was not finite at task 2, step 3; try a lower lr or weight"
     assert notes.failures == [("finetune 1", bad.failure)]
     assert [len(row) for row in bad.accuracy["class_il"]] == [1]
     assert not bad.complete
@@ -272,7 +272,7 @@ def test_a_failure_before_a_run_was_stopped_is_noticed_when_it_is_resumed():
     old._bad_step.fill_(4)
     new.restore(old.state(), old.accuracy)
     train([new], notes)
-    assert notes.failures == [("finetune 0", "the loss was not finite at task 1, step 5; try a lower --lr or --weight")]
+    assert notes.failures == [("finetune 0", "the loss was not finite at task 1, step 5; try a lower lr or weight")]
 
 
 def test_the_time_that_checkpoints_take_is_not_the_runs(monkeypatch):
@@ -321,7 +321,7 @@ def test_outputs_that_are_not_numbers_are_a_failure_and_no_accuracy():
 
     bad.method.end_task, notes = spoil, Notes()
     train([bad, good], notes)
-    assert notes.failures == [(bad.label, "the outputs were not numbers after task 2; try a lower --lr or --weight")]
+    assert notes.failures == [(bad.label, "the outputs were not numbers after task 2; try a lower lr or weight")]
     assert len(bad.accuracy["class_il"]) == 1
     assert good.complete
 

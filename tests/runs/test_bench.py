@@ -54,24 +54,25 @@ def test_programs_get_json_and_a_limit_of_time_ends_it():
 
 def test_what_a_file_holds_is_not_measured_again(tmp_path):
     out = tmp_path / "bench.json"
-    command = ["bench", "--method", "finetune", "--regularizer", "none", "--width", "2", "--steps", "1"]
+    command = ["bench", "--method", "finetune", "--regularizer", "none", "--steps", "1"]
     command += ["--device", "cpu", "--out", str(out)]
-    CliRunner().invoke(app, [*command, "--runs", "2"])
+    narrow = ["--width", "2"]
+    CliRunner().invoke(app, [*command, *narrow, "--runs", "2"])
     (first,) = json.loads(out.read_text())["timings"]
-    result = CliRunner().invoke(app, [*command, "--runs", "1,2", "--json"])
+    result = CliRunner().invoke(app, [*command, *narrow, "--runs", "1,2", "--json"])
     assert result.exit_code == 0, result.output
     assert "2 at once" not in result.stderr
     assert json.loads(out.read_text()) == json.loads(result.stdout)
     kept, added = json.loads(result.stdout)["timings"]
     assert (kept, added["runs"]) == (first, 1)
-    for other in (["--width", "4"], ["--precision", "bf16"], ["--threads", "2"]):
-        with pytest.raises(UsageError, match="another device, precision or network: choose another --out"):
+    for other in (["--width", "4"], [*narrow, "--precision", "bf16"], [*narrow, "--threads", "2"]):
+        with pytest.raises(UsageError, match="another device, precision or network: choose another file"):
             CliRunner().invoke(app, [*command, *other], catch_exceptions=False)
     broken = json.loads(out.read_text())
     broken["timings"][0]["milliseconds"] = "x"
     out.write_text(json.dumps(broken))
     with pytest.raises(UsageError, match="does not hold measurements"):
-        CliRunner().invoke(app, command, catch_exceptions=False)
+        CliRunner().invoke(app, [*command, *narrow], catch_exceptions=False)
     out.write_text("{}")
     with pytest.raises(UsageError, match="does not hold measurements"):
         CliRunner().invoke(app, command, catch_exceptions=False)
@@ -89,7 +90,7 @@ def two_fit(monkeypatch, error):
     monkeypatch.setattr(bench, "time_steps", limited)
 
 
-TWO = ["bench", "--method", "finetune", "--method", "er", "--regularizer", "none", "--width", "2", "--steps", "1"]
+TWO = ["bench", "--method", "finetune,er", "--regularizer", "none", "--width", "2", "--steps", "1"]
 
 
 def test_what_does_not_fit_is_left_out(monkeypatch):
