@@ -38,7 +38,7 @@ import safetensors.torch
 import torch
 from rich.console import Console
 
-from cler.config import settings, written
+from cler.config import reading, settings
 from cler.data import cifar, download, images, sample
 from cler.engine.events import Event, Message
 from cler.engine.tensorfile import checksum
@@ -286,23 +286,24 @@ Read = Callable[[str, bytes, Path], list[str]]
 
 def read_settings(name: str, content: bytes, folder: Path) -> list[str]:
     (folder / "settings.toml").write_bytes(content)
-    _check_settings(written.read_config(folder / "settings.toml"))
+    _check_settings(reading.read_config(folder / "settings.toml"))
     return []
 
 
 def read_strings(name: str, content: bytes, folder: Path) -> list[str]:
     """Lines: the seeds, the method, and what --set was given."""
     seeds, method, *options = [*content.decode("utf-8", "surrogateescape").split("\n"), ""]
-    chosen = written.parse_options(method, [each for each in options if each])
+    chosen = reading.parse_options([each for each in options if each], {"method": method})
     _check_settings({"method": method, "seeds": seeds} | chosen)
     return []
 
 
 def _check_settings(chosen: dict[str, Any]) -> None:
-    assert len(written.parse_seeds(chosen.pop("seeds", "0"))) <= settings.LARGEST_SEED + 1
-    made = settings.make_settings(**chosen)
-    again = json.loads(json.dumps(made.to_dict(), allow_nan=False))
-    assert settings.make_settings(**again).to_dict() == again
+    assert len(reading.parse_seeds(chosen.pop("seeds", "0..0"))) <= reading.LARGEST_SEED + 1
+    reading.parse_seeds(f"{chosen.pop('seed', 0)},0", "seed")
+    for made in settings.grid(chosen):
+        again = json.loads(json.dumps(made.to_dict(), allow_nan=False))
+        assert settings.completed(again) == again
 
 
 def read_results(name: str, content: bytes, folder: Path) -> list[str]:
