@@ -352,6 +352,9 @@ def between_looks(monkeypatch):
     return lambda steps: monkeypatch.setattr(import_module("cler.learner.watch"), "_sleep", lambda *_: next(steps))
 
 
+AWAY = "is no longer there, after 20 images have been seen; waiting for it to come back"
+
+
 def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):
     images, away, state = tmp_path / "images", tmp_path / "away", tmp_path / "state"
     put(images, 10)
@@ -370,7 +373,7 @@ def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):
     between_looks(steps())
     code, out, err = learn(images, "--held-out", 0, "--state", state, *TINY)
     assert code == 0
-    assert err.splitlines() == [f"{images} is no longer there, after 20 images have been seen"]
+    assert err.splitlines() == [f"{images} {AWAY}"]
     assert "30 images of 2 classes learned" in out
 
 
@@ -392,7 +395,7 @@ def test_a_folder_that_is_removed_with_the_state_in_it(more, save_every, learn, 
     between_looks(steps())
     code, _, err = learn(images, "--held-out", 0, "--save-every", save_every, *TINY)
     assert code == 0, err
-    assert f"{images} is no longer there, after 20 images have been seen" in err
+    assert f"{images} {AWAY}" in err
     assert len(journal(images)) == 20 + 2 * more
     put(images, 10)
     assert summary(learn(images, "--once", "--json", "--held-out", 0))["images"] == 20 + 2 * more
@@ -435,7 +438,7 @@ def test_a_state_that_cannot_be_made_again_is_waited_for(learn, tmp_path, betwee
     between_looks(steps())
     code, _, err = learn(images, "--held-out", 0, "--state", state, "--save-every", 1e-9, *TINY)
     assert code == 0
-    assert err.splitlines()[-1] == f"{state} is no longer there, after 20 images have been seen"
+    assert err.splitlines()[-1] == f"{state} {AWAY}"
     assert Learner.load(state / watching.LEARNER).n_seen_ == 20
 
 
@@ -581,7 +584,7 @@ def mistake(answer):
 )
 def test_options_that_cannot_be_meant(arguments, message, learn, tmp_path):
     put(tmp_path, 1)
-    assert message in mistake(learn(tmp_path, "--once", "--held-out", "0", *arguments))
+    assert message in mistake(learn(tmp_path, "--once", *arguments))
 
 
 def test_folders_that_cannot_be_meant(learn, tmp_path):

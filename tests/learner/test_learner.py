@@ -233,11 +233,11 @@ def test_growing_keeps_what_it_knows(method, optimizer):
     n_classes, changes = 16, chosen(optimizer)
     learner = small(method, **quick(method), **changes).partial_fit(*colors(80, n_classes))
     before, room = learner.predict_proba(IMAGES), learner._core.method.n_classes
-    before = learner._core.method.buffer.labels.clone()
+    remembered = learner._core.method.buffer.labels.clone()
     assert room == n_classes
     assert learner._core.make_room(n_classes + 1).n_classes == 2 * room
     assert np.array_equal(learner.predict_proba(IMAGES), before)
-    assert torch.equal(learner._core.method.buffer.labels, before)
+    assert torch.equal(learner._core.method.buffer.labels, remembered)
     learner.partial_fit(*colors(80, 40))
     assert len(learner.classes_) == 40
     assert learner.predict_proba(IMAGES).shape == (60, 40)
