@@ -15,6 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 from PIL import Image
+from sklearn.datasets import load_digits
 from torch import nn
 
 import cler
@@ -78,6 +79,15 @@ def same(one, other, images=IMAGES):
 def test_learns_colors(method):
     learner = small(method, lr=0.02).partial_fit(*colors(600))
     assert learner.score(*colors(60, seed=1)) > 0.8  # chance: 0.33
+
+
+def test_learns_scikit_learns_digits_in_one_pass():
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(images))
+    images, labels = images[order].reshape(-1, 8, 8) / 16, labels[order]
+    learner = Learner(regularizer="rotation", image_size=16, channels=1, width=8, lr=0.05, augment="none", device="cpu")
+    learner.partial_fit(images[:1500], labels[:1500])
+    assert learner.score(images[1500:], labels[1500:]) > 0.85  # mirrored and cropped digits would not do
 
 
 def test_remembers_a_class_that_comes_no_more():

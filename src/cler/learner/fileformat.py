@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import torch
 from torch import Tensor
 
 from cler.engine.tensorfile import KINDS, checksum, on_host, pieces

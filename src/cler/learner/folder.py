@@ -124,7 +124,7 @@ class FolderLearner:
         except (OSError, ValueError, TypeError, IndexError, RecursionError):
             belongs = False
         if not belongs:
-            raise UsageError(f"{path} does not belong to the learner beside it: delete both, or take another folder for them")
+            raise UsageError(f"{path} does not belong to the learner beside it: delete both, or choose another folder")
         return {each.name: (each, number) for each, number in taken if number <= count}
 
     def learn(self) -> Iterator[int]:

@@ -149,7 +149,9 @@ def check_own(network: Any) -> None:
             "network",
         )
     if not callable(network):
-        raise UsageError(f"must be a name, a module, or a function of the number of outputs, not {network!r}", "network")
+        raise UsageError(
+            f"must be a name, a module, or a function of the number of classes, not {network!r}", "network"
+        )
 
 
 def _another(classifier: nn.Linear, n_outputs: int) -> nn.Linear:
