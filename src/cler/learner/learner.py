@@ -123,8 +123,9 @@ class Learner:
         self.augment = augment
         self.mean, self.std = mean, std
         self.seed, self.device = seed, device
-        vars(self).update(options)
-        self._options = tuple(options)
+        unnamed = {name: each.default for name, each in learner_settings().items() if name not in self._explicit()}
+        vars(self).update(unnamed | options)
+        self._options = tuple(unnamed | options)
         self._turns, self._calls = Turns(), Lock()
         self._core = Core(self.get_params())
 
