@@ -137,7 +137,8 @@ def _of_user(network: Any, n_outputs: int) -> Backbone:
         kind = type(built).__name__
         raise UsageError(f"is a function that gives a {kind}, not a torch.nn.Module", "network")
     check_own(built)
-    return built  # type: ignore[no-any-return]
+    assert isinstance(built, Backbone)
+    return built
 
 
 def check_own(network: Any) -> None:
