@@ -14,6 +14,7 @@ import time
 from typing import ClassVar
 
 import torch
+from torch import nn
 
 from cler.data import images
 from cler.data.images import ImageData, Status
@@ -81,6 +82,21 @@ def colors(size=12, train_images=24, test_images=10) -> ImageData:
     labels, test_labels = (torch.arange(4).repeat_interleave(count) for count in (train_images, test_images))
     names = ("red", "green", "blue", "yellow")
     return ImageData("toy", train, labels, test, test_labels, names, (0.5,) * 3, (0.25,) * 3)
+
+
+class SmallCnn(nn.Module):
+    """A small network as anybody writes it, with PyTorch's own batch norm."""
+
+    def __init__(self, n_classes: int, channels: int = 3) -> None:
+        super().__init__()
+        self.early = nn.Sequential(nn.Conv2d(channels, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.late = nn.Sequential(
+            nn.Conv2d(8, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
+        self.fc = nn.Linear(8, n_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.late(self.early(images)))
 
 
 class Toy:

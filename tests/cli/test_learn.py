@@ -82,7 +82,7 @@ def test_learns_what_is_there_and_tests_on_the_rest(learn, tmp_path):
     assert set(learner.predict([Image.new("RGB", (5, 7), "red")])) <= {"red", "green"}
 
 
-def test_going_on_learns_only_what_is_new(learn, tmp_path):
+def test_resuming_learns_only_what_is_new(learn, tmp_path):
     put(tmp_path, 12)
     first = summary(learn(tmp_path, "--once", "--json", *TINY))
     again = summary(learn(tmp_path, "--once", "--json"))
@@ -106,7 +106,7 @@ def test_held_out_images_stay_held_out(learn, tmp_path):
     assert "give --held-out" in mistake(learn(tmp_path, "--once"))
 
 
-def test_an_image_that_is_written_anew_is_learned_again(learn, tmp_path):
+def test_an_image_that_is_written_again_is_learned_again(learn, tmp_path):
     put(tmp_path, 12)
     summary(learn(tmp_path, "--once", "--json", "--held-out", 0, *TINY))
     Image.new("RGB", (30, 30)).save(tmp_path / "red" / "3.png")
@@ -352,6 +352,9 @@ def between_looks(monkeypatch):
     return lambda steps: monkeypatch.setattr(import_module("cler.learner.watch"), "_sleep", lambda *_: next(steps))
 
 
+AWAY = "is no longer there, after 20 images have been seen; waiting for it to come back"
+
+
 def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):
     images, away, state = tmp_path / "images", tmp_path / "away", tmp_path / "state"
     put(images, 10)
@@ -370,7 +373,7 @@ def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):
     between_looks(steps())
     code, out, err = learn(images, "--held-out", 0, "--state", state, *TINY)
     assert code == 0
-    assert err.splitlines() == [f"{images} has gone; 20 images have been seen, looking for it again"]
+    assert err.splitlines() == [f"{images} {AWAY}"]
     assert "30 images of 2 classes learned" in out
 
 
@@ -392,7 +395,7 @@ def test_a_folder_that_is_removed_with_the_state_in_it(more, save_every, learn, 
     between_looks(steps())
     code, _, err = learn(images, "--held-out", 0, "--save-every", save_every, *TINY)
     assert code == 0, err
-    assert f"{images} has gone; 20 images have been seen, looking for it again" in err
+    assert f"{images} {AWAY}" in err
     assert len(journal(images)) == 20 + 2 * more
     put(images, 10)
     assert summary(learn(images, "--once", "--json", "--held-out", 0))["images"] == 20 + 2 * more
@@ -435,7 +438,7 @@ def test_a_state_that_cannot_be_made_again_is_waited_for(learn, tmp_path, betwee
     between_looks(steps())
     code, _, err = learn(images, "--held-out", 0, "--state", state, "--save-every", 1e-9, *TINY)
     assert code == 0
-    assert err.splitlines()[-1] == f"{state} has gone; 20 images have been seen, looking for it again"
+    assert err.splitlines()[-1] == f"{state} {AWAY}"
     assert Learner.load(state / watching.LEARNER).n_seen_ == 20
 
 
@@ -498,7 +501,7 @@ def test_ctrl_c_before_the_first_look_is_not_lost(learn, tmp_path, monkeypatch):
         assert summary(learn(tmp_path, "--json", *once, *TINY))["images"] == 0
 
 
-def test_watches_stops_and_goes_on(start, learn, tmp_path):
+def test_watches_stops_and_resumes(start, learn, tmp_path):
     put(tmp_path, 10)
     process = start("--every", 0.1, "--save-every", 0.01, *TINY)
     file = tmp_path / ".cler" / watching.LEARNER
@@ -534,7 +537,7 @@ def test_killed_between_journal_and_learner_nothing_is_lost_or_learned_twice(lea
     assert sorted(journal(tmp_path)) == sorted(names(tmp_path))
 
 
-def test_stopping_and_going_on_gives_the_same_learner(learn, tmp_path):
+def test_stopping_and_resuming_gives_the_same_learner(learn, tmp_path):
     learners = []
     for name, stops in (("one", (24,)), ("two", (7, 13, 4))):
         for number, count in enumerate(stops):
@@ -563,20 +566,25 @@ def mistake(answer):
     [
         (("--held-out", "1"), "--held-out must be a share"),
         (("--held-out", "nan"), "--held-out must be a share"),
-        (("--every", "0"), "larger than zero"),
-        (("--save-every", "-1"), "larger than zero"),
+        (("--every", "0"), "--every must be above zero, not 0"),
+        (("--save-every", "-1"), "--save-every must be above zero, not -1"),
+        (("--lr", "0.01,0.03"), "--lr must be a number, not '0.01,0.03'"),
+        (("--lr", "1", "--lr", "2"), "--lr is given twice"),
+        (("--set", "alpha=1"), "er-ace has no settings of its own"),
+        (("--pretrained",), "--pretrained has no effect on resnet18"),
+        (("--network", "resnet19"), "did you mean 'resnet18'?"),
         (("--method", "xder"), "xder has to know where tasks begin and end"),
         (("--method", "er-ac"), "did you mean 'er-ace'?"),
         (("--image-size", "9"), "jigsaw needs images of even size"),
         (("--channels", "2"), "PIL images have 1 or 3 channels"),
-        (("--buffer", "5"), "smaller than replay_batch"),
-        (("--replay-batch", "501"), "buffer 500 is smaller than replay_batch 501"),
+        (("--buffer", "5"), "--buffer 5 is smaller than the replay batch of 10"),
+        (("--replay-batch", "501"), "--buffer 500 is smaller than the replay batch of 501"),
         (("--device", "tpu"), "unknown device 'tpu'"),
     ],
 )
 def test_options_that_cannot_be_meant(arguments, message, learn, tmp_path):
     put(tmp_path, 1)
-    assert message in mistake(learn(tmp_path, "--once", "--held-out", "0", *arguments))
+    assert message in mistake(learn(tmp_path, "--once", *arguments))
 
 
 def test_folders_that_cannot_be_meant(learn, tmp_path):

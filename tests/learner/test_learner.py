@@ -15,6 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 from PIL import Image
+from sklearn.datasets import load_digits
 from torch import nn
 
 import cler
@@ -80,6 +81,15 @@ def test_learns_colors(method):
     assert learner.score(*colors(60, seed=1)) > 0.8  # chance: 0.33
 
 
+def test_learns_scikit_learns_digits_in_one_pass():
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(images))
+    images, labels = images[order].reshape(-1, 8, 8) / 16, labels[order]
+    learner = Learner(regularizer="rotation", image_size=16, channels=1, width=8, lr=0.05, augment="none", device="cpu")
+    learner.partial_fit(images[:1500], labels[:1500])
+    assert learner.score(images[1500:], labels[1500:]) > 0.85  # mirrored and cropped digits would not do
+
+
 def test_remembers_a_class_that_comes_no_more():
     images, labels = colors(450)
     first = labels == 0
@@ -126,13 +136,13 @@ def test_no_images_change_nothing(fitted):
     assert fitted.predict_proba(IMAGES[:0]).shape == (0, 3)
 
 
-def test_fit_begins_anew(fitted):
+def test_fit_begins_from_nothing(fitted):
     learner = small().partial_fit(IMAGES, LABELS)
     assert same(learner.fit(IMAGES[:44], LABELS[:44]), fitted)
     assert learner.n_seen_ == 44
 
 
-def test_replay_begins_when_the_memory_holds_a_replay_batch():
+def test_replay_begins_when_the_buffer_holds_a_replay_batch():
     learner = small(replay_batch=15)
     tasks = []
     for start in range(0, 40, 10):
@@ -152,7 +162,7 @@ def test_what_has_diverged_is_not_used_or_kept(tmp_path):
         learner._core.method.network.classifier.weight.fill_(3e38)  # finite, but not what comes of it
     path = tmp_path / "learner.safetensors"
     for use in (lambda: learner.predict(IMAGES), lambda: learner.save(path), lambda: learner.export(path)):
-        with pytest.raises(UsageError, match=r"probabilities are not finite after 60 images: .* lower lr"):
+        with pytest.raises(UsageError, match=r"probabilities are not finite after 60 images, .* lower lr"):
             use()
     with torch.no_grad():
         learner._core.method.network.classifier.bias[0] = torch.nan
@@ -233,11 +243,11 @@ def test_growing_keeps_what_it_knows(method, optimizer):
     n_classes, changes = 16, chosen(optimizer)
     learner = small(method, **quick(method), **changes).partial_fit(*colors(80, n_classes))
     before, room = learner.predict_proba(IMAGES), learner._core.method.n_classes
-    memory = learner._core.method.buffer.labels.clone()
+    remembered = learner._core.method.buffer.labels.clone()
     assert room == n_classes
     assert learner._core.make_room(n_classes + 1).n_classes == 2 * room
     assert np.array_equal(learner.predict_proba(IMAGES), before)
-    assert torch.equal(learner._core.method.buffer.labels, memory)
+    assert torch.equal(learner._core.method.buffer.labels, remembered)
     learner.partial_fit(*colors(80, 40))
     assert len(learner.classes_) == 40
     assert learner.predict_proba(IMAGES).shape == (60, 40)
@@ -487,10 +497,10 @@ def test_images_that_cannot_be_meant(images, message, fitted):
         ("cat", "a list with one label for each image"),
         (7, "a list with one label for each image"),
         (np.array(7), "a list with one label for each image"),
-        ([0.5] * 3, "text or a whole number, not 0.5"),
-        ([True] * 3, "text or a whole number, not True"),
-        ([[1], [2], [3]], r"text or a whole number, not \[1\]"),
-        (np.zeros((3, 2)), "text or a whole number"),
+        ([0.5] * 3, "string or a whole number, not 0.5"),
+        ([True] * 3, "string or a whole number, not True"),
+        ([[1], [2], [3]], r"string or a whole number, not \[1\]"),
+        (np.zeros((3, 2)), "string or a whole number"),
     ],
 )
 def test_labels_that_cannot_be_meant(labels, message):
@@ -523,7 +533,7 @@ def test_the_classes_of_a_call():
         ([0, 1, 2], [0, 1, 2, 3], "label 3 is not among the classes of this learner"),
         ("grow", 3, "classes must be a list"),
         ("grow", [0, 1, 2, 2], "classes must be different"),
-        ("grow", [0, 1, 2, 0.5], "a label must be a text or a whole number"),
+        ("grow", [0, 1, 2, 0.5], "a label must be a string or a whole number"),
     ],
 )
 def test_classes_of_a_call_that_cannot_be_meant(own, classes, message):
@@ -559,7 +569,7 @@ def test_classes_of_a_call_that_cannot_be_meant(own, classes, message):
         ({"classes": "shrink"}, "list of the labels"),
         ({"classes": []}, "list of the labels"),
         ({"classes": [1, 1]}, "different from each other"),
-        ({"classes": [1.5, 2]}, "text or a whole number"),
+        ({"classes": [1.5, 2]}, "string or a whole number"),
         ({"mean": (0.5, 0.5)}, "one for each of 3 channels"),
         ({"std": 0}, "std must be a number above zero"),
         ({"temperature": 1}, "unknown setting 'temperature': er-ace has none of its own"),
@@ -649,7 +659,7 @@ def test_asked_too_early():
         ("er", "none", "adamw"),
     ],
 )
-def test_learning_goes_on_after_loading_as_if_it_had_not_stopped(method, regularizer, optimizer, tmp_path):
+def test_a_loaded_learner_learns_on_to_the_bit(method, regularizer, optimizer, tmp_path):
     changes = {"mean": (0.4, 0.5, 0.6), **quick(method)} | chosen(optimizer)
     learner = small(method, regularizer, **changes).partial_fit(IMAGES[:37], LABELS[:37])
     learner.save(tmp_path / "learner.safetensors")
@@ -786,19 +796,19 @@ def waiting_of_another_size(tensors, about):
     tensors["waiting"] = torch.zeros(4, 3, 9, 9, dtype=torch.uint8)
 
 
-def strange_class_in_memory(tensors, about):
+def strange_class_in_buffer(tensors, about):
     tensors["method.buffer.labels"][2] = 1_000_000
 
 
-def negative_class_in_memory(tensors, about):
+def negative_class_in_buffer(tensors, about):
     tensors["method.buffer.labels"][2] = -5
 
 
-def larger_memory(tensors, about):
-    about["numbers"]["memory.capacity"] = 10**9
+def larger_buffer(tensors, about):
+    about["numbers"]["buffer.capacity"] = 10**9
 
 
-def overfull_memory(tensors, about):
+def overfull_buffer(tensors, about):
     about["numbers"]["buffer.filled"] = 21
 
 
@@ -884,8 +894,8 @@ def nothing_but_a_list(tensors, about):
         crafted(change)
         for change in (
             negative_steps, steps_as_text, more_steps, repeated_label, label_of_a_strange_kind, no_labels,
-            too_many_waiting, waiting_of_another_size, strange_class_in_memory, negative_class_in_memory, larger_memory,
-            overfull_memory, another_task, number_of_another_kind, negative_variance, strange_parameter,
+            too_many_waiting, waiting_of_another_size, strange_class_in_buffer, negative_class_in_buffer, larger_buffer,
+            overfull_buffer, another_task, number_of_another_kind, negative_variance, strange_parameter,
             parameter_of_another_kind, another_method, missing_tensor, altered_table, extra_tensor,
             moments_for_plain_sgd, moments_without_a_number, infinite_weight, weights_in_double_precision,
             broken_generator, nothing_but_a_list,

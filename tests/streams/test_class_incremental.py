@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from cler.data.images import ImageData
 from cler.errors import UsageError
 from cler.streams import Stream
+from toys import shades
 
 
 def numbered(labels, test_labels, n_classes):
@@ -165,3 +166,42 @@ def test_the_training_images_of_a_task_are_those_that_its_batches_hold():
         assert torch.equal(pixels, stream.data.train_images[members])
         assert torch.equal(labels, stream.train_labels[members])
         assert set((labels // 2).tolist()) == {task}
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("class_order", [None, 5])
+def test_held_out_images_are_never_trained_on(merged, class_order):
+    images = shades(4, 20)
+    images.train_images[:, 0, 0, 0] = torch.arange(80)  # so that each image can be told
+    stream = Stream(images, 2, batch=5, epochs=3, class_order=class_order, merged=merged, validate=0.25)
+
+    def numbers(pixels):
+        return set(pixels[:, 0, 0, 0].tolist())
+
+    held_out = [numbers(stream.held_out(task)[0]) for task in range(2)]
+    assert [len(each) for each in held_out] == [10, 10]
+    assert not held_out[0] & held_out[1]
+    trained = set()
+    for task in range(len(stream.schedule)):
+        rows = stream.order(task, torch.Generator().manual_seed(0), epochs=50)
+        trained |= set(rows.flatten().tolist())
+        assert numbers(stream.train(task)[0]) == numbers(images.train_images[rows.flatten()])
+    assert trained == set(range(80)) - held_out[0] - held_out[1]
+    for task in range(2):
+        pixels, labels = stream.held_out(task)
+        assert labels.bincount(minlength=4)[2 * task : 2 * task + 2].tolist() == [5, 5]
+        original = stream.class_order[labels]
+        assert torch.equal(original, images.train_labels[pixels[:, 0, 0, 0].long()])
+    other = Stream(images, 2, batch=5, class_order=class_order, validate=0.25)
+    assert held_out == [numbers(other.held_out(task)[0]) for task in range(2)]  # whatever the method
+
+
+def test_a_share_that_leaves_a_class_without_images_is_refused():
+    with pytest.raises(UsageError, match=r"validate 0.9 leaves no image to train on of a class with 2"):
+        Stream(shades(4, 2, test_per_class=1), 2, batch=1, validate=0.9)
+
+
+def test_without_a_share_nothing_is_held_out():
+    stream = Stream(shades(4, 20), 2, batch=5)
+    assert not stream.validates
+    assert len(stream.held_out(0)[0]) == 0

@@ -12,67 +12,54 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from cler.cli.app import AsJson, Device, app, errors, say
+from cler.cli.app import AsJson, app, errors, say
+from cler.cli.options import OnceEach, spoken, takes_learner
 from cler.errors import UsageError
 
 if TYPE_CHECKING:
     from cler.learner import Learner
 
 
-@app.command()
+@app.command(cls=OnceEach)
+@takes_learner()
 def learn(
+    given: dict[str, Any],
     folder: Annotated[Path, typer.Argument(help="Where images arrive, as FOLDER/LABEL/IMAGE.")],
-    once: Annotated[bool, typer.Option("--once", help="Learn what is there and stop.")] = False,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting that only this method has; can be repeated."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Learn the images that are there, and stop.")] = False,
     held_out: Annotated[
         float | None,
         typer.Option(
-            help="Share of the images that are not learned but tested on, chosen by their names.", show_default="0.1"
+            help="Share of the images, chosen by their names, that are never learned, only tested on.",
+            show_default="0.1",
         ),
     ] = None,
     every: Annotated[float, typer.Option(help="Seconds between two looks into the folder.")] = 2.0,
-    save_every: Annotated[float, typer.Option(help="Seconds between two times that the state is saved.")] = 60.0,
+    save_every: Annotated[float, typer.Option(help="Seconds between two times that the learner is saved.")] = 60.0,
     state: Annotated[
-        Path | None, typer.Option(help="Folder of the learner and its journal.", show_default="FOLDER/.cler")
+        Path | None, typer.Option(help="Folder of the learner's file and its journal.", show_default="FOLDER/.cler")
     ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="A method that needs no tasks; `cler methods` lists them.", show_default="er-ace")
-    ] = None,
-    regularizer: Annotated[
-        str | None, typer.Option(help="A regularizer; `cler methods` lists them.", show_default="jigsaw")
-    ] = None,
-    image_size: Annotated[
-        int | None, typer.Option(help="Height and width that images are scaled to.", show_default="32")
-    ] = None,
-    channels: Annotated[int | None, typer.Option(help="3 for color, 1 for gray.", show_default="3")] = None,
-    buffer: Annotated[int | None, typer.Option(help="Images that the memory holds.", show_default="500")] = None,
-    batch: Annotated[int | None, typer.Option(help="Images of a step.", show_default="10")] = None,
-    replay_batch: Annotated[int | None, typer.Option(help="Remembered images of a step.", show_default="10")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="0.01")] = None,
-    weight: Annotated[
-        float | None, typer.Option(help="Weight of the regularizer's loss (λ_r).", show_default="the regularizer's")
-    ] = None,
-    width: Annotated[int | None, typer.Option(help="Filters of ResNet-18's first layer.", show_default="64")] = None,
-    seed: Annotated[int | None, typer.Option(help="Where everything random comes from.", show_default="0")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads; more than one pays for wide networks.", min=1)] = 1,
-    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Watch a folder, learn each image that arrives there once, and tell how well a held-out share is recognized.
+    """Watch a folder, learn each image that arrives there once, and tell how well held-out ones are recognized.
 
-    It learns in batches; images that do not fill one wait for the next. Ctrl-C saves and stops; the same command goes
-    on from there. A file that is written anew, or taken away and put back, counts as new, but not where its whole
+    It learns in batches; images that do not fill one wait for the next. Ctrl-C saves and stops, and the same command
+    resumes from there. A file that is written again, or taken away and put back, counts as new, but not where its whole
     folder was away. Folders inside FOLDER/LABEL are not looked into.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; images are looked for in FOLDER/LABEL/")
     if held_out is not None and not 0 <= held_out < 1:
-        raise UsageError(f"--held-out must be a share from 0 to less than 1, not {held_out}")
-    if not (every > 0 and save_every > 0):
-        raise UsageError("--every and --save-every must be larger than zero")
-    given = {
-        "method": method, "regularizer": regularizer, "image_size": image_size, "channels": channels, "buffer": buffer,
-        "batch": batch, "replay_batch": replay_batch, "lr": lr, "weight": weight, "width": width, "seed": seed,
-    }  # fmt: skip
+        raise UsageError(f"must be a share from 0 to less than 1, not {held_out}", "held_out")
+    for name, seconds in {"every": every, "save_every": save_every}.items():
+        if not seconds > 0:
+            raise UsageError(f"must be above zero, not {seconds}", name)
+    given |= _own_options(options or [], given)
+    device = given.pop("device", "auto")
     state = state or folder / ".cler"
     with _asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
         from cler.learner.folder import TRIES, FolderLearner
@@ -84,13 +71,26 @@ def learn(
         with locked(state) as ours, using_threads(threads):
             if not ours:
                 raise UsageError(f"another cler is learning in {state}: wait for it, or choose another --state")
-            learner = _learner(state, {name: value for name, value in given.items() if value is not None}, device)
+            learner = _learner(state, given, device)
             share = _share_held_out(state, held_out)
             watched = FolderLearner(folder, state, learner, held_out=share, tries=1 if once else TRIES, message=say)
             with errors.status(f"waiting for images in {escape(str(folder))}/LABEL/") as line:
                 watch(watched, stop, status=line.update, once=once, every=every, save_every=save_every)
     summary = watched.summary()
     print(json.dumps(summary, indent=1) if as_json else f"{in_words(summary)}; kept in {summary['learner']}")
+
+
+def _own_options(texts: list[str], given: dict[str, Any]) -> dict[str, Any]:
+    """The values behind --set, one for each name."""
+    if not texts:
+        return {}
+    from cler.config.reading import parse_options
+
+    options = parse_options(texts, given)
+    for name, value in options.items():
+        if isinstance(value, list):
+            raise UsageError(f"a learner takes one value, not {len(value)}: --set {name}=VALUE")
+    return options
 
 
 def _learner(state: Path, given: dict[str, Any], device: str) -> Learner:
@@ -102,12 +102,15 @@ def _learner(state: Path, given: dict[str, Any], device: str) -> Learner:
         return Learner(**given, device=device)
     learner = Learner.load(state / LEARNER, device=device)
     for name, value in given.items():
-        _check_same(state, name, learner.get_params()[name], value)
+        _check_same(state, name, learner.get_params().get(name), value)
     return learner
 
 
 def _share_held_out(state: Path, given: float | None) -> float:
-    """As it was when the learner there was made, or it would learn what it is tested on; noted for a new one."""
+    """The share of images to hold out: that of the learner which is kept there, else the given one, which is noted.
+
+    With another share a learner would be tested on what it has learned.
+    """
     from cler.files import read_json, write_json, writing
     from cler.learner.folder import HELD_OUT, LEARNER
 
@@ -125,7 +128,7 @@ def _share_held_out(state: Path, given: float | None) -> float:
 
 def _check_same(state: Path, name: str, kept: Any, given: Any) -> None:
     if kept != given:
-        flag = f"--{name.replace('_', '-')}"
+        flag = spoken(name)
         raise UsageError(f"the learner in {state} has {flag} {kept}: leave {flag} out, or choose another --state")
 
 

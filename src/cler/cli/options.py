@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
+from cler.config.learner import learner_settings
 from cler.config.registry import METHODS
 from cler.config.schema import Setting, settings_of
 from cler.config.settings import Machine, Settings
@@ -34,6 +35,16 @@ class OnceEach(TyperCommand):
             seen.add(parameter.name)
         return super().parse_args(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help, with what each table of choices has by now: reading one imports PyTorch, so not before."""
+        declared = settings_of(Settings) | settings_of(Machine) | learner_settings()
+        for parameter in self.params:
+            each = declared.get(parameter.name or "")
+            if each and each.choices is not None and "`cler" not in each.help and isinstance(parameter, TyperOption):
+                told, _, _ = (parameter.help or "").partition(" One of ")
+                parameter.help = f"{told} One of {', '.join(each.choices)}."
+        super().format_help(ctx, formatter)
+
 
 @dataclass(frozen=True)
 class Given:
@@ -52,7 +63,7 @@ class Given:
 def takes(
     *declared: type, argument: str = "", only: tuple[str, ...] = (), defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> Callable[[Any], Any]:
-    """Give a command the options of these dataclasses; its parameter `given` gets what was given.
+    """Give a command the options of these dataclasses; its parameter `given` gets what was given, as a `Given`.
 
     `argument` names the setting that stands without an option's name. With `only`, no other settings are taken;
     `defaults` are this command's own.
@@ -63,22 +74,33 @@ def takes(
         for each in settings_of(one).values()
         if not only or each.name in only
     }
+    return _taking(known, argument, lambda texts: _given(texts, known, defaults))
+
+
+def takes_learner() -> Callable[[Any], Any]:
+    """Give a command the options of a learner; its parameter `given` gets the values that were given, by name."""
+    known = learner_settings()
+    return _taking(known, "", lambda texts: {name: _one_value(known[name], text) for name, text in texts.items()})
+
+
+def _taking(known: dict[str, Setting], argument: str, read: Callable[[dict[str, Any]], Any]) -> Callable[[Any], Any]:
+    """Give a command options for these settings; `read` makes its `given` of those that stand on the command line."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def wrapped(**values: Any) -> Any:
             texts = {name: values.pop(name) for name in known if name in values}
-            return command(given=_given(texts, known, defaults), **values)
+            return command(given=read({name: text for name, text in texts.items() if text is not None}), **values)
 
         signature = inspect.signature(command, eval_str=True)
         own = [each for name, each in signature.parameters.items() if name != "given"]
         derived = {each.name: each for each in _parameters(known, argument)}
         first = [derived.pop(argument)] if argument else []
         arguments = [each for each in own if isinstance(_marker(each), typer.models.ArgumentInfo)]
-        of_a_run = [each for name, each in derived.items() if name in settings_of(Settings)]
-        of_the_machine = [each for name, each in derived.items() if name not in settings_of(Settings)]
+        settings = [each for name, each in derived.items() if known[name].role != "machine"]
+        of_the_machine = [each for name, each in derived.items() if known[name].role == "machine"]
         options = [each for each in own if each not in arguments]
-        ordered = [*first, *arguments, *of_a_run, *options, *of_the_machine]
+        ordered = [*first, *arguments, *settings, *options, *of_the_machine]
         ordered = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in ordered]
         wrapped.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {each.name: each.annotation for each in ordered}
@@ -108,11 +130,10 @@ def _option(each: Setting) -> Any:
     if each.kind is bool:
         return typer.Option(f"--no-{flag[2:]}" if each.default else flag, help=each.help, show_default=False)
     shown = "" if each.default is None else str(each.default)
-    choices = f" One of {', '.join(each.choices)}." if isinstance(each.choices, tuple) else ""
     environment = "CLER_DATA" if each.name == "data_dir" else None
     return typer.Option(
         flag,
-        help=each.help + choices,
+        help=each.help,
         metavar=_METAVARS.get(each.kind, "TEXT"),
         show_default=shown or False,
         envvar=environment,
@@ -120,20 +141,21 @@ def _option(each: Setting) -> Any:
 
 
 def _given(texts: dict[str, Any], known: dict[str, Setting], defaults: Mapping[str, Any]) -> Given:
-    """The values that strings of the command line mean."""
+    """The values that strings of the command line mean; those of a run may be several each, for a grid."""
     from cler.config.reading import parse_settings
 
-    texts = {name: text for name, text in texts.items() if text is not None}
-    flags = {name: not known[name].default for name in texts if known[name].kind is bool}
-    strings = {name: text for name, text in texts.items() if name not in flags}
     run, machine = settings_of(Settings), settings_of(Machine)
-    settings = parse_settings({name: text for name, text in strings.items() if name in run})
-    settings |= {name: value for name, value in flags.items() if name in run}
-    chosen = {name: value for name, value in defaults.items() if name in machine}
-    chosen |= {name: known[name].parsed(text) for name, text in strings.items() if name in machine}
-    chosen |= {name: value for name, value in flags.items() if name in machine}
+    strings = {name: text for name, text in texts.items() if name in run and known[name].kind is not bool}
+    single = {name: _one_value(known[name], text) for name, text in texts.items() if name not in strings}
     usual = {name: value for name, value in defaults.items() if name in run}
+    settings = parse_settings(strings) | {name: value for name, value in single.items() if name in run}
+    chosen = {name: value for name, value in (dict(defaults) | single).items() if name in machine}
     return Given(usual | settings, Machine(**chosen))
+
+
+def _one_value(each: Setting, text: Any) -> Any:
+    """The value that a string means, or a flag, which stands for the opposite of the default."""
+    return not each.default if each.kind is bool else each.parsed(text)
 
 
 def spoken(parameter: str) -> str:

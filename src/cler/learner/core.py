@@ -1,7 +1,8 @@
-"""All that a learner has become, and its next step; knows nothing of threads, nor of the forms that images come in."""
+"""All that a learner has learned, and its next step; knows nothing of threads, nor of the forms of images."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -14,10 +15,11 @@ from cler.engine.state import State, collect, restore
 from cler.errors import UsageError
 from cler.learner.classifier import Classifier
 from cler.learner.inputs import Label, in_order, to_labels
-from cler.learner.parameters import check_parameters, to_plain
+from cler.learner.parameters import check_parameters, resolved_parameters
 from cler.learner.saved import Saved
-from cler.methods import Method, find_method
+from cler.methods import Method
 from cler.methods.base import total
+from cler.nets.build import NetworkLike
 from cler.nets.modes import evaluating
 from cler.runs.build import build_method
 from cler.runs.machine import find_device
@@ -38,10 +40,11 @@ class Core:
     """What was learned with some parameters of `Learner`: at first nothing."""
 
     def __init__(self, parameters: dict[str, Any]) -> None:
-        self.parameters = {name: to_plain(value) for name, value in parameters.items()}
+        self.parameters = resolved_parameters(parameters)
         self.settings = check_parameters(self.parameters)
-        self.options = [name for name in self.parameters if name in self.settings.options]
-        """Own settings of its parts that it was given."""
+        given = self.parameters["network"]
+        self.own_network: NetworkLike | None = None if isinstance(given, str) else given
+        """The user's function or module, where the network is not one by name."""
         self.batch: int = self.settings.batch
         self.seed: int = self.parameters["seed"]
         channels, size, classes = (self.parameters[name] for name in ("channels", "image_size", "classes"))
@@ -91,21 +94,26 @@ class Core:
         if self.method is None:
             self.method = self.build(n_classes)
         elif self.method.n_classes < n_classes:
-            larger = self.build(n_classes)
+            larger = self.build(n_classes, pretrained=False)
             restore(larger, collect(self.method), grow=True)
             self.method = larger
         return self.method
 
-    def build(self, n_classes: int) -> Method:
-        """A new method with room for at least so many classes."""
+    def build(self, n_classes: int, *, pretrained: bool | None = None) -> Method:
+        """A new method with room for at least so many classes.
+
+        Without pretrained weights, where other weights are going to take their place.
+        """
+        settings = self.settings if pretrained is None else dataclasses.replace(self.settings, pretrained=pretrained)
         mean, std = (np.broadcast_to(self.parameters[name], self.shape[0]).tolist() for name in ("mean", "std"))
         return build_method(
-            self.settings,
+            settings,
             self.seed,
-            views=Views(mean, std, self.settings.augment, generator=self.generator, device=self.device),
+            views=Views(mean, std, settings.augment, generator=self.generator, device=self.device),
             generator=self.generator,
             tasks=Tasks.of_sizes([self._room(n_classes)], self.device),
             image_shape=self.shape,
+            network=self.own_network,
         )
 
     def _room(self, n_classes: int) -> int:
@@ -145,8 +153,8 @@ class Core:
     def _check_finite(self, what: str, *tensors: Tensor) -> None:
         if not all(tensor.isfinite().all() for tensor in tensors):
             raise UsageError(
-                f"{what} not finite after {self.steps * self.batch} images: this learner is lost; go back to "
-                "one that was saved, or begin again with a lower lr or weight"
+                f"{what} not finite after {self.steps * self.batch} images, so this learner is of no more use: load "
+                "one that was saved before, or make a new one with a lower lr or weight"
             )
 
     def content(self) -> Content:
@@ -155,7 +163,7 @@ class Core:
         tensors = {f"method.{name}": tensor for name, tensor in state.tensors.items()}
         tensors |= {"waiting": self.waiting[0], "generator": self.generator.get_state()}
         about = {
-            "parameters": self.parameters,
+            "parameters": self.parameters | {"network": self.settings.network},
             "labels": list(self.numbers),
             "waiting": self.waiting[1],
             "steps": self.steps,
@@ -178,8 +186,10 @@ class Core:
         self.steps = saved.steps
         self.waiting = saved.pixels.to(self.device), saved.waiting
         if saved.steps:
-            saved.check_size(find_method(self.settings.method), self.settings, self._room(len(saved.labels)))
-            self.method = self.build(len(saved.labels))
+            saved.check_size(self.settings, self._room(len(saved.labels)), self.own_network)
+            self.method = self.build(len(saved.labels), pretrained=False)
+            if self.own_network is not None:
+                saved.check_network(self.method)
             saved.check_numbers(self.method)
             restore(self.method, saved.state)
             saved.check_buffer(self.method, self.batch)

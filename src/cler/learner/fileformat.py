@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import torch
 from torch import Tensor
 
-from cler.engine.tensorfile import checksum, on_host, pieces
+from cler.engine.tensorfile import KINDS, checksum, on_host, pieces
 from cler.errors import UsageError
 from cler.files import replacing, writing
 
 FORMAT = "cler-learner"
 VERSION = 1
-_KINDS = {torch.float32, torch.int64, torch.uint8, torch.bool}
 
 
 def encode(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
@@ -48,7 +46,7 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except safetensors.SafetensorError as error:
         raise UsageError(f"{path} is not a saved learner, or is damaged: {error}") from None
     text = metadata.get("learner", "")
-    if any(tensor.dtype not in _KINDS for tensor in tensors.values()):
+    if any(tensor.dtype not in KINDS for tensor in tensors.values()):
         raise UsageError(f"{path} is damaged: it holds numbers of a kind that no learner has")
     if metadata.get("checksum") != checksum(text, tensors):
         raise UsageError(f"{path} is damaged: its checksum is wrong")

@@ -1,4 +1,4 @@
-"""A learner that watches a folder: every image that arrives there is learned once, but for a share that tests it."""
+"""A learner that watches a folder: every image that arrives there is learned once, but for a held-out share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MOST_HELD_OUT = 1000
 
 
 class Arrival(NamedTuple):
-    """A file as it was when it was seen; one that is written anew is another."""
+    """A file as it was when it was seen; one that was written again since is another."""
 
     name: str
     """LABEL/FILE."""
@@ -124,11 +124,11 @@ class FolderLearner:
         except (OSError, ValueError, TypeError, IndexError, RecursionError):
             belongs = False
         if not belongs:
-            raise UsageError(f"{path} does not belong to the learner beside it; choose another --state, or delete it")
+            raise UsageError(f"{path} does not belong to the learner beside it: delete both, or choose another folder")
         return {each.name: (each, number) for each, number in taken if number <= count}
 
     def learn(self) -> Iterator[int]:
-        """Learn what has arrived, some images at a time; tells after each time how many are left."""
+        """Learn what has arrived, a batch at a time; gives after each batch how many images are left."""
         found = arrivals(self.folder)
         self._forget(found)
         self._hold_out(found)
@@ -167,8 +167,8 @@ class FolderLearner:
 
     def _hold_out(self, found: list[Arrival]) -> None:
         """Test on the held-out images that are there: when there are too many, on those with the lowest lots."""
-        apart = [each for each in found if self._is_held_out(each) and not self._is_given_up(each)]
-        chosen = sorted(apart, key=lambda each: each.lot)[:MOST_HELD_OUT]
+        held_out = [each for each in found if self._is_held_out(each) and not self._is_given_up(each)]
+        chosen = sorted(held_out, key=lambda each: each.lot)[:MOST_HELD_OUT]
         read = {each: self._exam[each] if each in self._exam else self._read(each) for each in chosen}
         self._exam = {each: pixels for each, pixels in read.items() if pixels is not None}
 
@@ -215,7 +215,7 @@ class FolderLearner:
         return 100 * self.learner.score(torch.cat(pixels), labels), len(labels)
 
     def summary(self) -> dict[str, Any]:
-        """How it is going, in plain values."""
+        """Images, classes and accuracy so far, in plain values."""
         accuracy, held_out = self.accuracy()
         return {
             "images": self.learner.n_seen_,

@@ -1,4 +1,4 @@
-"""Images and labels as users have them, made into what a method learns from."""
+"""From images and labels as users have them to pixels and labels that a method learns from."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def to_array(labels: list[Label]) -> np.ndarray:
 
 
 def to_labels(labels: Any) -> list[Label]:
-    """Labels as a list of texts and whole numbers."""
+    """Labels as a list of strings and whole numbers."""
     if isinstance(labels, str) or not isinstance(labels, Iterable) or getattr(labels, "ndim", 1) == 0:
         raise UsageError(f"labels must be a list with one label for each image, not {labels!r}")
     plain: list[Any] = [
@@ -119,5 +119,5 @@ def to_labels(labels: Any) -> list[Label]:
     ]
     for label in plain:
         if isinstance(label, bool) or not isinstance(label, str | int):
-            raise UsageError(f"a label must be a text or a whole number, not {label!r}")
+            raise UsageError(f"a label must be a string or a whole number, not {label!r}")
     return plain

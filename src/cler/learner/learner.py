@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import eq
 from pathlib import Path
 from threading import Lock
@@ -11,16 +11,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from cler.config.settings import own_settings
+from cler.config.learner import learner_settings
+from cler.config.registry import METHODS
+from cler.config.schema import Setting
+from cler.config.settings import CUSTOM, own_settings
 from cler.errors import UsageError, unknown
 from cler.learner import fileformat
 from cler.learner.core import Content, Core
 from cler.learner.export import export
 from cler.learner.inputs import Label, to_array, to_labels, to_pixels
-from cler.learner.parameters import check_among, completed_parameters, to_plain
+from cler.learner.parameters import check_among, completed_parameters, resolved_parameters, to_plain
 from cler.learner.turns import Turns, uninterrupted
+from cler.nets.backbone import Backbone
 
 
 class Learner:
@@ -43,40 +47,41 @@ class Learner:
 
     Args:
         method: a continual learner that needs no tasks: 'er-ace', 'er', 'cope', 'finetune'.
-        regularizer: 'jigsaw' or 'rotation' (CLER), 'barlow-twins', or 'none'.
+        regularizer: 'jigsaw' or 'rotation' (CLER), 'barlow-twins', several as 'jigsaw+barlow-twins', or 'none'.
         image_size: height and width that images are scaled to, whatever their own.
         channels: 3 for color, 1 for gray.
         classes: the labels that can occur, or 'grow' to take every new one as it comes.
-        buffer: images that the memory holds.
-        batch: images of a step.
-        replay_batch: remembered images of a step.
+        buffer: images that the replay buffer holds.
+        batch: images of the stream in a step.
+        replay_batch: images of the buffer in a step.
         lr: learning rate.
-        weight: what the regularizer's loss is multiplied by; None for its own default.
-        optimizer: 'sgd' or 'adamw'.
+        weight: what the regularizer's loss is multiplied by; None for the regularizer's own default.
+        optimizer: 'sgd', 'adam' or 'adamw'.
         sgd_momentum: momentum of 'sgd'.
         weight_decay: None for the optimizer's own default.
-        network: a network by its name.
+        network: a name; a function from the number of classes to what `cler.backbone` makes, called again with more
+            of them as classes come; or such a network itself, which is copied.
         width: filters of the first layer of our own networks; 64 in the paper, 16 is fast without a GPU.
         pretrained: whether a network of timm begins with pretrained weights.
         freeze: whether nothing of the network is trained up to its tap.
         augment: how the images that it trains on are augmented: 'none', 'crop' or 'crop-flip'.
         mean, std: what pixels, from 0 to 1, are normalized by: a number, or one for each channel.
-        seed: where everything random comes from.
+        seed: what all random numbers come from.
         device: 'auto', 'cpu' or 'cuda'.
-        options: settings that only this method has, by their names.
+        options: settings that only this method has, or another part, by their names.
 
-    These hold for as long as it learns; to change one there is `set_params`, before the first image.
+    These hold for as long as it learns; `set_params` changes them before the first image.
 
     Images are a numpy array or a torch tensor, N×H×W×C or N×C×H×W (and N×H×W for gray), or a list of arrays or PIL
-    images of any sizes; uint8 from 0 to 255, or floats from 0 to 1. Labels are texts or whole numbers.
+    images of any sizes; uint8 from 0 to 255, or floats from 0 to 1. Labels are strings or whole numbers.
 
-    The stream is learned in batches of `batch` images, in the order in which they come. What is left over waits, and is
-    learned with the images of the next call: how the stream is cut into calls makes no difference, to the bit. Until
-    the memory holds a replay batch there is no replay, as in the first task of a benchmark. Memory use does not grow
-    with the stream, only with the number of classes.
+    The stream is learned in batches of `batch` images, in the order in which they come. Images that do not fill a batch
+    wait, and are learned with those of the next call: how the stream is cut into calls makes no difference, to the bit.
+    Replay begins as soon as the buffer holds a replay batch. What a learner occupies does not grow with the stream,
+    only with the number of classes.
 
-    A call that is interrupted, or fails, ends between two steps. Images that were not learned by then are forgotten:
-    `n_seen_` tells how far in the stream it came, and the stream goes on from there.
+    A call that is interrupted, or fails, ends between two steps. Images of the call that were not learned by then are
+    dropped: `n_seen_` is the place in the stream to continue from.
 
     Other threads may predict, score, save and export while one learns; each call sees the state between two steps.
     """
@@ -97,7 +102,7 @@ class Learner:
         optimizer: str = "sgd",
         sgd_momentum: float = 0.0,
         weight_decay: float | None = None,
-        network: str = "resnet18",
+        network: str | Backbone | Callable[[int], Backbone] = "resnet18",
         width: int = 64,
         pretrained: bool = False,
         freeze: bool = False,
@@ -118,8 +123,9 @@ class Learner:
         self.augment = augment
         self.mean, self.std = mean, std
         self.seed, self.device = seed, device
-        vars(self).update(options)
-        self._options = tuple(options)
+        unnamed = {name: each.default for name, each in learner_settings().items() if name not in self._explicit()}
+        vars(self).update(unnamed | options)
+        self._options = tuple(unnamed | options)
         self._turns, self._calls = Turns(), Lock()
         self._core = Core(self.get_params())
 
@@ -197,24 +203,36 @@ class Learner:
     # -- keeping it ----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write everything into one file, with which learning goes on as if it had never stopped."""
+        """Write the whole learner into one file; what `load` makes of it learns on exactly as this one would.
+
+        Of a network of one's own the file has the weights, not the code: `load` has to be given it again.
+        """
         with self._turns:
             self._core.check_sound()
             content = fileformat.encode(*self._core.content())
         fileformat.write(path, content)
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str | None = None) -> Learner:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        device: str | None = None,
+        network: Backbone | Callable[[int], Backbone] | None = None,
+    ) -> Learner:
         """A learner from its file, on the device that it was made for or on another one.
+
+        `network` is the function or module that it was made with, for a learner whose network is not one by name.
 
         The file may come from a stranger: nothing in it is run, and all of it is checked.
         """
         tensors, about = fileformat.read(path)
         try:
-            about["parameters"] = completed_parameters(about["parameters"])
-            if device is None and about["parameters"]["device"] == "cuda" and not torch.cuda.is_available():
+            parameters = completed_parameters(about["parameters"])
+            parameters["network"] = _network(parameters["network"], network)
+            if device is None and parameters["device"] == "cuda" and not torch.cuda.is_available():
                 raise UsageError("it was made for a GPU, and torch sees none here; with device='cpu' it can")
-            learner = cls(**about["parameters"] | ({} if device is None else {"device": device}))
+            learner = cls(**parameters | ({} if device is None else {"device": device}))
             learner._core.restore(tensors, about)
         except UsageError as error:
             raise UsageError(f"{path} cannot be loaded: {error}") from None
@@ -226,7 +244,8 @@ class Learner:
 
     def __getstate__(self) -> Content:
         with self._turns:
-            return self._core.copied_content()
+            tensors, about = self._core.copied_content()
+            return tensors, about | {"parameters": self._core.parameters}  # with a network of one's own, not its name
 
     def __setstate__(self, content: Content) -> None:
         parameters = content[1]["parameters"]
@@ -251,27 +270,32 @@ class Learner:
 
     # -- scikit-learn's conventions ------------------------------------------------------------------------------------
 
+    def _explicit(self) -> list[str]:
+        """The parameters that the signature names."""
+        return list(inspect.signature(type(self).__init__).parameters)[1:-1]
+
     def _parameter_names(self) -> list[str]:
-        explicit = list(inspect.signature(type(self).__init__).parameters)[1:-1]
-        return [*explicit, *self._options]
+        return [*self._explicit(), *self._options]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """What it was made with."""
+        """The parameters that it was made with."""
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self, **changes: Any) -> Learner:
-        """Change what it is made with, before it has been given any image."""
+        """Change some of the parameters, before it has been given any image."""
         with self._calls:
             if self._core.n_seen:
                 raise UsageError("a learner that has begun to learn cannot be changed; make a new one")
+            wanted = self.get_params() | changes
+            known = [*self._parameter_names(), *learner_settings(), *_own_settings(wanted)]
             for name in changes:
-                if name not in self._parameter_names() and name not in own_settings(self.method):
-                    raise unknown("parameter", name, self._parameter_names())
-            core = Core(self.get_params() | changes)
+                if name not in known:
+                    raise unknown("parameter", name, dict.fromkeys(known))
+            core = Core(wanted)
             with self._turns:
                 self._core = core
             vars(self).update(changes)
-            self._options = tuple(core.options)
+            self._options = tuple(dict.fromkeys([*self._options, *(changes.keys() - self._explicit())]))
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -288,12 +312,34 @@ class Learner:
         )
 
     def __repr__(self) -> str:
-        known = inspect.signature(type(self).__init__).parameters
-        parameters = self._core.parameters
+        usual = resolved_parameters({})
         changed = {
-            name: value for name, value in parameters.items() if name not in known or value != known[name].default
+            name: _shown(value)
+            for name, value in self._core.parameters.items()
+            if name not in usual or value != usual[name]
         }
-        return f"Learner({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        return f"Learner({', '.join(f'{name}={value}' for name, value in changed.items())})"
+
+
+def _shown(value: Any) -> str:
+    """A value in one line: a module would print all of its layers."""
+    return f"<{type(value).__name__}>" if isinstance(value, nn.Module) else repr(value)
+
+
+def _own_settings(parameters: dict[str, Any]) -> dict[str, Setting]:
+    """The settings that only some part of such a learner has; a method that there is not has none."""
+    method, regularizer, network = (parameters[name] for name in ("method", "regularizer", "network"))
+    return own_settings(method, str(regularizer), str(network)) if method in METHODS else {}
+
+
+def _network(name: str, given: Any) -> Any:
+    """The network for a learner's file that has this name for it: the name, or what is given in its place."""
+    own = name.startswith(CUSTOM)
+    if own and given is None:
+        raise UsageError(f"its network is one of your own, {name.removeprefix(CUSTOM)}: load it with network=…")
+    if not own and given is not None:
+        raise UsageError(f"its network is {name}: leave network out")
+    return given if own else name
 
 
 def _checked(core: Core, images: Any, labels: Any, classes: Any = None) -> tuple[Tensor, list[Label]]:

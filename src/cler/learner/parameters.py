@@ -4,48 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from cler.config.reading import LARGEST_SEED
+from cler.config.learner import Form, learner_settings
 from cler.config.registry import METHODS, REGULARIZERS
-from cler.config.schema import Setting, check_all, joined, setting, settings_of
-from cler.config.settings import DEVICES, Settings, read_weight
+from cler.config.schema import joined, settings_of
+from cler.config.settings import Settings, read_weight
 from cler.errors import UsageError, unknown
 from cler.learner.inputs import Label, to_labels
+from cler.nets.build import find_network
+from cler.runs.custom import name_network
 from cler.runs.machine import find_device
 
 HALVED = 8
 """Images up to this size end as a single pixel, which batch norm cannot normalize alone."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Form:
-    """What a learner is told that a run of a benchmark is not, but for its classes and statistics."""
-
-    image_size: int = setting(32, "Height and width that images are scaled to.", least=3, most=1024)
-    channels: int = setting(3, "Channels of an image: 3 for color, 1 for gray.", least=1, most=64)
-    seed: int = setting(0, "Where everything random comes from.", least=0, most=LARGEST_SEED)
-    device: str = setting("auto", "Where to learn; auto is the GPU where there is one.", choices=DEVICES)
-
-    def __post_init__(self) -> None:
-        check_all(self)
-
-
 OTHERS = {"classes": "grow", "mean": 0.5, "std": 0.25}
 """Parameters that are no plain numbers and names, with their defaults."""
 
 
-def shared_settings() -> dict[str, Setting]:
-    """The settings of a run that a learner has too."""
-    return {name: each for name, each in settings_of(Settings).items() if each.learner}
-
-
 def completed_parameters(written: Mapping[str, Any]) -> dict[str, Any]:
-    """A file's parameters with those that it lacks, which meant what their `absent` says."""
-    declared = shared_settings() | settings_of(Form)
-    return {name: each.absent for name, each in declared.items()} | OTHERS | dict(written)
+    """The parameters in a learner's file with those that it lacks, which meant what their `absent` says."""
+    return {name: each.absent for name, each in learner_settings().items()} | OTHERS | dict(written)
+
+
+def resolved_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that are given, without arrays and numbers of other libraries, and the defaults of the others."""
+    plain = {name: value if name == "network" else to_plain(value) for name, value in given.items()}
+    return {name: each.default for name, each in learner_settings().items()} | OTHERS | plain
 
 
 def to_plain(value: Any) -> Any:
@@ -69,7 +57,7 @@ def to_plain(value: Any) -> Any:
 
 
 def check_parameters(given: Mapping[str, Any]) -> Settings:
-    """The settings for these parameters of a learner, which are plain."""
+    """The settings for these parameters of a learner, which are resolved."""
     form = Form(**{name: given[name] for name in settings_of(Form)})
     method, regularizer = given["method"], settings_of(Settings)["regularizer"].checked(given["regularizer"])
     task_free = [name for name, each in METHODS.items() if each.task_free]
@@ -78,12 +66,15 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
     if method not in task_free:
         known = ", ".join(task_free)
         raise UsageError(f"{method} has to know where tasks begin and end; a stream without tasks can have {known}")
-    shared = shared_settings()
-    own = {name: value for name, value in given.items() if name not in shared | settings_of(Form) | OTHERS}
-    values = {name: given[name] for name in shared} | {"weight": _weight(regularizer, given["weight"])}
-    buffer = shared["buffer"].checked(given["buffer"])
-    settings = Settings(**values | {"buffer": buffer if METHODS[method].replays else 0}, options=own)
+    declared = learner_settings()
+    own = {name: value for name, value in given.items() if name not in declared | OTHERS}
+    values = {name: given[name] for name in declared if name not in settings_of(Form)}
+    buffer = declared["buffer"].checked(given["buffer"])
+    values["buffer"] = buffer if METHODS[method].replays else 0
+    values["network"] = name_network(given["network"])
+    settings = Settings(**values | {"weight": _weight(regularizer, given["weight"])}, options=own)
     find_device(form.device)
+    _check_network(settings)
     if form.image_size <= HALVED and min(settings.batch, settings.replay_batch) < 2:
         raise UsageError(
             f"and replay_batch must be at least 2 for images of {form.image_size}×{form.image_size}", "batch"
@@ -94,6 +85,12 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
     for name in ("mean", "std"):
         _check_statistics(name, given[name], form.channels)
     return settings
+
+
+def _check_network(settings: Settings) -> None:
+    """Refuse pretrained weights of a network that has none, before the first image comes."""
+    if settings.pretrained and not find_network(settings.network).pretrained:
+        raise UsageError(f"has no effect on {settings.network}: only networks of timm have such weights", "pretrained")
 
 
 def _weight(regularizer: str, weight: Any) -> float | str:

@@ -1,21 +1,27 @@
-"""What a learner's file has to hold for a learner to go on with it."""
+"""What a learner's file has to hold, so that a learner can be made of it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from cler.config.settings import Settings
 from cler.engine.state import State, collect
 from cler.errors import UsageError
 from cler.learner.inputs import Label, to_labels
-from cler.methods import Method
+from cler.methods import Method, find_method
 from cler.methods.optimizers import find_optimizer
+from cler.nets.build import NetworkLike
 from cler.runs.build import make_network
+
+NETWORK = "network."
+"""What the names of a network's tensors begin with in a state."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,11 @@ class Saved:
             device=about["device"],
         )
 
+    @property
+    def state_bytes(self) -> int:
+        """How large the tensors of the method are."""
+        return sum(each.nbytes for each in self.state.tensors.values())
+
     def check_stream(self, batch: int, like: Tensor) -> None:
         """What has been learned, and what waits."""
         require(len(set(self.labels)) == len(self.labels), "labels")
@@ -56,15 +67,33 @@ class Saved:
         require(len(self.pixels) == len(self.waiting) < batch, "waiting images")
         require(self.pixels.dtype == like.dtype and self.pixels.shape[1:] == like.shape[1:], "waiting images")
 
-    def check_size(self, method: type[Method], settings: Settings, n_classes: int) -> None:
-        """That the file is as large as what is going to be built, so that a small one cannot ask for any memory."""
+    def check_size(self, settings: Settings, n_classes: int, own: NetworkLike | None) -> None:
+        """That the file is as large as what is going to be built, so that a small one cannot ask for any memory.
+
+        `own` is the network where it is not one by name: how large it is, is the user's business, but its classifier
+        has as many outputs as the file says.
+        """
         shape = self.pixels.shape[1:]
-        with torch.device("meta"):
-            network = make_network(
-                method, n_classes, image_shape=tuple(shape), network=settings.network, width=settings.width
-            )
-        needed = settings.buffer * shape.numel() + sum(each.nbytes for each in network.parameters())
-        require(sum(each.nbytes for each in self.state.tensors.values()) >= needed, "size")
+        if own is None:
+            with torch.device("meta"):
+                network = _bytes_of_network(settings, settings.network, n_classes, shape)
+        else:
+            smallest, larger = (_bytes_of_network(settings, own, count, shape) for count in (1, 2))
+            network = (n_classes - 1) * (larger - smallest)
+        large_enough = self.state_bytes >= settings.buffer * shape.numel() + network
+        if own is not None and not large_enough:
+            raise UsageError("the given network is larger than the one that it was saved with")
+        require(large_enough, "size")
+
+    def check_network(self, method: Method) -> None:
+        """That the file is of the network that the user has given: its tensors have the same names and shapes."""
+        wanted, stored = (
+            {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items() if name.startswith(NETWORK)}
+            for tensors in (collect(method).tensors, self.state.tensors)
+        )
+        if differing := sorted(name for name in wanted | stored if wanted.get(name) != stored.get(name)):
+            told = ", ".join(name.removeprefix(NETWORK) for name in differing[:3])
+            raise UsageError(f"the given network is not the one that it was saved with: they differ in {told}")
 
     def check_numbers(self, method: Method) -> None:
         """The numbers that a method counts, tables that are made from its settings, what its optimizer remembers."""
@@ -74,11 +103,12 @@ class Saved:
             may_differ = name in method.about.counted or isinstance(number, bool)
             require(type(numbers[name]) is type(number) and (may_differ or numbers[name] == number), "numbers")
         require(numbers["task"] in (0, 1), "task")
-        counters = _counters(method)
+        modules = _modules(method)
         for name, tensor in fresh.tensors.items():
-            if id(tensor) in counters:
+            owner = _owner(name, modules)
+            if isinstance(owner, _NormBase) and name.endswith("num_batches_tracked"):
                 require(bool(self.state.tensors[name] >= 0), "counters")
-            elif tensor.dtype == torch.int64 and name not in method.about.counted:
+            elif tensor.dtype == torch.int64 and name not in method.about.counted and not _is_foreign(owner):
                 require(torch.equal(tensor.cpu(), self.state.tensors[name]), "tables")
             require(not name.endswith("running_var") or bool((self.state.tensors[name] >= 0).all()), "variances")
         remembered: dict[str, set[str]] = defaultdict(set)
@@ -89,19 +119,41 @@ class Saved:
         require(all(keys == kept for keys in remembered.values()), "moments")
 
     def check_buffer(self, method: Method, batch: int) -> None:
-        """The memory that a method has been given."""
+        """The buffer that a method was given from the file."""
         if method.replays:
-            memory, offered = method.buffer, self.steps * batch
-            require(int(memory.offered) == offered and memory.filled == min(offered, memory.capacity), "memory")
-            require(_within(memory.labels, -1, len(self.labels)), "memory")
-            require(_within(memory.labels[: memory.filled], 0, len(self.labels)), "memory")
+            buffer, offered = method.buffer, self.steps * batch
+            require(int(buffer.offered) == offered and buffer.filled == min(offered, buffer.capacity), "buffer")
+            require(_within(buffer.labels, -1, len(self.labels)), "buffer")
+            require(_within(buffer.labels[: buffer.filled], 0, len(self.labels)), "buffer")
 
 
-def _counters(method: Method) -> set[int]:
-    """By id, the single whole numbers among the buffers of modules: batch norms count their batches in such."""
-    modules = [method.network, *method.regularizers]
-    buffers = (each for module in modules for each in module.buffers())
-    return {id(each) for each in buffers if each.dtype == torch.int64 and each.dim() == 0}
+def _bytes_of_network(settings: Settings, network: NetworkLike, n_classes: int, shape: torch.Size) -> int:
+    method, width = find_method(settings.method), settings.width
+    with torch.random.fork_rng(devices=[]):
+        built = make_network(method, n_classes, image_shape=tuple(shape), network=network, width=width)
+    return sum(each.nbytes for each in built.parameters())
+
+
+def _modules(method: Method) -> dict[str, nn.Module]:
+    """All modules of the network and the regularizers, by the names that a state has for them."""
+    roots = {"network": method.network} | {f"regularizers.{i}": each for i, each in enumerate(method.regularizers)}
+    return {
+        f"{root}.{name}" if name else root: module
+        for root, tree in roots.items()
+        for name, module in tree.named_modules(remove_duplicate=False)
+    }
+
+
+def _owner(name: str, modules: Mapping[str, nn.Module]) -> nn.Module | None:
+    """The innermost module that a tensor of a state belongs to."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return modules.get(name)
+
+
+def _is_foreign(module: nn.Module | None) -> bool:
+    """Whether a module is not of this package: whole numbers in it may change as it learns."""
+    return module is not None and type(module).__module__.partition(".")[0] != "cler"
 
 
 def _within(numbers: Tensor, first: int, end: int) -> bool:

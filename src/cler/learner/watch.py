@@ -21,9 +21,10 @@ def watch(
     every: float,
     save_every: float,
 ) -> None:
-    """Learn what arrives until asked to stop, or only what is there, and save now and then, in seconds, and at the end.
+    """Learn what arrives until asked to stop, or with `once` only what is there; save now and then, and at the end.
 
-    `status` is told what is going on, again and again.
+    `every` is the time between two looks into the folder and `save_every` that between two files, in seconds. `status`
+    is told after each batch how many images there are.
     """
     saved, there = time.monotonic(), True
     with _saved_at_the_end(watched):
@@ -41,7 +42,7 @@ def watch(
                 gone = [each for each in (watched.folder, watched.state) if not each.is_dir()]
                 if once or not gone:
                     raise
-                there = there and _say_that_it_has_gone(watched, gone[0])
+                there = there and _say_that_it_is_away(watched, gone[0])
             _sleep(every, stop)
         if once and not stop() and not watched.learner.n_seen_:
             raise UsageError(f"there are no images to learn in {watched.folder}; they are looked for in FOLDER/LABEL/")
@@ -61,16 +62,17 @@ def _saved_at_the_end(watched: FolderLearner) -> Iterator[None]:
         watched.save()
 
 
-def _say_that_it_has_gone(watched: FolderLearner, gone: Path) -> Literal[False]:
+def _say_that_it_is_away(watched: FolderLearner, gone: Path) -> Literal[False]:
     """Save what was learned, if where it is kept has not gone too."""
     if watched.unsaved and watched.state.is_dir():
         watched.save()
-    watched.message(f"{gone} has gone; {watched.learner.n_seen_} images have been seen, looking for it again")
+    seen = watched.learner.n_seen_
+    watched.message(f"{gone} is no longer there, after {seen} images have been seen; waiting for it to come back")
     return False
 
 
 def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> float:
-    """Save, and say how it is going, if it is time; gives back when it was saved last."""
+    """Save, and say how many images were learned and how well, if it is time; gives back when it was saved last."""
     if not watched.unsaved or time.monotonic() - saved < save_every:
         return saved
     watched.save()
@@ -85,7 +87,7 @@ def _sleep(seconds: float, stop: Callable[[], bool]) -> None:
 
 
 def in_words(summary: dict[str, Any]) -> str:
-    """How it is going, in a line."""
+    """A summary of `FolderLearner` in a line."""
     classes = len(summary["classes"])
     learned = summary["images"] - summary["waiting"]
     text = f"{learned} images of {classes} {'class' if classes == 1 else 'classes'} learned"

@@ -129,25 +129,30 @@ def _by_name(entry: Network, n_outputs: int, channels: int, *, width: int | None
 
 
 def _of_user(network: Any, n_outputs: int) -> Backbone:
-    if isinstance(network, nn.Module):
-        built: Any = copy.deepcopy(network)
-    elif callable(network):
-        built = network(n_outputs)
-    else:
-        raise UsageError(
-            f"must be a name, a module, or a function of the number of outputs, not {network!r}",
-            "network",
-        )
-    if not isinstance(built, Backbone):
+    check_own(network)
+    if isinstance(network, Backbone):
+        return copy.deepcopy(network)
+    built = network(n_outputs)
+    if not isinstance(built, nn.Module):
         kind = type(built).__name__
-        if not isinstance(built, nn.Module):
-            raise UsageError(f"is a function that gives a {kind}, not a torch.nn.Module", "network")
+        raise UsageError(f"is a function that gives a {kind}, not a torch.nn.Module", "network")
+    check_own(built)
+    assert isinstance(built, Backbone)
+    return built
+
+
+def check_own(network: Any) -> None:
+    """Refuse what cannot be a network of one's own: neither a backbone nor a function that could make one."""
+    if isinstance(network, nn.Module) and not isinstance(network, Backbone):
         raise UsageError(
-            f"is a {kind}, which cler does not know its way about: wrap it, as cler.backbone(module, tap=…, head=…, "
-            "classifier=…), or make it a cler.Backbone",
+            f"is a {type(network).__name__}, which cler does not know its way about: wrap it, as "
+            "cler.backbone(module, tap=…, head=…, classifier=…), or make it a cler.Backbone",
             "network",
         )
-    return built
+    if not callable(network):
+        raise UsageError(
+            f"must be a name, a module, or a function of the number of classes, not {network!r}", "network"
+        )
 
 
 def _another(classifier: nn.Linear, n_outputs: int) -> nn.Linear:

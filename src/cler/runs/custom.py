@@ -16,7 +16,8 @@ from cler.config.settings import CUSTOM, Settings
 from cler.data.images import ImageData, InMemory
 from cler.errors import UsageError
 from cler.methods.base import Method
-from cler.nets.build import own_network
+from cler.nets.adapter import AdaptedBackbone
+from cler.nets.build import check_own, own_network
 
 _GIVEN = {"method": METHODS, "network": NETWORKS}
 """What may be given as a class or function: another process can look it up by its import path."""
@@ -51,7 +52,9 @@ def name_network(network: Any) -> str | None:
     """The name of a network: a function or module of one's own gets one that tells where it comes from."""
     if network is None or isinstance(network, str):
         return network
-    named = type(network) if isinstance(network, nn.Module) else network
+    check_own(network)
+    inside = network.module if isinstance(network, AdaptedBackbone) else network
+    named = type(inside) if isinstance(inside, nn.Module) else network
     name = f"{CUSTOM}{getattr(named, '__module__', '')}:{getattr(named, '__qualname__', 'function')}"
     NETWORKS.register(name, own_network(name, network))
     return name
@@ -84,9 +87,10 @@ def code_of(settings: Settings) -> Code:
     modules, given, only_here = dict[str, None](), [], []
     for kind, name, entry in _entries(settings):
         code = _code(entry)
-        if code.__module__.partition(".")[0] == "cler" and not isinstance(entry, InMemory):
+        object_here = isinstance(entry, InMemory) or isinstance(getattr(entry, "given", None), nn.Module)
+        if code.__module__.partition(".")[0] == "cler" and not object_here:
             continue
-        if isinstance(entry, InMemory) or not _importable(code):
+        if object_here or not _importable(code):
             only_here.append(f"the {kind} {name}")
             continue
         modules[code.__module__] = None

@@ -1,0 +1,168 @@
+"""`cler run` in this process: grids, held-out images, seeds, tasks of different sizes, options given twice."""
+
+import importlib
+import json
+import sys
+
+import pytest
+
+import toys
+from cler.errors import UsageError
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """The command in an empty folder: exit code, output, error output."""
+    toys.register()
+    main = importlib.import_module("cler.cli").main
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["cler", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return call
+
+
+QUICK = ("--dataset", "toy", "--tasks", 2, "--width", 1, "--device", "cpu", "--workers", 1, "--json")
+
+
+def results(folder):
+    return [json.loads(path.read_text()) for path in sorted(folder.rglob("result.json"))]
+
+
+def test_commas_are_a_grid(command, tmp_path):
+    grid = ("--regularizer", "rotation", "--buffer", 20, "--lr", "0.01,0.03", "--weight", "0.5,1")
+    code, out, err = command("run", "er", *grid, *QUICK)
+    assert code == 0, err
+    chosen = sorted((one["settings"]["lr"], one["settings"]["weight"]) for one in results(tmp_path / "runs"))
+    assert chosen == [(0.01, 0.5), (0.01, 1.0), (0.03, 0.5), (0.03, 1.0)]
+    groups = json.loads(out)["groups"]
+    assert len(groups) == 4
+    assert not any(group["best_by_validation"] for group in groups)  # there is only test accuracy
+    code, again, err = command("run", "er", *grid, *QUICK)
+    assert code == 0
+    assert "4 of 4 runs are already in runs" in err
+    assert again == out
+
+
+def test_the_best_row_is_marked_by_accuracy_on_held_out_images(command, tmp_path):
+    grid = ("finetune", "--lr", "1e-9,0.05", "--validate", 0.25)
+    code, out, err = command("run", *grid, *QUICK)
+    assert code == 0, err
+    groups = json.loads(out)["groups"]
+    assert {group["best_by_validation"] for group in groups} == {True, False}
+    (best,) = (group for group in groups if group["best_by_validation"])
+    assert best["validation"]["mean"] == max(group["validation"]["mean"] for group in groups)
+    for one in results(tmp_path / "runs"):
+        assert [len(row) for row in one["validation"]["class_il"]] == [1, 2]
+        steps = 2 * (2 * 15 // 10)  # of twenty images of each class five are held out
+        assert one["counts"]["steps"] == steps
+    code, table, _ = command("compare", "runs")
+    assert table.count("best on held-out images") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--lr", 1, "--lr", 2), "--lr is given twice: give it once"),
+        (("--regularizer", "jigsaw", "--regularizer", "rotation"), "--regularizer is given twice"),
+        (("--seeds", 1, "--seeds", 2), "--seeds is given twice"),
+        (("--seeds", 1, "--seed", 2), "--seeds and --seed are given: give one of them"),
+        (("--seed", "1,2"), "--seed must be one whole number from 0, not '1,2'; --seeds takes several"),
+        (("--tasks", "3+2"), "classes"),
+        (("--validate", 1), "--validate must be at least 0 and at most 0.9, not 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_in_one_line(options, says, command, tmp_path):
+    usual = [each for each in QUICK if each != 2 and each != "--tasks"] if "--tasks" in options else QUICK
+    code, out, err = command("run", "finetune", *usual, *options)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_tasks_of_different_sizes(command, tmp_path):
+    usual = [each for each in QUICK if each not in ("--tasks", 2)]
+    code, out, err = command("run", "er-ace", "--buffer", 20, "--tasks", "1+3", *usual)
+    assert code == 0, err
+    (one,) = results(tmp_path / "runs")
+    assert one["settings"]["tasks"] == "1+3"
+    assert [len(row) for row in one["accuracy"]["class_il"]] == [1, 2]
+    assert one["accuracy"]["task_il"][0] == [100.0]  # the only class of its task
+    assert one["counts"]["steps"] == 20 // 10 + 60 // 10
+    assert json.loads(out)["groups"][0]["settings"]["tasks"] == "1+3"
+
+
+@pytest.mark.parametrize(
+    ("options", "seeds"),
+    [
+        ((), [0]),
+        (("--seeds", 3), [0, 1, 2]),
+        (("--seeds", "3,7"), [3, 7]),
+        (("--seed", 3), [3]),
+        (("--seeds", "2..3"), [2, 3]),
+    ],
+)
+def test_seeds(options, seeds, command, monkeypatch):
+    asked = caught(monkeypatch, "cler.runs.start", "prepare", 1)
+    command("run", "finetune", *QUICK, *options)
+    assert asked == [seeds]
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds", "told"),
+    [
+        ("seeds = 3\n", [0, 1, 2], "seeds = 3 means the first 3, from 0; for one seed by its number write seed"),
+        ("seed = 3\n", [3], ""),
+        ('seeds = "3,7"\n', [3, 7], ""),
+        ("seeds = [3, 7]\n", [3, 7], ""),
+    ],
+)
+def test_seeds_of_a_settings_file(text, seeds, told, command, monkeypatch, tmp_path):
+    (tmp_path / "my.toml").write_text(text)
+    asked = caught(monkeypatch, "cler.runs.start", "prepare", 1)
+    _, _, err = command("run", "finetune", *QUICK, "--config", "my.toml")
+    assert asked == [seeds]
+    assert told in err
+    assert len(err.splitlines()) == 1 + bool(told)  # and that the test stops it
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("2", [0, 1]), ("3,7", [3, 7]), ("4..5", [4, 5])])
+def test_seeds_mean_the_same_to_demo_and_analyze(text, seeds, command, monkeypatch):
+    asked = caught(monkeypatch, "cler.runs.demo", "demo_jobs", 0)
+    command("demo", "--seeds", text, "--device", "cpu")
+    assert asked == [seeds]
+    asked = caught(monkeypatch, "cler.paper.analysis", "analysis_jobs", 3)
+    command("analyze", "figure1", "--seeds", text, "--device", "cpu")
+    assert asked == [seeds]
+
+
+def test_reproduce_takes_how_many_seeds(command, monkeypatch):
+    asked = []
+
+    def look(*_, seeds, **__):
+        asked.append(seeds)
+        raise UsageError("that is all")
+
+    monkeypatch.setattr("cler.paper.reproduce.look", look)
+    command("reproduce", "table1", "--seeds", 3, "--device", "cpu", "--dry-run")
+    assert asked == [3]
+    _, _, err = command("reproduce", "table1", "--seeds", "3,7")
+    assert "--seeds is the number of runs of each cell" in err
+
+
+def caught(monkeypatch, module, function, position):
+    """What a function is asked for, by its place among the arguments; it does nothing else."""
+    asked = []
+
+    def stop(*arguments, **_):
+        asked.append(arguments[position])
+        raise UsageError("that is all")
+
+    monkeypatch.setattr(importlib.import_module(module), function, stop)
+    return asked

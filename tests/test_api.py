@@ -1,0 +1,201 @@
+"""The front door: `cler.train` with networks and methods of one's own, and what it gives back."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import cler
+import toys
+from cler.config.registry import METHODS
+from cler.config.settings import make_settings
+from cler.engine.events import Message
+from cler.engine.train import train as train_runs
+from cler.regularizers import REGULARIZERS
+from cler.runs.build import build_run
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def toy():
+    toys.register()
+
+
+def train(out, *arguments, **changes):
+    usual = {"dataset": "toy", "tasks": 2, "buffer": 20, "device": "cpu", "workers": 1, "verbose": False, "out": out}
+    return cler.train(*arguments, **usual | changes)
+
+
+def network(n_classes):
+    return cler.backbone(toys.SmallCnn(n_classes), tap="early", head="late", classifier="fc")
+
+
+@pytest.mark.parametrize("regularizer", ["none", *REGULARIZERS])
+def test_an_ordinary_network_with_batch_norm_trains_with_every_regularizer(regularizer, tmp_path):
+    runs = train(tmp_path, "er-ace", regularizer, network=network, save_network=True)
+    assert runs.settings["network"] == f"custom:{__name__}:network"
+    assert runs.accuracy["class_il"].shape == (1, 2, 2)
+    assert np.isnan(runs.accuracy["class_il"][0, 0, 1])
+    trained = runs.network(0)
+    norm = trained.module.early[1]
+    assert int(norm.num_batches_tracked) > 0
+    assert not torch.equal(norm.running_mean, torch.zeros(8))
+
+
+def test_a_kept_network_gives_the_logits_of_the_trained_run(tmp_path):
+    runs = train(tmp_path, "er-ace", "jigsaw", width=4, seeds=[3], save_network=True)
+    settings = make_settings(
+        method="er-ace", regularizer="jigsaw", dataset="toy", tasks=2, buffer=20, width=4, precision="fp32"
+    )
+    run = build_run(settings, 3, toys.shades())
+    train_runs([run])
+    images = run.views.plain(toys.shades().test_images)
+    run.method.network.eval()
+    with torch.no_grad():
+        assert torch.equal(runs.network(3)(images), run.method.logits(images))
+    with pytest.raises(cler.UsageError, match="seed 4 is none of the seeds of these runs: 3"):
+        runs.network(4)
+
+
+def test_a_network_that_was_not_kept(tmp_path):
+    runs = train(tmp_path, "finetune", width=2, buffer=None)
+    with pytest.raises(cler.UsageError, match="train with save_network=True, and redo=True"):
+        runs.network(0)
+
+
+def test_a_module_is_trained_in_this_process_from_its_weights_for_each_seed(tmp_path):
+    module, heard = network(4), []
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    changes = {"network": module, "seeds": 2, "workers": 2, "save_network": True, "lr": 1e-30, "buffer": None}
+    runs = train(tmp_path, "finetune", callbacks=[heard.append], **changes)
+    told = [event.text for event in heard if isinstance(event, Message)]
+    assert any("no other process can import this, so this one trains all runs in turn" in line for line in told), told
+    for seed in (0, 1):
+        weight = runs.network(seed).module.early[0].weight
+        assert torch.allclose(weight, before["module.early.0.weight"], atol=1e-20)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+
+
+SCRIPT = """
+import torch
+from torch import nn
+import cler, toys
+
+torch.set_num_threads(1)
+toys.register()
+print("the program runs")
+notebook = {"__name__": "__main__", "nn": nn, "toys": toys}
+exec("class Net(toys.SmallCnn):\\n    pass\\n", notebook)
+make = lambda n: cler.backbone(notebook["Net"](n), tap="early", head="late", classifier="fc")
+
+
+class Mine(cler.Method):
+    name = "mine"
+    about = cler.methods.base.About(title="Mine", summary="finetuning, in a script")
+
+    def observe(self, batch):
+        terms = {"cross-entropy": nn.functional.cross_entropy(self.network(batch.images), batch.labels)}
+        self.descend(terms)
+        return terms
+
+
+runs = cler.train(Mine, network=make, dataset="toy", tasks=2, seeds=2, workers=2, device="cpu")
+print(len(runs), runs.accuracy["class_il"].shape)
+"""
+
+
+def run_script(folder, text):
+    (folder / "script.py").write_text(textwrap.dedent(text))
+    path = os.pathsep.join([str(TESTS), str(Path(cler.__file__).parents[1])])
+    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "300", "TERM": "dumb"}
+    command = [sys.executable, "script.py"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_script_without_a_guard_with_a_lambda_and_a_class_of_a_notebook(tmp_path):
+    done = run_script(tmp_path, SCRIPT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "the program runs\n2 (2, 2, 2)\n"  # once: no worker ran it again
+    line = "the method mine, the network custom:__main__:<lambda>: no other process can import this, so this one trains"
+    assert line in " ".join(done.stderr.split())
+
+
+PICTURES = """
+import cler
+from toys import Toy
+
+
+class Pictures(Toy):
+    name = "pictures"
+
+
+cler.register(Pictures())
+"""
+WITHOUT_GUARD = """
+import cler, pictures
+
+print("the program runs")
+runs = cler.train("finetune", dataset="pictures", tasks=2, width=1, seeds=2, workers=2, device="cpu")
+print(len(runs))
+"""
+
+
+def test_workers_do_not_run_a_script_without_a_guard_again(tmp_path):
+    (tmp_path / "pictures.py").write_text(PICTURES)
+    done = run_script(tmp_path, WITHOUT_GUARD)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "the program runs\n2\n"
+    assert "no other process can import" not in done.stderr
+
+
+METHOD = """
+import torch.nn.functional as F
+import cler
+from cler.methods.base import About
+
+
+class Edited(cler.Method):
+    name = "edited"
+    about = About(title="Edited", summary="finetuning by a file that changes")
+
+    def observe(self, batch):
+        terms = {"cross-entropy": FACTOR * F.cross_entropy(self.network(batch.images), batch.labels)}
+        self.descend(terms)
+        return terms
+"""
+
+
+def test_an_edited_method_is_not_answered_with_old_results(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
+
+    def call(factor, **changes):
+        (tmp_path / "edited_method.py").write_text(METHOD.replace("FACTOR", factor))
+        module = importlib.import_module("edited_method")
+        train(tmp_path / "runs", importlib.reload(module).Edited, width=2, buffer=None, verbose=True, **changes)
+        (path,) = (tmp_path / "runs").rglob("result.json")
+        return " ".join(capsys.readouterr().err.split()), json.loads(path.read_text())
+
+    told, first = call("1")
+    assert "was made by" not in told
+    told, again = call("(  # a comment\n1)")
+    assert "1 of 1 runs are already in" in told
+    assert "was made by" not in told
+    assert again == first
+    told, kept = call("2")
+    assert "was made by edited revision" in told
+    assert "repeats it" in told
+    assert kept == first
+    _, redone = call("2", redo=True)
+    assert redone["revisions"]["method"] != first["revisions"]["method"]
+    told, _ = call("2")
+    assert "was made by" not in told
