@@ -600,6 +600,17 @@ def test_options_that_the_learner_does_not_have(learn, tmp_path):
     assert "has --width 4: leave --width out" in mistake(learn(tmp_path, "--once", "--width", "8"))
 
 
+def test_settings_that_only_a_method_has(learn, tmp_path):
+    put(tmp_path, 6)
+    several = learn(tmp_path, "--once", "--method", "cope", "--set", "inner=1,2", *TINY)
+    assert "a learner takes one value, not 2: --set inner=VALUE" in mistake(several)
+    summary(learn(tmp_path, "--once", "--json", "--method", "cope", "--set", "inner=1", *TINY))
+    assert Learner.load(tmp_path / ".cler" / watching.LEARNER).get_params()["inner"] == 1
+    same = learn(tmp_path, "--once", "--json", "--set", "inner=1", "--set", "temperature=0.05")
+    assert summary(same)["images"] > 0
+    assert "has --set inner 1: leave --set inner out" in mistake(learn(tmp_path, "--once", "--set", "inner=2"))
+
+
 def test_a_damaged_state(learn, tmp_path):
     put(tmp_path, 6)
     summary(learn(tmp_path, "--once", "--json", *TINY))

@@ -173,6 +173,15 @@ def test_a_network_by_name_is_not_given_again(path):
         Learner.load(path, network=counting)
 
 
+def test_a_strangers_file_fetches_nothing(path):
+    tensors, about = small(network="resnet18", width=2)._core.content()
+    about["parameters"]["network"] = "timm:hf-hub:stranger/net"
+    fileformat.write(path, fileformat.encode(tensors, about))
+    with pytest.raises(UsageError, match=r"if you trust it, load it with network='timm:hf-hub:stranger/net'"):
+        Learner.load(path)
+    assert Learner.load(path, network="timm:hf-hub:stranger/net").network == "timm:hf-hub:stranger/net"
+
+
 def test_a_file_cannot_ask_for_more_classes_than_it_holds(path):
     learner = small(regularizer="none").partial_fit(IMAGES, LABELS)
     tensors, about = learner._core.content()

@@ -58,7 +58,6 @@ def learn(
     for name, seconds in {"every": every, "save_every": save_every}.items():
         if not seconds > 0:
             raise UsageError(f"must be above zero, not {seconds}", name)
-    given |= _own_options(options or [], given)
     device = given.pop("device", "auto")
     state = state or folder / ".cler"
     with _asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
@@ -71,7 +70,7 @@ def learn(
         with locked(state) as ours, using_threads(threads):
             if not ours:
                 raise UsageError(f"another cler is learning in {state}: wait for it, or choose another --state")
-            learner = _learner(state, given, device)
+            learner = _learner(state, given, options or [], device)
             share = _share_held_out(state, held_out)
             watched = FolderLearner(folder, state, learner, held_out=share, tries=1 if once else TRIES, message=say)
             with errors.status(f"waiting for images in {escape(str(folder))}/LABEL/") as line:
@@ -80,30 +79,32 @@ def learn(
     print(json.dumps(summary, indent=1) if as_json else f"{in_words(summary)}; kept in {summary['learner']}")
 
 
-def _own_options(texts: list[str], given: dict[str, Any]) -> dict[str, Any]:
-    """The values behind --set, one for each name."""
-    if not texts:
-        return {}
-    from cler.config.reading import parse_options
-
-    options = parse_options(texts, given)
-    for name, value in options.items():
-        if isinstance(value, list):
-            raise UsageError(f"a learner takes one value, not {len(value)}: --set {name}=VALUE")
-    return options
-
-
-def _learner(state: Path, given: dict[str, Any], device: str) -> Learner:
+def _learner(state: Path, given: dict[str, Any], options: list[str], device: str) -> Learner:
     """The learner that is kept there, or a new one."""
+    from cler.config.settings import own_settings
     from cler.learner import Learner
     from cler.learner.folder import LEARNER
 
     if not (state / LEARNER).exists():
-        return Learner(**given, device=device)
+        return Learner(**given, **_own_options(options, given), device=device)
     learner = Learner.load(state / LEARNER, device=device)
-    for name, value in given.items():
-        _check_same(state, name, learner.get_params().get(name), value)
+    parameters = learner.get_params()
+    own = own_settings(*(parameters[name] for name in ("method", "regularizer", "network")))
+    kept = {name: each.default for name, each in own.items()} | parameters
+    for name, value in (given | _own_options(options, kept)).items():
+        _check_same(state, name, kept.get(name), value)
     return learner
+
+
+def _own_options(texts: list[str], chosen: dict[str, Any]) -> dict[str, Any]:
+    """The values behind --set, one for each name, for a learner with the chosen parts."""
+    from cler.config.reading import parse_options
+
+    options = parse_options(texts, chosen)
+    for name, value in options.items():
+        if isinstance(value, list):
+            raise UsageError(f"a learner takes one value, not {len(value)}: --set {name}=VALUE")
+    return options
 
 
 def _share_held_out(state: Path, given: float | None) -> float:

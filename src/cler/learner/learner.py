@@ -25,6 +25,7 @@ from cler.learner.inputs import Label, to_array, to_labels, to_pixels
 from cler.learner.parameters import check_among, completed_parameters, resolved_parameters, to_plain
 from cler.learner.turns import Turns, uninterrupted
 from cler.nets.backbone import Backbone
+from cler.nets.build import TIMM
 
 
 class Learner:
@@ -218,7 +219,7 @@ class Learner:
         path: str | Path,
         *,
         device: str | None = None,
-        network: Backbone | Callable[[int], Backbone] | None = None,
+        network: str | Backbone | Callable[[int], Backbone] | None = None,
     ) -> Learner:
         """A learner from its file, on the device that it was made for or on another one.
 
@@ -337,8 +338,11 @@ def _network(name: str, given: Any) -> Any:
     own = name.startswith(CUSTOM)
     if own and given is None:
         raise UsageError(f"its network is one of your own, {name.removeprefix(CUSTOM)}: load it with network=…")
-    if not own and given is not None:
+    if not own and given not in (None, name):
         raise UsageError(f"its network is {name}: leave network out")
+    elsewhere = name.startswith(TIMM) and not set(":/").isdisjoint(name.removeprefix(TIMM))
+    if elsewhere and given is None:
+        raise UsageError(f"its network is described outside of timm: if you trust it, load it with network='{name}'")
     return given if own else name
 
 
