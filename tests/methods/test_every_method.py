@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten
 
 from cler.config.schema import settings_of
 from cler.config.settings import make_settings
+from cler.data.images import ImageData
 from cler.engine import Control, train
 from cler.engine.evaluate import evaluate
 from cler.engine.state import collect
@@ -30,7 +31,6 @@ from cler.regularizers.base import Entry
 from cler.runs.build import build_run
 from cler.streams import Tasks
 from cler.streams.class_incremental import _members
-from toys import colors
 
 REGULARIZER_NAMES = ["none", *REGULARIZERS]
 PAIRS = [(method, regularizer) for method in METHODS for regularizer in REGULARIZER_NAMES]
@@ -43,7 +43,29 @@ OTHER_VARIANTS = [
 every_pair = pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".join(pair) for pair in PAIRS])
 
 
-DATA = colors()
+def toy_data(size=12, train_images=24, test_images=10):
+    """Four classes of different color, brighter below so that turns and shuffled quadrants show."""
+    generator = torch.Generator().manual_seed(0)
+    colors = torch.tensor([[200, 60, 60], [60, 200, 60], [60, 60, 200], [200, 200, 60]]).view(4, 1, 3, 1, 1)
+    ramp = torch.linspace(-50, 50, size).view(size, 1)
+
+    def images(count):
+        noise = 30 * torch.randn(4, count, 3, size, size, generator=generator)
+        return (colors + ramp + noise).clamp(0, 255).to(torch.uint8).flatten(0, 1)
+
+    return ImageData(
+        name="toy",
+        train_images=images(train_images),
+        train_labels=torch.arange(4).repeat_interleave(train_images),
+        test_images=images(test_images),
+        test_labels=torch.arange(4).repeat_interleave(test_images),
+        classes=("red", "green", "blue", "yellow"),
+        mean=(0.5, 0.5, 0.5),
+        std=(0.25, 0.25, 0.25),
+    )
+
+
+DATA = toy_data()
 
 
 LOOPS = {"inner": 2, "slow_steps": 2, "fast_steps": 2, "inversion_steps": 3, "refinement_epochs": 1, "noise": 8}
@@ -123,7 +145,7 @@ def test_learns_a_toy_stream(method, regularizer):
     Of a method with a memory it asks that the first task is kept, not that the last one is predicted: in so few steps
     X-DER and DualNet often never predict their newest classes (class-incremental [100, 0]).
     """
-    data = colors(size=16, train_images=32)
+    data = toy_data(size=16, train_images=32)
     fewer = {"inversion_steps": 10, "noise": 8, "refinement_epochs": 1}
     changes = {"data": data, "loops": fewer, "lr": 0.03, "epochs": 3, "replay_batch": 16, "buffer": 32}
     if method == "cope":
