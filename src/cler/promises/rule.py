@@ -189,18 +189,23 @@ def check_rule(run: Run) -> None:
 def _line_that_draws(run: Run) -> str:
     """The user's line that draws from Python's or numpy's random numbers, found by a step that is watched."""
     found: list[str] = []
+    last: list[Any] = [_global_states(), []]
 
-    def watch(frame: FrameType, event: str, called: Any) -> None:
-        owner = getattr(called, "__self__", None)
-        if event == "c_call" and isinstance(owner, random.Random | np.random.RandomState) and not found:
-            found.append(line_of(places(frame)))
+    def watch(frame: FrameType, event: str, argument: Any) -> Any:
+        if found or _is_machinery(frame.f_code.co_filename):
+            return None
+        states = _global_states()
+        if states != last[0]:
+            found.append(line_of(last[1]))
+        last[:] = states, places(frame)
+        return watch
 
-    before = sys.getprofile()
-    sys.setprofile(watch)
+    before = sys.gettrace()
+    sys.settrace(watch)
     try:
         run.step()
     finally:
-        sys.setprofile(before)
+        sys.settrace(before)
     return found[0] if found else "the step"
 
 
