@@ -68,22 +68,6 @@ def shades(n_classes=4, per_class=20, *, test_per_class=5) -> ImageData:
     return _data(pixels, pixels[tested], labels, labels[tested], n_classes)
 
 
-def colors(size=12, train_images=24, test_images=10) -> ImageData:
-    """Four classes of different color, brighter below so that turns and shuffled quadrants show."""
-    generator = torch.Generator().manual_seed(0)
-    palette = torch.tensor([[200, 60, 60], [60, 200, 60], [60, 60, 200], [200, 200, 60]]).view(4, 1, 3, 1, 1)
-    ramp = torch.linspace(-50, 50, size).view(size, 1)
-
-    def some(count):
-        grain = 30 * torch.randn(4, count, 3, size, size, generator=generator)
-        return (palette + ramp + grain).clamp(0, 255).to(torch.uint8).flatten(0, 1)
-
-    train, test = some(train_images), some(test_images)
-    labels, test_labels = (torch.arange(4).repeat_interleave(count) for count in (train_images, test_images))
-    names = ("red", "green", "blue", "yellow")
-    return ImageData("toy", train, labels, test, test_labels, names, (0.5,) * 3, (0.25,) * 3)
-
-
 class SmallCnn(nn.Module):
     """A small network as anybody writes it, with PyTorch's own batch norm."""
 

@@ -14,6 +14,8 @@ from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.methods.base import total
 from cler.methods.optimizers import OPTIMIZERS
+from cler.promises import toy
+from cler.promises.training import StopAt, Stopped, resumed, resumes
 from cler.regularizers import REGULARIZERS
 from cler.runs.build import build_run
 from toys import noise
@@ -29,63 +31,18 @@ FEWER_STEPS = {
 }
 
 
+SMALL = {"width": 2, "batch": 4, "replay_batch": 4, "buffer": 8, "lr": 0.01}
+
+
 def make_run(method="er-ace", regularizer="none", seed=0, **changes):
-    options = {"tasks": 2, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8, "lr": 0.01}
-    options |= FEWER_STEPS.get(method, {}) | changes
-    if not METHODS[method].replays:
-        options = {name: value for name, value in options.items() if name not in ("buffer", "replay_batch")}
-    return build_run(
-        make_settings(method=method, regularizer=regularizer, **options), seed, DATA, RunName(f"seed {seed}")
-    )
+    run = toy.make_run(method, regularizer, seed, data=DATA, **SMALL | changes)
+    run.name = RunName(f"seed {seed}")
+    return run
 
 
-class Stopped(Exception):  # noqa: N818 - stands for kill -9
-    pass
-
-
-class StopAt(Control):
-    """Writes the checkpoint of one moment, and stops there."""
-
-    checkpoint_every = 0.0
-
-    def __init__(self, folder, position):
-        self.folder, self.position = folder, position
-
-    def keep(self, run):
-        if (run.task, run.taken) == self.position:
-            checkpoint.write(self.folder, checkpoint.take(run, {}))
-            raise Stopped
-
-
-def go_on(folder, *run, message=pytest.fail, **changes):
+def go_on(folder, *run, **changes):
     """A new run, where the checkpoint was taken."""
-    run = make_run(*run, **changes)
-    found = checkpoint.find(folder, message)
-    assert found is not None
-    run.restore(found.state, found.accuracy)
-    assert (run.task, run.taken) == found.position
-    return run
-
-
-def train_with_stops(folder, stops, *pair, **changes):
-    run = make_run(*pair, **changes)
-    for position in stops:
-        with pytest.raises(Stopped):
-            train([run], control=StopAt(folder, position))
-        run = go_on(folder, *pair, **changes)
-        assert (run.task, run.taken) == position
-    train([run])
-    return run
-
-
-def assert_same(run, other):
-    """The same to the last bit, in all that the runs hold, but for the time it took."""
-    assert run.accuracy == other.accuracy
-    assert run.steps_done == other.steps_done
-    one, two = run.state(), other.state()
-    assert one.tensors.keys() == two.tensors.keys()
-    assert [name for name in one.tensors if not torch.equal(one.tensors[name], two.tensors[name])] == []
-    assert one.numbers | {"run.seconds": 0} == two.numbers | {"run.seconds": 0}
+    return resumed(folder, make_run(*run, **changes))
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------
@@ -93,10 +50,8 @@ def assert_same(run, other):
 
 @pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".join(pair) for pair in PAIRS])
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, method, regularizer):
-    whole = make_run(method, regularizer)
-    train([whole])
     stops = [(0, 3), (0, 9)] if METHODS[method].merged else [(0, 1), (0, 4), (1, 0), (1, 3)]
-    assert_same(train_with_stops(tmp_path, stops, method, regularizer), whole)
+    resumes(method, regularizer, stops=stops, folder=tmp_path, data=DATA, **SMALL)
 
 
 @pytest.mark.parametrize(
@@ -110,10 +65,8 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, method, regul
     ],
 )
 def test_with_other_settings_too(tmp_path, method, changes):
-    whole = make_run(method, "jigsaw", **changes)
-    train([whole])
-    stops = [(0, 2), (1, 1), (1, whole.schedule[1] - 1)]
-    assert_same(train_with_stops(tmp_path, stops, method, "jigsaw", **changes), whole)
+    last = make_run(method, "jigsaw", **changes).schedule[1] - 1
+    resumes(method, "jigsaw", stops=[(0, 2), (1, 1), (1, last)], folder=tmp_path, data=DATA, **SMALL, **changes)
 
 
 @pytest.mark.gpu

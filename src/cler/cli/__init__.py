@@ -10,12 +10,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cler.cli import run, reproduce, analyze, compare, report, methods, learn, bench, data  # isort: skip  # as `cler --help` lists them
+from cler.cli import run, reproduce, analyze, compare, report, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
 from cler.cli.options import spoken
 from cler.errors import UsageError
 
-__all__ = ["analyze", "app", "bench", "compare", "data", "learn", "main", "methods", "report", "reproduce", "run"]
+__all__ = [
+    "analyze",
+    "app",
+    "bench",
+    "check",
+    "compare",
+    "data",
+    "learn",
+    "main",
+    "methods",
+    "report",
+    "reproduce",
+    "run",
+]
 
 
 def _paragraphs(docstring: str | None) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from cler.errors import unknown
+from cler.errors import UsageError, unknown
 
 T = TypeVar("T")
 PLUGINS = "cler.plugins"
@@ -80,6 +81,26 @@ def load_plugins() -> None:
             point.load()
         except Exception as error:
             warnings.warn(f"the plug-in {point.name} ({point.value}) cannot be imported: {error}", stacklevel=2)
+
+
+def import_code(named: str) -> None:
+    """Import a file of Python ('mine.py') or a module ('mine.methods') of a user's own, which registers what it has.
+
+    Its folder, for a module the working directory, is then searched for other modules too.
+    """
+    path = Path(named)
+    is_file = path.suffix == ".py"
+    if is_file and not path.is_file():
+        raise UsageError(f"there is no file {named} to import")
+    folder = str((path.parent if is_file else Path()).resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        import_module(path.stem if is_file else named)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{named} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 METHODS: Registry[Any] = Registry("method", "cler.methods")

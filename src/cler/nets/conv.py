@@ -61,4 +61,5 @@ class WorkingCopies:
     @torch.no_grad()
     def refresh(self) -> None:
         """Convert the weights anew."""
-        torch._foreach_copy_(self.copies, self.weights)
+        if self.copies:
+            torch._foreach_copy_(self.copies, self.weights)

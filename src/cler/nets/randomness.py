@@ -114,13 +114,19 @@ class _Draws(TorchDispatchMode):
 def no_global_draws(module: nn.Module) -> Iterator[None]:
     """Inside, a pass that draws from PyTorch's global generator is refused."""
     running: list[str] = []
+    with running_modules(module, running), _Draws(running):
+        yield
+
+
+@contextmanager
+def running_modules(module: nn.Module, running: list[str], prefix: str = "") -> Iterator[None]:
+    """Inside, `running` has the names of the sub-modules whose forward is running, the innermost last."""
     hooks = []
-    for name, each in module.named_modules():
+    for name, each in module.named_modules(prefix=prefix):
         hooks.append(each.register_forward_pre_hook(lambda *_, name=name: running.append(name)))
         hooks.append(each.register_forward_hook(lambda *_: _pop(running)))
     try:
-        with _Draws(running):
-            yield
+        yield
     finally:
         for hook in hooks:
             hook.remove()

@@ -1,0 +1,43 @@
+"""`cler check`: does a method, regularizer or network keep its promises?"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from cler.cli.app import AsJson, app, console
+
+
+@app.command()
+def check(
+    name: Annotated[str, typer.Argument(help="A method, regularizer or network, as `cler methods` lists them.")],
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="FILE", help="A file (mine.py) or module that registers it; can be repeated."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try what every method, regularizer and network has to do, on a small made-up stream on the CPU.
+
+    A line for each promise says whether it was kept, and if not, why: for a step that looks at a tensor's value, with
+    the file and line. The exit code is 1 if one was broken.
+    """
+    from cler.config.registry import import_code
+    from cler.promises import check as check_promises
+
+    for code in imports or []:
+        import_code(code)
+    report = check_promises(name, each=None if as_json else lambda outcome: _print(str(outcome)))
+    if as_json:
+        print(json.dumps(report.to_json(), indent=1))
+    else:
+        _print(report.summary)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+def _print(text: str) -> None:
+    console.print(escape(text), highlight=False, soft_wrap=True)

@@ -1,0 +1,166 @@
+"""`cler.check`: try the promises of one method, regularizer or network, and say which are not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from cler.config.registry import METHODS, NETWORKS, REGULARIZERS
+from cler.errors import UsageError, one_line, unknown
+from cler.methods.base import Method
+from cler.nets.build import TIMM, find_network
+from cler.promises import networks, training
+from cler.promises.outcome import BrokenPromise, Outcome, Report
+from cler.promises.rule import line_of_error
+from cler.promises.toy import colors, in_later_task, make_run
+from cler.regularizers.base import Entry, Regularizer
+from cler.runs.custom import name_network
+
+Promise = Callable[..., None]
+STEP = "can be built, and takes its first steps"
+TRAINING: Mapping[str, Promise] = {
+    "its losses are finite numbers with names": training.names_its_losses,
+    "the one rule: no look at a tensor, no draw from elsewhere, the same kernels": training.keeps_the_rule,
+    "the one rule in bfloat16": partial(training.keeps_the_rule, precision="bf16"),
+    "the one rule in the first task": training.keeps_the_rule_in_the_first_task,
+    "a step recorded in one task serves all with its recording_key": training.recorded_step_serves,
+    "what lasts from step to step is updated in place": training.updates_in_place,
+    "initial weights and draws come from the seed": training.begins_from_the_seed,
+    "the same seed gives the same result": training.repeats,
+    "beside other runs it gives what it gives alone": training.together_equals_alone,
+    "resumed in the middle of a task and between tasks, it ends the same to the bit": training.resumes,
+    "evaluation changes nothing": training.evaluation_changes_nothing,
+    "the logits of an image do not depend on the others in the batch": training.answers_by_the_image_alone,
+    "learns a toy stream better than chance": training.learns,
+}
+"""In words, what is asked of a method with a regularizer, and of a regularizer with a method."""
+STATISTICS: Mapping[str, Promise] = {
+    "moves the running statistics of batch norm only if it says so": training.says_whether_it_moves_statistics,
+}
+BACKBONE: Mapping[str, Promise] = {
+    "features and outputs have the shapes that they should": networks.gives_features_and_outputs,
+    "no sub-module draws from the global generator": networks.draws_from_its_own_generator,
+    "parts of a batch give what a pass for each gives": networks.parts_equal_passes,
+    "pretext images leave outputs and running statistics alone": networks.pretext_images_are_silent,
+    "a deep copy is the same network": networks.can_be_copied,
+    "its state dict holds all that it is": networks.can_be_stored,
+}
+WITH_METHODS = (("er-ace", "none"), ("finetune", "none"))
+"""What a regularizer is tried with."""
+
+
+def check(thing: Any, *, each: Callable[[Outcome], None] | None = None) -> Report:
+    """Try what every method, regularizer and network promises on a small made-up stream, on the CPU.
+
+    `thing` is a name, or a class: a subclass of `cler.Method`, of `Regularizer` or of `cler.Backbone`, or a module or
+    a function from the number of outputs to a backbone. Gives back a report that prints as a table, with `passed`.
+    `each` is called with every outcome as soon as it is known.
+    """
+    kind, name, given = _find(thing)
+    outcomes = []
+    with _one_thread():
+        for promise, keep in _promises(kind, name, given):
+            outcomes.append(_outcome(promise, keep))
+            if each is not None:
+                each(outcomes[-1])
+            if promise == STEP and outcomes[-1].failure is not None:
+                break
+    return Report(kind, name, tuple(outcomes))
+
+
+def _find(thing: Any) -> tuple[str, str, Any]:
+    """Kind, name, and what stands for it in a run."""
+    if isinstance(thing, str):
+        tables = {"method": METHODS, "regularizer": REGULARIZERS, "network": NETWORKS}
+        found = [kind for kind, table in tables.items() if thing in table]
+        if found or thing.startswith(TIMM):
+            return (found or ["network"])[0], thing, thing
+        raise unknown("method, regularizer or network", thing, [*METHODS, *REGULARIZERS, *NETWORKS])
+    if isinstance(thing, type) and issubclass(thing, Method):
+        METHODS.register(thing.name, thing)
+        return "method", thing.name, thing
+    if isinstance(thing, Entry) or (isinstance(thing, type) and issubclass(thing, Regularizer)):
+        entry = thing if isinstance(thing, Entry) else _entry_of(thing)
+        REGULARIZERS.register(entry.name, entry)
+        return "regularizer", entry.name, entry
+    if isinstance(thing, nn.Module) or callable(thing):
+        name = name_network(thing)
+        assert name is not None
+        return "network", name, thing
+    raise UsageError(f"check takes a name, or a method, regularizer or network, not {thing!r}")
+
+
+def _entry_of(regularizer: type[Regularizer]) -> Entry:
+    """The entry that builds it, or one with a weight of 1 and the name of the class."""
+    for entry in REGULARIZERS.values():
+        if entry.build is regularizer:
+            found: Entry = entry
+            return found
+    name = regularizer.__name__.lower()
+    return Entry(name, name, "", build=regularizer, weight=1.0, check=lambda height, width: None)
+
+
+def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The promises in words, each with what tries it."""
+    if kind == "network":
+        yield STEP, partial(networks.build, given)
+        for words, keep in BACKBONE.items():
+            yield words, partial(keep, given)
+        changes = {"network": given} if not isinstance(given, str) else {"network": given, **_narrow(given)}
+        pairs, promises = [("er-ace", "jigsaw")], TRAINING
+        data = {"data": colors(size=networks.SIZE)}
+        changes |= data
+    elif kind == "regularizer":
+        pairs, promises = [(method, name) for method, _ in WITH_METHODS], {**TRAINING, **STATISTICS}
+        changes = {}
+        yield STEP, partial(_over, pairs, _first_steps, changes)
+    else:
+        pairs, promises, changes = [(name, "none"), (name, "jigsaw")], TRAINING, {}
+        yield STEP, partial(_over, pairs, _first_steps, changes)
+    for words, keep in promises.items():
+        yield words, partial(_over, pairs, keep, changes)
+
+
+def _narrow(network: str) -> dict[str, Any]:
+    return {"width": 4} if find_network(network).width is not None else {}
+
+
+def _first_steps(method: str, regularizer: str, **changes: Any) -> None:
+    in_later_task(make_run(method, regularizer, **changes))
+
+
+def _over(pairs: list[tuple[str, str]], keep: Promise, changes: Mapping[str, Any]) -> None:
+    """Try a promise with each method and regularizer; which of them it was with is said."""
+    for method, regularizer in pairs:
+        try:
+            keep(method, regularizer, **changes)
+        except BrokenPromise as broken:
+            beside = method if regularizer == "none" else f"{method}+{regularizer}"
+            raise BrokenPromise(f"{beside}: {broken}" if len(pairs) > 1 else str(broken)) from broken
+
+
+def _outcome(promise: str, keep: Callable[[], Any]) -> Outcome:
+    """What comes of one promise; an error of the code that is tried is told with its line."""
+    try:
+        keep()
+    except (BrokenPromise, UsageError) as broken:
+        return Outcome(promise, one_line(str(broken)))
+    except Exception as error:
+        return Outcome(promise, one_line(f"{line_of_error(error)}: {type(error).__name__}: {error}"))
+    return Outcome(promise)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Inside, PyTorch works in one thread, which is quicker for what is as small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

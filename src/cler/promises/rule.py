@@ -1,0 +1,234 @@
+"""The one rule of a step, tried: which line looks at a tensor, draws from elsewhere, or makes what should last anew."""
+
+from __future__ import annotations
+
+import random
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from cler.engine import Run
+from cler.nets.randomness import running_modules
+from cler.promises.outcome import BrokenPromise
+from cler.promises.state import tensors_of
+from cler.promises.toy import in_later_task
+
+
+class BrokenRule(BrokenPromise):
+    """Something that a step must not do."""
+
+
+LOOKS = {
+    "item", "tolist", "numpy", "cpu", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__",
+    "__contains__", "__iter__", "is_nonzero", "equal", "allclose",
+}  # fmt: skip
+COMPARED = bool | int | float | str | torch.dtype | torch.device | torch.layout | torch.memory_format
+FROM_THE_HOST = {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::_pin_memory"}
+PACKAGE = str(Path(__file__).parents[1]) + "/"
+TORCH = str(Path(torch.__file__).parent) + "/"
+PYTHON = str(Path(random.__file__).parent) + "/"
+"""The standard library; what is installed for users lies below it too, and is not part of it."""
+HERE = str(Path(__file__).parent) + "/"
+
+
+def line_of(frames: list[tuple[str, int]]) -> str:
+    """Of the places that a call passed, the innermost first, the user's: outside of this package, else inside of it."""
+    candidates = [(file, line) for file, line in frames if not _is_machinery(file)]
+    own = [each for each in candidates if not each[0].startswith(PACKAGE)]
+    steps = [each for each in candidates if not each[0].startswith(PACKAGE + "engine/")]
+    for found in ([each for each in own if not _is_caller(each, frames)], steps, candidates):
+        if found:
+            return f"{found[0][0]}, line {found[0][1]}"
+    return "a place that is not known"
+
+
+def _is_machinery(file: str) -> bool:
+    standard = file.startswith(PYTHON) and "-packages" not in file
+    return file.startswith((TORCH, HERE, "<frozen")) or standard or "/numpy/" in file
+
+
+def _is_caller(place: tuple[str, int], frames: list[tuple[str, int]]) -> bool:
+    """Whether it is what called the check, further out than the step itself."""
+    step = next((i for i, (file, _) in enumerate(frames) if file == PACKAGE + "engine/run.py"), len(frames))
+    return frames.index(place) > step
+
+
+def places(frame: FrameType | None) -> list[tuple[str, int]]:
+    """File and line of a frame and of all that called it, the innermost first."""
+    found = []
+    while frame is not None:
+        found.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+def line_of_error(error: BaseException) -> str:
+    """The user's line that an error comes from."""
+    return line_of([(each.filename, each.lineno or 0) for each in reversed(traceback.extract_tb(error.__traceback__))])
+
+
+def here() -> str:
+    """The user's line that is running."""
+    return line_of(places(sys._getframe(1)))
+
+
+class NoLooks(TorchFunctionMode):
+    """Refuses what brings a value to the host without an operator that a dispatch mode could see."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        if name in LOOKS:
+            raise BrokenRule(f"{here()}: a tensor's value reaches the host ({name})")
+        return function(*args, **(kwargs or {}))
+
+
+class Recording(TorchDispatchMode):
+    """Refuses looks, shapes that depend on data, and random numbers from elsewhere; lists every operator it sees."""
+
+    def __init__(self, generator: torch.Generator, running: list[str] | None = None) -> None:
+        super().__init__()
+        self.generator = generator
+        self.running: list[str] = [] if running is None else running
+        """Names of the sub-modules whose forward is running, the innermost last."""
+        self.seen: list[tuple[Any, ...]] = []
+        self.called: list[list[tuple[str, int]]] = []
+        """Where each was called, as `places` tells it."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.check(function, args, kwargs)
+        out = function(*args, **kwargs)
+        flat, _ = tree_flatten((args, kwargs, out))
+        self.seen.append((str(function), *map(self.shape_or_value, flat)))
+        self.called.append(places(sys._getframe()))
+        return out
+
+    def check(self, function: Any, args: Any, kwargs: Any) -> None:
+        """Refuse an operator that no recorded step may have."""
+        name = function._schema.name
+        if torch.Tag.data_dependent_output in function.tags:
+            raise BrokenRule(f"{here()}: a tensor's value reaches the host ({function})")
+        if name in ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"):
+            if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]):
+                raise BrokenRule(
+                    f"{here()}: boolean indexing, whose result has a shape that depends on data ({function})"
+                )
+        elif torch.Tag.dynamic_output_shape in function.tags:
+            raise BrokenRule(f"{here()}: a shape that depends on data ({function})")
+        if torch.Tag.nondeterministic_seeded in function.tags and not self.is_mine(kwargs.get("generator")):
+            module = f"sub-module '{self.running[-1]}' draws " if self.running else ""
+            raise BrokenRule(f"{here()}: {module}a random number that is not from the run's generator ({function})")
+        if name in FROM_THE_HOST:
+            raise BrokenRule(f"{here()}: data from the host, which has to be made in __init__ ({function})")
+
+    def is_mine(self, generator: torch.Generator | None) -> bool:
+        """Whether this is the run's generator: the same one may come as another Python object."""
+        return generator is not None and torch.equal(generator.get_state(), self.generator.get_state())
+
+    @staticmethod
+    def shape_or_value(value: Any) -> Any:
+        """What of an argument or a result has to be the same in the next step."""
+        if isinstance(value, Tensor):
+            return tuple(value.shape), value.stride(), str(value.dtype), str(value.device)
+        return value if isinstance(value, COMPARED) else type(value).__name__
+
+
+@contextmanager
+def _running_modules(run: Run) -> Iterator[list[str]]:
+    """Inside, the list has the names of the method's sub-modules whose forward is running."""
+    running: list[str] = []
+    with ExitStack() as stack:
+        modules = {name: each for name, each in vars(run.method).items() if isinstance(each, nn.Module)}
+        modules |= {f"regularizer {each.name}": each for each in run.method.regularizers}
+        for name, module in modules.items():
+            stack.enter_context(running_modules(module, running, name))
+        yield running
+
+
+def recorded_step(run: Run) -> Recording:
+    """One step under the rule; gives back all that it ran."""
+    with _running_modules(run) as running, NoLooks(), Recording(run.generator, running) as recording:
+        run.step()
+    return recording
+
+
+def check_same_kernels(first: Recording, second: Recording) -> None:
+    """Refuse two steps that do not run the same operators with the same shapes and constants."""
+    if first.seen == second.seen:
+        return
+    pairs = enumerate(zip([*first.seen, None], [*second.seen, None], strict=False))
+    number, (one, other) = next(each for each in pairs if each[1][0] != each[1][1])
+    called = second.called if number < len(second.called) else first.called
+    raise BrokenRule(f"{line_of(called[number])}: two steps differ: {one} and {other}")
+
+
+def _global_states() -> list[Any]:
+    numpy_state: Any = np.random.get_state()
+    return [random.getstate(), numpy_state[1].tobytes(), numpy_state[2:], torch.get_rng_state().numpy().tobytes()]
+
+
+def check_rule(run: Run) -> None:
+    """Nothing forbidden in a step, the same operators with the same shapes and constants in the next."""
+    before = _global_states()
+    check_same_kernels(recorded_step(run), recorded_step(run))
+    if _global_states() != before:
+        raise BrokenRule(f"{_line_that_draws(run)}: a global random state has moved; draw from self.setup.generator")
+
+
+def _line_that_draws(run: Run) -> str:
+    """The user's line that draws from Python's or numpy's random numbers, found by a step that is watched."""
+    found: list[str] = []
+    last: list[Any] = [_global_states(), []]
+
+    def watch(frame: FrameType, event: str, argument: Any) -> Any:
+        if found or _is_machinery(frame.f_code.co_filename):
+            return None
+        states = _global_states()
+        if states != last[0]:
+            found.append(line_of(last[1]))
+        last[:] = states, places(frame)
+        return watch
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        run.step()
+    finally:
+        sys.settrace(before)
+    return found[0] if found else "the step"
+
+
+def check_every_phase(run: Run) -> None:
+    """The rule in the last task, in each of its phases."""
+    in_later_task(run)
+    if not run.method.settled:
+        raise BrokenRule("in its last task the method still says that it has not settled, so no step can be recorded")
+    for phase in run.phases[-1]:
+        run.begin_phase(phase)
+        run.step()
+        check_rule(run)
+
+
+def check_in_place(run: Run, steps: int = 4) -> None:
+    """What lasts from step to step is the same tensors in the same place."""
+    before = tensors_of(run)  # kept alive, so that no address is used twice
+    for _ in range(steps):
+        run.step()
+        after = tensors_of(run)
+        for path, tensor in {**before, **after}.items():
+            shown = path.removeprefix("run.")
+            if path not in after or path not in before:
+                raise BrokenRule(f"{shown} comes or goes from one step to the next: make it in __init__")
+            if tensor.shape != before[path].shape or tensor.data_ptr() != before[path].data_ptr():
+                raise BrokenRule(f"{shown} is another tensor after a step: update it in place, as with copy_ or add_")

@@ -1,0 +1,340 @@
+"""What a method promises with a regularizer or without one, and a regularizer with a method: a function each."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from cler.engine import Control, Run, checkpoint, train
+from cler.engine.evaluate import evaluate
+from cler.methods import METHODS
+from cler.promises.outcome import BrokenPromise
+from cler.promises.rule import check_every_phase, check_in_place, check_rule, check_same_kernels, recorded_step
+from cler.promises.state import differences, named, snapshot, tensors_of
+from cler.promises.toy import colors, in_later_task, make_run, trained
+from cler.regularizers import REGULARIZERS
+
+TRIES: Sequence[Mapping[str, Any]] = (
+    {"lr": 0.03, "epochs": 3},
+    {"lr": 0.003, "epochs": 6},
+    {"lr": 0.1, "epochs": 4},
+)
+"""Settings with one of which the colors have to be learned."""
+FEWER = {"inversion_steps": 10, "noise": 8, "refinement_epochs": 1}
+"""Shorter loops inside a step for learning, of the methods that have them."""
+
+
+def demand(holds: bool, otherwise: str) -> None:
+    """Refuse what does not hold."""
+    if not holds:
+        raise BrokenPromise(otherwise)
+
+
+def learns(
+    method: str,
+    regularizer: str = "none",
+    *,
+    tries: Sequence[Mapping[str, Any]] = TRIES,
+    least: float = 30.0,
+    kept: float | None = None,
+    seeds: Sequence[int] = (1, 2),
+    **changes: Any,
+) -> None:
+    """It learns four colors in two tasks better than chance, with one of some learning rates.
+
+    Asked for are, in percent: more than 65 where the task is told, of which chance is 50, and more than `least` over
+    all classes, of which chance is 25; or, with `kept`, of a method with a buffer more than that of the first task at
+    the end, whatever comes of the last: in so few steps X-DER and DualNet often never predict their newest classes.
+    """
+    data, found = changes.pop("data", None) or colors(size=16, train_images=32), []
+    if regularizer != "none":
+        weight = REGULARIZERS[regularizer].weight
+        tries = [*tries, *({**each, "weight": 0.01 * weight} for each in tries[:1] if "weight" not in each)]
+    for each in tries:
+        common = {"data": data, "loops": FEWER, "replay_batch": 16, "buffer": 32} | changes | dict(each)
+        runs = [trained(method, regularizer, seed, **common) for seed in seeds]
+        failure = next((run.failure for run in runs if run.failure), None)
+        found.append(failure or _shortfall(method, runs, least, kept))
+        if found[-1] is None:
+            return
+    told = "; ".join(f"{_settings(each)}: {why}" for each, why in zip(tries, found, strict=True))
+    raise BrokenPromise(f"four colors in two tasks are not learned: {told}")
+
+
+def _settings(changes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in changes.items())
+
+
+def _shortfall(method: str, runs: Sequence[Run], least: float, kept: float | None) -> str | None:
+    """What is too low at the end, in words; None where nothing is."""
+    told = fmean(fmean(run.accuracy["task_il"][-1]) for run in runs)
+    if told <= 65:
+        return f"{told:.0f} % right where the task is told; chance is 50 %, wanted are 65 %"
+    class_il = [run.accuracy["class_il"][-1] for run in runs]
+    if METHODS[method].replays and kept is not None:
+        first = fmean(row[0] for row in class_il)
+        return None if first > kept else f"{first:.0f} % right of the first task at the end; wanted are {kept:g} %"
+    all_classes = fmean(map(fmean, class_il))
+    return None if all_classes > least else f"{all_classes:.0f} % right over all classes; wanted are {least:g} %"
+
+
+def begins_from_the_seed(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """Initial weights and draws come from the seed, and building a run draws from no global generator."""
+    state = torch.get_rng_state()
+    first, again, other = (make_run(method, regularizer, seed, **changes) for seed in (3, 3, 4))
+    demand(torch.equal(state, torch.get_rng_state()), "building a run moves PyTorch's global generator")
+    same = differences(snapshot(first), snapshot(again))
+    demand(not same, f"two runs with the same seed begin with different {named(same)}")
+    changed = differences(snapshot(first), snapshot(other))
+    demand("generator" in changed, "runs with different seeds have the same generator")
+    if changes.get("network") is None or callable(changes["network"]):
+        _demand_other_weights(changed, "begin")
+
+
+def _demand_other_weights(changed: Sequence[str], verb: str) -> None:
+    found = any(path.endswith("_parameters.weight") and "classifier" in path for path in changed)
+    demand(
+        found or any("_parameters" in path for path in changed),
+        f"runs with different seeds {verb} with the same weights",
+    )
+
+
+def repeats(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """The same seed gives the same result, whatever the global generator is at; another seed gives another."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        first = trained(method, regularizer, seed=3, **changes)
+        torch.manual_seed(2)
+        again, other = (trained(method, regularizer, seed=seed, **changes) for seed in (3, 4))
+    same = differences(snapshot(first), snapshot(again))
+    demand(
+        first.accuracy == again.accuracy and not same, f"two runs with the same seed end with different {named(same)}"
+    )
+    _demand_other_weights(differences(snapshot(first), snapshot(other)), "end")
+
+
+def equals_alone(wanted: Sequence[tuple[str, str, int]], **changes: Any) -> None:
+    """Runs of these methods, regularizers and seeds, trained side by side, end as each does alone."""
+    together = [make_run(*each, **changes) for each in wanted]
+    train(together)
+    for each, beside in zip(wanted, together, strict=True):
+        alone = trained(*each, **changes)
+        demand(alone.complete, alone.failure or "a run does not reach its end")
+        differing = differences(snapshot(beside), snapshot(alone))
+        demand(
+            beside.accuracy == alone.accuracy and not differing,
+            f"seed {each[2]} beside other runs ends with other {named(differing)} than alone",
+        )
+
+
+def together_equals_alone(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """Two seeds side by side end as each does alone."""
+    equals_alone([(method, regularizer, seed) for seed in (0, 1)], **changes)
+
+
+class Stopped(Exception):  # noqa: N818 - it reads as what happened
+    """A run that was to be stopped has been; it stands for `kill -9`."""
+
+
+class StopAt(Control):
+    """Writes the checkpoint of one moment, and stops there."""
+
+    checkpoint_every = 0.0
+
+    def __init__(self, folder: Path, position: tuple[int, int]) -> None:
+        self.folder, self.position = folder, position
+
+    def keep(self, run: Run) -> None:
+        """Write a checkpoint where the run is to be stopped."""
+        if (run.task, run.taken) == self.position:
+            checkpoint.write(self.folder, checkpoint.take(run, {}))
+            raise Stopped
+
+
+def moments(run: Run) -> list[tuple[int, int]]:
+    """Where to stop a run: at its first step, within its tasks, and between them."""
+    within = [(task, max(1, steps // 2)) for task, steps in enumerate(run.schedule)]
+    return sorted({(0, 1), *within, *((task, 0) for task in range(1, len(run.schedule)))})
+
+
+def resumes(
+    method: str,
+    regularizer: str = "none",
+    *,
+    stops: Sequence[tuple[int, int]] | None = None,
+    folder: Path | None = None,
+    **changes: Any,
+) -> None:
+    """Stopped within tasks and between them, and resumed from its files, it ends as if nothing had happened."""
+    whole = trained(method, regularizer, **changes)
+    with tempfile.TemporaryDirectory() as temporary:
+        place = folder or Path(temporary)
+        run = make_run(method, regularizer, **changes)
+        for position in moments(whole) if stops is None else stops:
+            _stop(run, StopAt(place, position))
+            run = resumed(place, make_run(method, regularizer, **changes))
+            demand((run.task, run.taken) == position, f"a run stopped at {position} resumes at {(run.task, run.taken)}")
+    train([run])
+    check_same(run, whole)
+
+
+def _stop(run: Run, control: StopAt) -> None:
+    try:
+        train([run], control=control)
+    except Stopped:
+        return
+    raise BrokenPromise(f"no checkpoint was asked for at task {control.position[0] + 1}, step {control.position[1]}")
+
+
+def resumed(folder: Path, run: Run) -> Run:
+    """A new run, standing where the checkpoint in the folder was taken."""
+    said: list[str] = []
+    found = checkpoint.find(folder, said.append)
+    if found is None or said:
+        raise BrokenPromise(f"its checkpoint cannot be read: {' '.join(said) or 'there is none'}")
+    run.restore(found.state, found.accuracy)
+    return run
+
+
+def check_same(run: Run, whole: Run) -> None:
+    """Refuse a resumed run that is not to the last bit what it would have been, but for the time it took."""
+    one, two = run.state(), whole.state()
+    differing = differences(one.tensors, two.tensors)
+    differing += [name for name in two.numbers if name != "run.seconds" and one.numbers.get(name) != two.numbers[name]]
+    demand(not differing, f"resumed, it ends with other {named(differing)}")
+    demand(run.accuracy == whole.accuracy, "resumed, it ends with other accuracies")
+
+
+def keeps_the_rule(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """In the last task, in each phase: no look at a tensor, no draw from elsewhere, the same kernels in every step."""
+    check_every_phase(make_run(method, regularizer, **changes))
+
+
+def keeps_the_rule_in_the_first_task(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """The same in the first task, as soon as the method says that it has settled."""
+    run = make_run(method, regularizer, **changes)
+    run.begin_task(0)
+    for _ in range(run.schedule[0]):
+        run.step()
+        if run.method.settled:
+            break
+    run.begin_task(0)
+    run.step()
+    check_rule(run)
+
+
+def recorded_step_serves(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """A step that was recorded in one task is that of every task with the same `recording_key`."""
+    run = make_run(method, regularizer, tasks=4, **changes)
+    recorded: dict[Any, Any] = {}
+    for task in range(len(run.schedule)):
+        run.begin_task(task)
+        run.step()
+        run.step()
+        demand(run.method.settled, "after two steps the method says that it has not settled")
+        kernels, state = recorded_step(run), tensors_of(run)
+        before_kernels, before_state = recorded.setdefault(run.recording_key, (kernels, state))
+        check_same_kernels(before_kernels, kernels)
+        moved = [path for path in state if path not in before_state or not _same_place(state[path], before_state[path])]
+        demand(not moved, f"another task with the same recording_key has other tensors: {named(moved)}")
+        run.end_task(task)
+
+
+def _same_place(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.data_ptr() == other.data_ptr()
+
+
+def updates_in_place(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """What lasts from step to step is made once and updated in place."""
+    run = in_later_task(make_run(method, regularizer, **changes))
+    check_in_place(run)
+
+
+def names_its_losses(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """Each term of the loss is a finite number with a name, the regularizer's its own."""
+    run = in_later_task(make_run(method, regularizer, **changes))
+    for phase in run.phases[-1]:
+        run.begin_phase(phase)
+        terms = getattr(run.method, phase)(run._batch(torch.arange(8)))
+        demand(isinstance(terms, dict) and bool(terms), f"{phase} gives back no dictionary of the terms of its loss")
+        for name, term in terms.items():
+            demand(
+                isinstance(name, str) and name == name.strip().lower() != "", f"a term of the loss is called {name!r}"
+            )
+            demand(
+                term.shape == (), f"the term '{name}' of {phase} has shape {tuple(term.shape)}: it has to be a scalar"
+            )
+            demand(bool(term.isfinite()), f"the term '{name}' of {phase} is {term.item()}")
+        wanted = regularizer != "none" and phase == "observe"
+        demand(
+            (regularizer in terms) == wanted,
+            f"{phase} gives back the terms {', '.join(terms)}: {_about(regularizer, wanted)}",
+        )
+
+
+def _about(regularizer: str, wanted: bool) -> str:
+    return f"that of {regularizer} is missing" if wanted else f"{regularizer} has no place there"
+
+
+def evaluation_changes_nothing(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """Evaluation leaves everything as it was, and gives the same the second time."""
+    watched, unwatched = (in_later_task(make_run(method, regularizer, **changes)) for _ in range(2))
+    before, tasks = snapshot(watched), range(watched.stream.tasks.number)
+    first = evaluate(watched.method, watched.stream, watched.views, tasks)
+    moved = differences(before, snapshot(watched))
+    demand(not moved, f"evaluation changes {named(moved)}")
+    demand(watched.method.network.training, "after evaluation the network is not in training any more")
+    again = evaluate(watched.method, watched.stream, watched.views, tasks)
+    demand(first == again, "evaluation gives other accuracies the second time")
+    for run in (watched, unwatched):
+        for _ in range(3):
+            run.step()
+    demand(not differences(snapshot(watched), snapshot(unwatched)), "a run that was evaluated trains differently")
+    demand(bool(differences(before, snapshot(watched))), "three steps change nothing")
+
+
+def answers_by_the_image_alone(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """The logits of an image do not depend on which others are in the batch."""
+    run = in_later_task(make_run(method, regularizer, **changes))
+    run.method.network.eval()
+    images = run.views.plain(run.stream.data.test_images[::5])
+    with torch.no_grad():
+        together = run.method.logits(images)
+        alone = torch.cat([run.method.logits(image) for image in images.split(1)])
+    wanted = (len(images), run.stream.n_classes)
+    demand(together.shape == wanted, f"logits has to give a tensor (N, classes) {wanted}, not {tuple(together.shape)}")
+    apart = float((together - alone).abs().max())
+    demand(
+        apart < 1e-5 * (1 + float(together.abs().max())), f"logits of an image change by {apart:.2g} with the others"
+    )
+
+
+def moves_statistics(method: str, regularizer: str, **changes: Any) -> bool:
+    """Whether a method's pass with it leaves other running statistics in the network than the pass without."""
+    run = make_run(method, regularizer, **changes)
+    data = run.stream.data
+    alone, pixels, labels = copy.deepcopy(run.method.network), data.train_images[::6], data.train_labels[::6]
+    images = run.views.plain(pixels)
+    alone(images)
+    run.method.outputs(images, pixels=pixels, labels=labels)
+    pairs = zip(run.method.network.named_buffers(), alone.buffers(), strict=True)
+    return any("running" in name and not torch.allclose(moved, once) for (name, moved), once in pairs)
+
+
+def says_whether_it_moves_statistics(method: str, regularizer: str, **changes: Any) -> None:
+    """The regularizer moves the running statistics of batch norm only where it says so."""
+    (built,) = make_run(method, regularizer, **changes).method.regularizers
+    moved = moves_statistics(method, regularizer, **changes)
+    demand(
+        moved == built.moves_statistics,
+        "its own pass moves the running statistics of batch norm once more: wrap it in frozen_statistics(network), or "
+        "say moves_statistics = True"
+        if moved
+        else "it says moves_statistics = True, and leaves them alone",
+    )
