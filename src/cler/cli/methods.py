@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -14,37 +14,73 @@ from cler.cli.app import AsJson, app, console
 
 @app.command()
 def methods(as_json: AsJson = False) -> None:
-    """List the methods, the settings that only one of them has, and the regularizers they can be combined with."""
-    from cler.methods import METHODS
-    from cler.regularizers import REGULARIZERS
-
-    regularizers = {"none": "the method alone"} | {name: each.summary for name, each in REGULARIZERS.items()}
+    """List the methods, regularizers, networks, augmentations and optimizers, and the settings that only one has."""
+    known = _known()
     if as_json:
-        about = {
-            name: {
-                "summary": method.about.summary,
-                "memory": method.replays,
-                "learns_without_tasks": method.task_free,
-                "settings": _own_settings(name),
-            }
-            for name, method in METHODS.items()
-        }
-        print(json.dumps({"methods": about, "regularizers": regularizers}, indent=1))
+        print(json.dumps(known, indent=1))
         return
-    _show(("method", "what it does"), [(name, method.about.summary) for name, method in METHODS.items()])
-    _show(("regularizer", "what it does"), list(regularizers.items()))
+    rows = [
+        (name, each["summary"], "yes" if each["buffer"] else "", "yes" if each["learns_without_tasks"] else "")
+        for name, each in known["methods"].items()
+    ]
+    _show(("method", "what it does", "buffer", "for Learner"), rows)
+    for kind in ("regularizers", "networks", "augmentations", "optimizers"):
+        listed = [(name, each["summary"]) for name, each in known[kind].items()]
+        _show((kind.removesuffix("s"), "what it does"), listed)
     own = [
         (name, f"{setting}={about['default']}", about["help"])
-        for name in METHODS
-        for setting, about in _own_settings(name).items()
+        for kind in ("methods", "regularizers", "networks")
+        for name, each in known[kind].items()
+        for setting, about in each["settings"].items()
     ]
-    _show(("method", "--set, and default", "settings of a method alone; some are tuned for an image set"), own)
+    _show(("of", "--set, and default", "settings that only one of them has; some are tuned for a dataset"), own)
 
 
-def _own_settings(method: str) -> dict[str, dict[str, Any]]:
-    from cler.config.settings import own_settings
+def _known() -> dict[str, Any]:
+    """Everything that can be asked for by name, datasets aside, in plain values."""
+    from cler.config.registry import METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS
 
-    return {name: {"default": each.default, "help": each.help} for name, each in own_settings(method).items()}
+    regularizers = {
+        name: {"summary": each.summary, "weight": each.weight, "settings": _own_settings(each)}
+        for name, each in REGULARIZERS.items()
+    }
+    networks = {
+        name: {"summary": each.summary, "width": each.width, "settings": _own_settings(each)}
+        for name, each in NETWORKS.items()
+    }
+    return {
+        "methods": {
+            name: {
+                "summary": each.about.summary,
+                "buffer": each.replays,
+                "learns_without_tasks": each.task_free,
+                "own_network": each.own_network is not None,
+                "settings": _own_settings(each),
+            }
+            for name, each in METHODS.items()
+        },
+        "regularizers": {"none": {"summary": "the method alone", "weight": 0.0, "settings": {}}} | regularizers,
+        "networks": networks
+        | {"timm:NAME": {"summary": "a network of the package timm", "width": None, "settings": {}}},
+        "augmentations": {name: {"summary": _first_sentence(each)} for name, each in VIEWS.items()},
+        "optimizers": {
+            name: {"summary": f"{each.build.__module__.partition('.')[0]}'s {each.build.__name__}"}
+            for name, each in OPTIMIZERS.items()
+        },
+    }
+
+
+def _own_settings(part: Any) -> dict[str, dict[str, Any]]:
+    """Default and help of the settings that a part of a run declares in its `Options`."""
+    from cler.config.schema import settings_of
+
+    options = getattr(part, "Options", None)
+    declared: Iterable[Any] = settings_of(options).values() if options else ()
+    return {each.name: {"default": each.default, "help": each.help} for each in declared}
+
+
+def _first_sentence(documented: Any) -> str:
+    return (documented.__doc__ or "").partition(".")[0].partition(";")[0].replace("`", "")
 
 
 def _show(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:

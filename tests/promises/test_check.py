@@ -1,0 +1,220 @@
+"""`cler.check` says in words which promise is broken, with the line of the user's code."""
+
+import inspect
+import json
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from typer.testing import CliRunner
+
+import cler
+from cler.cli import app
+from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS
+from cler.errors import UsageError
+from cler.methods.finetune import Finetune
+from cler.promises import check
+from cler.regularizers.base import Regularizer
+
+
+@pytest.fixture(autouse=True)
+def restored_tables():
+    """What a test registers is forgotten after it."""
+    tables = [METHODS, REGULARIZERS, NETWORKS, DATASETS, VIEWS, OPTIMIZERS]
+    before = [dict(table) for table in tables]
+    yield
+    for table, entries in zip(tables, before, strict=True):
+        table._entries.clear()
+        table._entries.update(entries)
+
+
+def failures(thing):
+    return {each.promise: each.failure for each in check(thing).failures}
+
+
+class Looking(Finetune):
+    """Looks at its loss."""
+
+    name = "looking"
+
+    def observe(self, batch):
+        terms = {"loss": F.cross_entropy(self.network(batch.images), batch.labels)}
+        if terms["loss"].item() > 0:  # here
+            self.descend(terms)
+        return terms
+
+
+def line_of(thing, mark):
+    source, first = inspect.getsourcelines(thing)
+    return first + next(number for number, line in enumerate(source) if mark in line)
+
+
+def test_a_look_at_a_tensor_is_told_with_its_line():
+    broken = failures(Looking)
+    (promise,) = [each for each in broken if each.startswith("the one rule: no look")]
+    assert f"{__file__}, line {line_of(Looking, '# here')}: a tensor's value reaches the host" in broken[promise]
+    assert not [each for each in broken if "same seed" in each]
+
+
+def test_a_report_prints_as_a_table(monkeypatch):
+    monkeypatch.setattr("cler.promises.checking.TRAINING", {"evaluation changes nothing": lambda *_: None})
+    report = check("finetune")
+    assert report.passed
+    assert str(report).splitlines() == [
+        "✓ can be built, and takes its first steps",
+        "✓ evaluation changes nothing",
+        "the method finetune keeps all of its 2 promises",
+    ]
+
+
+class Forgetful(Finetune):
+    """Keeps what no checkpoint carries, and draws from Python."""
+
+    name = "forgetful"
+
+    def observe(self, batch):
+        self.chance = str(random.random())  # here
+        self.order = getattr(self, "order", "") + "x"
+        return super().observe(batch)
+
+
+def test_a_draw_from_the_host_is_told_with_its_line():
+    broken = " ".join(failures(Forgetful).values())
+    assert f"{__file__}, line {line_of(Forgetful, '# here')}: a global random state has moved" in broken
+
+
+class Crashing(Finetune):
+    """Cannot take a step."""
+
+    name = "crashing"
+
+    def observe(self, batch):
+        return {"loss": batch.no_such_thing}  # here
+
+
+def test_an_error_is_told_with_its_line_and_ends_the_check():
+    report = check(Crashing)
+    assert len(report.outcomes) == 1
+    assert f"{__file__}, line {line_of(Crashing, '# here')}: AttributeError" in report.outcomes[0].failure
+
+
+class SecondPass(Regularizer):
+    """Passes the images through the network once more, and draws in a module of its own."""
+
+    def __init__(self, network, *, weight, views, generator):
+        super().__init__()
+        self.weight, self.noise = weight, nn.Dropout(0.5)
+
+    def loss(self, network, raw, augmented, labels, parts=None):
+        return self.weight * self.noise(network.features(augmented)).square().mean()
+
+
+def test_a_regularizer_is_told_what_moves_statistics_and_which_module_draws():
+    broken = " ".join(failures(SecondPass).values())
+    assert "wrap it in frozen_statistics(network)" in broken
+    assert "sub-module 'regularizer secondpass.noise' draws a random number that is not from the run's" in broken
+
+
+class Noise(nn.Module):
+    """Draws from the global generator."""
+
+    def forward(self, images):
+        return images + torch.randn_like(images)
+
+
+def noisy(n_outputs):
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), Noise(), nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    module.append(nn.Linear(4, n_outputs))
+    return cler.backbone(module, tap="0", head="2", classifier="5")
+
+
+def test_a_network_is_told_which_sub_module_draws():
+    (failure,) = failures(noisy).values()
+    assert "sub-module 'module.1' draws from PyTorch's global generator" in failure
+
+
+class Mixing(cler.Backbone):
+    """Ignores parts and pretext images, and forgets to be as wide as it says."""
+
+    tap, head = "early", "late"
+
+    def __init__(self, n_outputs):
+        super().__init__()
+        self.early, self.late = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), nn.Conv2d(4, 4, 3)
+        self.feature_size, self.classifier = 4, nn.Linear(4, n_outputs)
+
+    def features(self, images, parts=None, pretext=()):
+        return self.late(self.early(images)).mean((2, 3))
+
+
+def test_a_backbone_that_ignores_parts_and_pretext_images_is_told_so():
+    broken = " ".join(failures(Mixing).values())
+    assert "outputs of a batch of two parts are not those of a pass for each" in broken
+    assert "pretext images are given no maps" in broken
+
+
+def test_what_is_not_there_is_a_mistake(tmp_path):
+    with pytest.raises(UsageError, match=r"unknown method, regularizer or network 'er-acee'.*did you mean 'er-ace'"):
+        check("er-acee")
+    with pytest.raises(UsageError, match="takes a name, or a method"):
+        check(3)
+
+
+def test_the_exit_code_is_one_where_a_promise_is_broken(tmp_path):
+    (tmp_path / "crashes.py").write_text(
+        "from cler.methods.base import register\nfrom cler.methods.finetune import Finetune\n"
+        "@register\nclass Crashes(Finetune):\n    name = 'crashes'\n"
+        "    def observe(self, batch):\n        return 1 / 0\n"
+    )
+    answer = CliRunner().invoke(app, ["check", "crashes", "--import", str(tmp_path / "crashes.py"), "--json"])
+    assert answer.exit_code == 1
+    assert "crashes.py, line 7: ZeroDivisionError" in json.loads(answer.stdout)["promises"][0]["failure"]
+    missing = CliRunner().invoke(app, ["check", "er", "--import", "nowhere.py"])
+    assert isinstance(missing.exception, UsageError)
+
+
+CELL = """
+from cler.methods.base import About, register
+from cler.nets.build import Network, register as register_network
+from cler.regularizers.base import Entry, register as register_regularizer
+from cler.config.registry import OPTIMIZERS, VIEWS
+from cler.data.images import InMemory, register as register_dataset
+from cler.promises.toy import colors
+
+@register
+class Mine(Finetune):
+    name = "mine"
+    about = About(title="Mine", summary="")
+
+class Penalty(Regularizer):
+    pass
+
+def build(n_outputs, *, channels):
+    pass
+
+def view(images, generator):
+    return images
+
+register_regularizer(Entry("penalty", "penalty", "", build=Penalty, weight=1.0, check=lambda height, width: None))
+register_network(Network("built", "", build))
+register_dataset(InMemory(colors()))
+VIEWS.register("view", view)
+OPTIMIZERS.register("again", OPTIMIZERS["adam"])
+"""
+
+
+def test_a_cell_of_a_notebook_may_run_twice():
+    names = {**globals(), "__name__": "__main__"}
+    exec(CELL, names)
+    first = METHODS["mine"], REGULARIZERS["penalty"].build, NETWORKS["built"].build, VIEWS["view"]
+    exec(CELL, names)
+    second = METHODS["mine"], REGULARIZERS["penalty"].build, NETWORKS["built"].build, VIEWS["view"]
+    assert all(one is not other for one, other in zip(first, second, strict=True))
+
+
+def test_another_class_may_not_take_a_name():
+    for table in (METHODS, REGULARIZERS, NETWORKS, DATASETS, VIEWS, OPTIMIZERS):
+        with pytest.raises(ValueError, match=f"two {table.kind}s are named"):
+            table.register(next(iter(table)), Noise)
