@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cler.nets import Backbone, ResNet18
     from cler.nets.adapter import backbone
     from cler.pretext import Flips, Jigsaw, Product, Rotation
+    from cler.promises import check
     from cler.regularizers import Equivariant, Regularizer
     from cler.streams import Batch
 
@@ -27,6 +28,7 @@ _WHERE = {
     "cler.methods.base": ("Method",),
     "cler.nets": ("Backbone", "ResNet18"),
     "cler.nets.adapter": ("backbone",),
+    "cler.promises": ("check",),
     "cler.pretext": ("Flips", "Jigsaw", "Product", "Rotation"),
     "cler.regularizers": ("Equivariant", "Regularizer"),
     "cler.streams": ("Batch",),
@@ -49,6 +51,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "backbone",
+    "check",
     "compare",
     "data",
     "events",

@@ -242,6 +242,13 @@ def _is_own_network(name: str) -> bool:
     return name in METHODS and _has_own_network(METHODS[name])
 
 
+def _has_width(network: str) -> bool:
+    """Whether the width of a network can be chosen: of ours, not of timm's and of a user's own."""
+    if network in NETWORKS:
+        return getattr(NETWORKS[network], "width", None) is not None
+    return _is_own_network(network)
+
+
 Defaults = Callable[[str, str, str, int | None], Mapping[str, Any]]
 """From method, regularizer, dataset and buffer (None: not given) to the settings that are usual for them."""
 SOURCES = ("cler.paper.settings",)
@@ -293,6 +300,8 @@ def make_settings(**given: Any) -> Settings:
             if given.get(name):
                 raise UsageError(f"{given[name]} has no effect: {method} has no buffer; leave it out", name)
         merged["buffer"] = 0
+    if given.get("width") is not None and not _has_width(merged["network"]):
+        raise UsageError(f"{given['width']} has no effect on {merged['network']}: leave it out", "width")
     own = own_settings(method, regularizer, merged["network"])
     options = {name: merged.pop(name) for name in list(merged) if name in own}
     if strange := sorted(merged.keys() - declared.keys()):
