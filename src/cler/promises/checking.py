@@ -13,7 +13,7 @@ from torch import nn
 from cler.config.registry import METHODS, NETWORKS, REGULARIZERS
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
-from cler.nets.build import TIMM, find_network
+from cler.nets.build import TIMM
 from cler.promises import networks, training
 from cler.promises.outcome import BrokenPromise, Outcome, Report
 from cler.promises.rule import line_of_error
@@ -50,7 +50,7 @@ BACKBONE: Mapping[str, Promise] = {
     "a deep copy is the same network": networks.can_be_copied,
     "its state dict holds all that it is": networks.can_be_stored,
 }
-WITH_METHODS = (("er-ace", "none"), ("finetune", "none"))
+WITH_METHODS = ("er-ace", "finetune")
 """What a regularizer is tried with."""
 
 
@@ -111,12 +111,10 @@ def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[
         yield STEP, partial(networks.build, given)
         for words, keep in BACKBONE.items():
             yield words, partial(keep, given)
-        changes = {"network": given} if not isinstance(given, str) else {"network": given, **_narrow(given)}
+        changes = {"network": given, "data": colors(size=networks.SIZE)}
         pairs, promises = [("er-ace", "jigsaw")], TRAINING
-        data = {"data": colors(size=networks.SIZE)}
-        changes |= data
     elif kind == "regularizer":
-        pairs, promises = [(method, name) for method, _ in WITH_METHODS], {**TRAINING, **STATISTICS}
+        pairs, promises = [(method, name) for method in WITH_METHODS], {**TRAINING, **STATISTICS}
         changes = {}
         yield STEP, partial(_over, pairs, _first_steps, changes)
     else:
@@ -124,10 +122,6 @@ def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[
         yield STEP, partial(_over, pairs, _first_steps, changes)
     for words, keep in promises.items():
         yield words, partial(_over, pairs, keep, changes)
-
-
-def _narrow(network: str) -> dict[str, Any]:
-    return {"width": 4} if find_network(network).width is not None else {}
 
 
 def _first_steps(method: str, regularizer: str, **changes: Any) -> None:

@@ -22,7 +22,7 @@ OUTPUTS = 5
 
 
 def build(network: NetworkLike, n_outputs: int = OUTPUTS) -> Backbone:
-    """The network in training, narrow where its width can be chosen, with a generator of its own, without dropout."""
+    """The network in training, narrow where its width can be chosen, with a generator of its own."""
     narrow = isinstance(network, str) and find_network(network).width is not None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -60,8 +60,6 @@ def gives_features_and_outputs(network: NetworkLike) -> None:
         demand(
             built.classifier.out_features == n_outputs, f"its classifier has {built.classifier.out_features} outputs"
         )
-        for name in (built.tap,):
-            built.get_submodule(name)
 
 
 def draws_from_its_own_generator(network: NetworkLike) -> None:
