@@ -16,7 +16,7 @@ from cler.nets import ResNet18
 from cler.nets.synthesizer import Synthesizer, blur_kernel, one_sidedness, roughness, watched
 from cler.runs.build import make_network
 from cler.streams import Batch, Tasks
-from toys import CIFAR
+from toys import CIFAR, ours
 
 # -- LwF.MC ------------------------------------------------------------------------------------------------------------
 
@@ -208,6 +208,35 @@ def test_a_step_of_refinement(golden, assert_close, method):
     method.descend(terms, method.refiner)
     assert_close(method.network.stem.conv.weight.detach(), case["after.stem.conv"])
     assert_close(method.network.classifier.weight.detach()[:40], case["after.classifier.weight"])
+
+
+def test_golden_refinement_moves_running_statistics_by_the_made_up_images_twice(golden, assert_close, load_golden):
+    case, shared = golden("rdfcil_refinement"), golden("net_nf4")
+    network = make_network(RDfcil, 100, width=4, image_shape=(3, 8, 8)).double()
+    start = {name: value for name, value in shared.items() if not name.startswith("classifier")}
+    load_golden(network, start | {"classifier.weight": torch.zeros(100, 32)})
+    network.classifier.weight.data[:30] = case["old.classifier.weight"]
+    options = RDfcilOptions(noise=8, refinement_lr=float(case["refine_lr"]))
+    common = {"views": Views(*CIFAR, dtype=torch.float64), "tasks": Tasks.of_sizes([10] * 10)}
+    method = RDfcil(Setup(network=network, image_shape=(3, 32, 32), options=options, **common))
+    method.begin_task(3)
+    student = case.under("student.")
+    classifier = torch.zeros(100, 32)
+    classifier[:40] = student.pop("classifier.weight")
+    load_golden(network, start | student | {"classifier.weight": classifier})
+    for step in range(2):
+        expected = case.under(f"refine{step + 1}.")
+        images = method.views.plain(case["images"][step])
+        terms = method.refinement_terms(
+            Batch(case["images"][step], images, case["labels"][step]), case["synthetic_images"][step]
+        )
+        assert_close(total(terms), expected["loss_total"])
+        method.descend(terms, method.refiner)
+        state = network.state_dict()
+        checked = [name for name in expected if name.startswith("after.") and name.endswith((".mean", ".var"))]
+        assert len(checked) == 40
+        for name in checked:
+            assert_close(state[ours(name.removeprefix("after."))], expected[name], name)
 
 
 @pytest.fixture

@@ -71,6 +71,7 @@ class RDfcil(Method):
     """The classifier has no bias; classes to come are no answer."""
 
     name = "r-dfcil"
+    revision = 2
     about = About(
         title="R-DFCIL",
         summary="no buffer: made-up images of old classes, and relations between features that are kept",
@@ -237,19 +238,22 @@ class RDfcil(Method):
         return {"refinement": 0.5 * fit, "distillation": hkd * self.keep(logits[len(batch.labels) :], old_logits)}
 
     def refinement_terms(self, batch: Batch, made_up: Tensor) -> Terms:
-        """λ_ce · weighted CE among all classes seen, and λ_hkd · HKD with the old logits of the stream's images."""
+        """λ_ce · weighted CE among all classes seen, and λ_hkd · HKD with the old logits of the stream's images.
+
+        The made-up images pass twice, once for each term: the outputs agree, but running statistics see them twice.
+        """
         old = self.old.network
         with torch.no_grad():
             labels = torch.cat([batch.labels, self.recognized(old(made_up))])
             with frozen_statistics(old):
                 old_logits = old.train()(batch.images)
             old.eval()
-        logits, made_up_logits = forward_parts(self.network, batch.images, made_up)
+        logits, made_up_logits, again = forward_parts(self.network, batch.images, made_up, made_up)
         of_past = len(self.past_classes) / len(self.present_classes)
         class_weights = torch.where(self.setup.tasks.of_class < self.task, of_past, 1.0).to(logits.dtype)
         fit = self.fit_all(torch.cat([logits, made_up_logits]), labels, class_weights)
         ce, hkd, _ = self.weights
-        return {"refinement": ce * fit, "distillation": hkd * self.keep(made_up_logits, old_logits)}
+        return {"refinement": ce * fit, "distillation": hkd * self.keep(again, old_logits)}
 
     def fit_all(self, logits: Tensor, labels: Tensor, class_weights: Tensor) -> Tensor:
         """CE among all classes seen, weighted (C,)."""
