@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from cler.config.learner import learner_settings
-from cler.config.registry import METHODS
+from cler.config.registry import METHODS, import_code
 from cler.config.schema import Setting, settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
@@ -89,6 +89,8 @@ def _taking(known: dict[str, Setting], argument: str, read: Callable[[dict[str, 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def wrapped(**values: Any) -> Any:
+            for code in values.get("imports") or ():
+                import_code(code)
             texts = {name: values.pop(name) for name in known if name in values}
             return command(given=read({name: text for name, text in texts.items() if text is not None}), **values)
 

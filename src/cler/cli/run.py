@@ -31,6 +31,12 @@ def run(
     config: Annotated[
         Path | None, typer.Option(help="TOML file with any of the settings above; the command line wins.")
     ] = None,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import", metavar="FILE", help="A file (mine.py) or module with parts of your own; can be repeated."
+        ),
+    ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Drop the checkpoints of runs that were stopped.")] = False,
     redo: Annotated[bool, typer.Option("--redo", help="Drop finished runs too, and train them again.")] = False,
     as_json: AsJson = False,
