@@ -1,5 +1,6 @@
 """A method and a network of one's own: replay with stored logits, on a small CNN, trained with and without CLER."""
 
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 import torch
@@ -48,10 +49,8 @@ def block(inputs: int, outputs: int) -> nn.Sequential:
 
 def small_network(n_classes: int) -> cler.Backbone:
     late = nn.Sequential(block(16, 32), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    parts = {"early": nn.Sequential(block(3, 8), block(8, 16)), "late": late, "classifier": nn.Linear(32, n_classes)}
-    module = nn.Sequential()
-    for name, part in parts.items():
-        module.add_module(name, part)
+    layers = {"early": nn.Sequential(block(3, 8), block(8, 16)), "late": late, "classifier": nn.Linear(32, n_classes)}
+    module = nn.Sequential(OrderedDict(layers))
     return cler.backbone(module, tap="early", head="late.0", classifier="classifier")
 
 
