@@ -19,7 +19,7 @@ from cler.config.registry import VIEWS
 
 View: TypeAlias = Callable[[Tensor, torch.Generator | None], Tensor]
 PADDING = 4
-"""Black pixels on every side of an image before it is cropped: it moves by up to so many in each direction."""
+"""Black pixels on every side of an image before it is cropped: it moves by at most this many in each direction."""
 
 
 def unchanged(images: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -51,7 +51,7 @@ def draw_corners(images: Tensor, generator: torch.Generator | None, padding: int
 
 
 def crop_and_flip(images: Tensor, crops: Tensor, padding: int = PADDING) -> Tensor:
-    """Of each image (N, C, H, W) the window that its row (top, left, flip) of `crops` tells, mirrored where flip is 1.
+    """A window of each image (N, C, H, W), given by its row (top, left, flip) of `crops`, mirrored where flip is 1.
 
     The image is surrounded by `padding` zeros on every side, and the window is as large as the image was: (padding,
     padding, 0) is the image itself.
