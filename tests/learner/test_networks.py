@@ -149,7 +149,7 @@ class Larger(Counting):
         (lambda n: adapted(SmallCnn(n)), "they differ in module.largest, module.last, module.short"),
         (lambda n: adapted(Wide(n)), "larger than the one that it was saved with"),
         (3, "network must be a name, a module, or a function of the number of classes, not 3"),
-        (SmallCnn(3), "network is a SmallCnn, which cler does not know its way about: wrap it"),
+        (SmallCnn(3), "network is a SmallCnn, which cler cannot train as it is: wrap it"),
         (lambda n: n, "network is a function that gives a int, not a torch.nn.Module"),
     ],
 )
