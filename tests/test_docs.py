@@ -24,6 +24,7 @@ from cler.report.content import make_report
 from cler.report.markdown import markdown
 from cler.runs.compare import compare
 from cler.runs.results import find_results
+from toys import noise
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

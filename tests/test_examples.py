@@ -63,7 +63,7 @@ def test_example_that_trains_runs(name, tmp_path):
     assert rows.keys() == {"none", "jigsaw"}
     for row in rows.values():
         assert row.seeds == [0, 1]
-        assert f"{row.faa['class_il'].mean:.2f}±" in printed
+        assert f"{row.final_accuracy['class_il'].mean:.2f}±" in printed
     assert rows["jigsaw"].gain is not None
     assert "p = " in printed
     if name == "train_from_python":

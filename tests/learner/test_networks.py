@@ -195,7 +195,7 @@ def test_a_file_cannot_ask_for_more_classes_than_it_holds(path):
     ("network", "says"),
     [
         (3, "network must be a name, a module, or a function"),
-        (nn.Linear(2, 2), "network is a Linear, which cler does not know"),
+        (nn.Linear(2, 2), "network is a Linear, which cler cannot train as it is"),
         ("custom:mine:Net", "unknown network 'custom:mine:Net'"),
     ],
 )

@@ -23,18 +23,18 @@ PADDING = 4
 
 
 def unchanged(images: Tensor, generator: torch.Generator | None) -> Tensor:
-    """The images themselves; nothing is drawn."""
+    """The images as they are; nothing is drawn."""
     return images
 
 
 def random_crop(images: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Each image moved by up to `PADDING` pixels, uniformly, black where nothing is left of it."""
+    """Each image shifted by up to 4 pixels in each direction, with black filled in."""
     corners = draw_corners(images, generator)
     return crop_and_flip(images, torch.cat([corners, corners.new_zeros(len(images), 1)], dim=1))
 
 
 def random_crop_and_flip(images: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Each image moved as by `random_crop`, then mirrored left to right or not, with equal chances."""
+    """Each image shifted as by crop, then mirrored left to right in half of the cases."""
     corners = draw_corners(images, generator)  # before the flips: the order of draws is part of a run's numbers
     flips = torch.randint(2, (len(images), 1), generator=generator, device=images.device)
     return crop_and_flip(images, torch.cat([corners, flips], dim=1))
