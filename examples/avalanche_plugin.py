@@ -12,7 +12,7 @@ from cler.avalanche import EquivariantPlugin
 
 
 def random_images(count: int) -> TensorDataset:
-    """Stands for your data set: images (normalized, not augmented) and labels."""
+    """Stands for your dataset: images (normalized, not augmented) and labels."""
     images = TensorDataset(torch.randn(count, 3, 32, 32), torch.arange(count) % 4)
     images.targets = images.tensors[1]
     return images

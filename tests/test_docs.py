@@ -1,10 +1,18 @@
 """The documentation says what the result files in the repository say."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from cler.cli import app
+from cler.config.reading import parse_seeds, read_config
+from cler.config.registry import DATASETS, NETWORKS
+from cler.config.settings import make_settings
+from cler.data.images import InMemory
 from cler.methods import METHODS
 from cler.paper.analysis import analysis_jobs, read_subjects
 from cler.paper.analysis_output import analysis_markdown
@@ -16,6 +24,7 @@ from cler.report.content import make_report
 from cler.report.markdown import markdown
 from cler.runs.compare import compare
 from cler.runs.results import find_results
+from toys import noise
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -58,20 +67,90 @@ def test_the_readme_has_the_gains_that_the_result_files_give():
         assert f"{start} {' | '.join(pairs)} | {gain} |" in README
 
 
-@pytest.mark.parametrize("block", [block.split("```")[0] for block in README.split("```python\n")[1:]])
-def test_the_readme_can_be_pasted(block, tmp_path, monkeypatch):
+def test_the_readme_has_the_results_of_mini_imagenet():
+    results, _ = find_results([ROOT / "results" / "mini-imagenet"])
+    groups = compare(results).groups
+    table = README.partition("`cler compare results/mini-imagenet`:")[2].partition("## ")[0]
+    assert f"Seq. mini-ImageNet ({groups[0].settings['tasks']} tasks" in README
+    for group in groups:
+        mean = f"{group.final_accuracy['class_il'].mean:.2f}"
+        if group.reference:
+            assert f"{group.label} reaches {mean}" in table or f"{group.label} {mean}" in table
+            continue
+        start = (
+            f"| {METHODS[group.settings['method']].about.title} | {group.settings['buffer']} | {len(group.results)} |"
+        )
+        (row,) = [line for line in table.splitlines() if line.startswith(start)]
+        assert f" {mean} |" in row
+        if group.regularized:
+            gain = group.gain["class_il"]
+            assert f"| {gain.points:+.2f}{'' if gain.p_value < 0.05 else ', not significant'} |" in row
+
+
+def blocks(page):
+    """The code in Python of a page."""
+    return [block.split("```")[0] for block in (ROOT / page).read_text("utf-8").split("```python\n")[1:]]
+
+
+class StandIn(InMemory):
+    """A few random images, learned by a narrow network where no width is given."""
+
+    defaults: ClassVar = {"width": 2}
+
+
+@pytest.fixture
+def reader(tmp_path, monkeypatch):
+    """Somebody who pastes code of a page, in whose `cler` stand-ins have the names of datasets."""
+    before = [(table, dict(table._entries)) for table in (METHODS, NETWORKS, DATASETS) if len(table)]
     monkeypatch.chdir(tmp_path)
-    exec(block, {})
+    for name in ("cifar10-sample", "cifar100"):
+        DATASETS._entries[name] = StandIn(replace(noise(10), name=name))
+    yield {"__name__": "__main__"}
+    for table, content in before:
+        table._entries.clear()
+        table._entries.update(content)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/learner.md"])
+def test_the_code_of_a_page_can_be_pasted(page, reader):
+    for block in blocks(page):
+        exec(block, reader)
+
+
+def test_the_code_of_every_page_is_tested():
+    with_code = {page.name for page in (ROOT / "docs").glob("*.md") if blocks(page)}
+    assert with_code == {"python.md", "learner.md", "drop-in.md"}  # the last one's in test_examples.py
+
+
+def test_the_settings_file_of_the_guide_is_one(tmp_path):
+    guide = (ROOT / "docs" / "getting-started.md").read_text("utf-8")
+    (tmp_path / "guide.toml").write_text(guide.partition("```toml\n")[2].partition("```")[0], "utf-8")
+    given = read_config(tmp_path / "guide.toml", {})
+    assert parse_seeds(given.pop("seeds")) == list(range(10))
+    assert make_settings(**given).pair == "xder+jigsaw"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / "docs").glob("*.md")], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
+        assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_every_command_and_method_stands_in_its_page():
+    page = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    assert [name for name in METHODS if f"`{name}`" not in page] == []
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert [name for name in commands if f"`cler {name}" not in page] == []
 
 
 @pytest.mark.parametrize("method", ["er-ace", "xder", "cope", "dualnet"])
-def test_the_readme_has_the_measured_times(method):
+def test_the_page_on_speed_has_the_measured_times(method):
     timings = {
         timing["regularizer"]: timing["milliseconds"]
         for timing in json.loads(TIMINGS.read_text("utf-8"))["timings"]
         if timing["method"] == method and timing["runs"] == 10
     }
-    speed = README.partition("## Speed")[2]
+    speed = (ROOT / "docs" / "speed.md").read_text("utf-8")
     (row,) = [line for line in speed.splitlines() if line.startswith(f"| {METHODS[method].about.title} |")]
     stated = [cell.strip() for cell in row.split("|")[2:5]]
     measured = [timings.get(name) for name in ("none", "jigsaw", "barlow-twins")]

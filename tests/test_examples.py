@@ -18,7 +18,9 @@ import cler
 
 ROOT = Path(__file__).parent.parent
 LIBRARIES = {"plain_pytorch": "torch", "timm_model": "timm", "avalanche_plugin": "avalanche"}
-"""What each example needs beside cler."""
+"""The examples with a loop of their own, and what each needs beside cler."""
+TRAINING = {"train_from_python": "er-ace", "own_method_and_network": "dark-replay"}
+"""The examples that call `cler.train`, and the method that each trains with and without CLER."""
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "drop-in.md").read_text("utf-8"), re.DOTALL)
 
 
@@ -32,20 +34,40 @@ def need(library):
 
 def test_every_example_is_tested_and_short():
     examples = [*(ROOT / "examples").glob("*.py")]
-    assert {path.stem for path in examples} == LIBRARIES.keys()
-    assert all(len(path.read_text("utf-8").splitlines()) < 60 for path in examples)
+    assert {path.stem for path in examples} == LIBRARIES.keys() | TRAINING.keys()
+    assert all(len(path.read_text("utf-8").splitlines()) < 70 for path in examples)
+
+
+def run_example(name, folder):
+    """What an example prints."""
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    done = subprocess.run(command, cwd=folder, env=one_thread, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_example_runs(name, tmp_path):
     need(LIBRARIES[name])
-    command = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=one_thread, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    losses = [float(number) for number in re.findall(r"(?i)loss\S* =? ?(\d+\.\d+)", done.stdout)]
+    losses = [float(number) for number in re.findall(r"(?i)loss\S* =? ?(\d+\.\d+)", run_example(name, tmp_path))]
     assert len(losses) > 1
     assert all(0 < loss < 10 for loss in losses)
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_example_that_trains_runs(name, tmp_path):
+    printed = run_example(name, tmp_path)
+    rows = {row.settings["regularizer"]: row for row in cler.results(tmp_path / "runs")}
+    assert {row.settings["method"] for row in rows.values()} == {TRAINING[name]}
+    assert rows.keys() == {"none", "jigsaw"}
+    for row in rows.values():
+        assert row.seeds == [0, 1]
+        assert f"{row.final_accuracy['class_il'].mean:.2f}±" in printed
+    assert rows["jigsaw"].gain is not None
+    assert "p = " in printed
+    if name == "train_from_python":
+        assert "shape: (2, 5, 5)" in printed
 
 
 class Transformer(nn.Module):

@@ -324,7 +324,7 @@ def read_results(name: str, content: bytes, folder: Path) -> list[str]:
 
 
 class Noise:
-    """A registered data set that is made, not read."""
+    """A registered dataset that is made, not read."""
 
     name, description = "noise", "images of four classes"
     defaults: ClassVar[dict[str, Any]] = {}

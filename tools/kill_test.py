@@ -43,7 +43,7 @@ MOST_KILLS = 12
 
 
 class Noise:
-    """A registered data set that is made, not read."""
+    """A registered dataset that is made, not read."""
 
     name, description = "noise", "random images of four classes"
     defaults: ClassVar[dict[str, Any]] = {}

@@ -15,16 +15,16 @@ from typing import Any, BinaryIO
 from cler.errors import UsageError
 
 DEEPEST = 20
-"""Levels of a JSON file, four times what ours have."""
+"""Levels of nesting that are read in a JSON file, four times what ours have."""
 LARGEST = 50_000_000
-"""Bytes of a JSON file; ours have some thousands."""
+"""Bytes that are read of a JSON file; ours have a few thousand."""
 LINE = 120
-"""Characters of a line of JSON."""
+"""Longest line of JSON that is written, in characters."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Inside, what cannot be written is an error of one line."""
+    """Turn errors of writing inside the block into one-line errors."""
     try:
         yield
     except OSError as error:
@@ -52,13 +52,13 @@ def replacing(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text whole."""
+    """Write a string to a file, whole or not at all."""
     with replacing(path) as file:
         file.write(text.encode())
 
 
 def write_json(path: str | Path, value: object) -> None:
-    """Write plain values whole, into a folder that is made."""
+    """Write plain values as JSON, whole or not at all; makes the folder."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, _layout(value) + "\n")
@@ -76,7 +76,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(_text(path), parse_constant=_finite, parse_float=_finite, parse_int=_whole)
         _check_depth(value, DEEPEST)
-        json.dumps(value, ensure_ascii=False).encode()  # a text may have half a character, which cannot be printed
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair cannot be printed
     except UsageError:
         raise
     except OSError as error:
@@ -91,7 +91,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    """What a file holds, if it is one that ends."""
+    """The content of a file, if it is a plain file of reasonable size."""
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
         raise UsageError(f"{path} is not a plain file")

@@ -1,4 +1,4 @@
-"""Families of image transforms to be told apart: rotations, jigsaws, flips, and products of families.
+"""Families of image transforms that a network learns to recognize: rotations, jigsaws, flips, and products of families.
 
 The transforms here only move pixels, so a family is a table: for transform k and each output pixel, the input pixel
 that lands there. A whole batch, each image with a transform of its own, is then one gather.

@@ -1,6 +1,6 @@
 """Means, deviations and significance tests over a handful of runs.
 
-Deviations are sample deviations (ddof 1). What a sample is too small to say is NaN: the deviation of one value, a
+Deviations are sample deviations (ddof 1). What a sample is too small for is NaN: the deviation of one value, a
 p-value with fewer than two values on a side. Differences and statistics are second minus first.
 """
 
@@ -16,9 +16,9 @@ from cler.errors import UsageError
 # scipy is imported where it is used: it would double the time that `import cler` takes.
 
 RESAMPLES = 10_000
-"""How often the bootstrap draws."""
+"""Number of bootstrap samples."""
 LEVEL = 0.95
-"""How often an interval holds what it is for."""
+"""Confidence level of intervals."""
 
 
 class TTest(NamedTuple):
@@ -82,7 +82,7 @@ def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[flo
 
 
 def bootstrap_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Percentile bootstrap interval for the difference of the means, each side drawn anew; equal for equal values."""
+    """Percentile bootstrap interval for the difference of the means, each side resampled; repeatable."""
     import numpy as np
 
     if min(len(first), len(second)) < 2:

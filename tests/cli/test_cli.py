@@ -62,7 +62,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """The environment of every command: no colors, wide lines, no data sets but those inside the package and ours."""
+    """The environment of every command: no colors, wide lines, no datasets but those inside the package and ours."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "sitecustomize.py").write_text("import toys\n\ntoys.register()\n")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CLER_", "PYTEST_", "COV_"))}
@@ -399,7 +399,7 @@ def fake_cifar100(folder, size):
     [
         (
             100_000_000,
-            r"train\.bin has 100000000 bytes in place of 153700000: delete it and run `cler data get cifar100`",
+            r"train\.bin has 100000000 bytes instead of 153700000: delete it and run `cler data get cifar100`",
         ),
         (153_700_000, r"train\.bin was altered \(its checksum is wrong\): delete it"),
     ],
@@ -443,7 +443,7 @@ def test_a_memory_for_a_method_that_has_none(cler, option):
 
 def test_a_memory_without_room_for_every_class(cler, tmp_path):
     refused = cler("run", "xder", *QUICK, "--buffer", 3, "--replay-batch", 3, "--out", tmp_path / "none")
-    assert_refused(refused, "--buffer 3 has no room for an image of each of 4 classes", tmp_path / "none")
+    assert_refused(refused, "--buffer 3 is too small for one image of each of 4 classes", tmp_path / "none")
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ def test_a_file_where_the_folder_should_be(cler, results, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(None, "cannot read why.txt: No such file"), (b"\xff\xfe\x00", "why.txt is not a text file in UTF-8")],
+    [(None, "cannot read why.txt: No such file"), (b"\xff\xfe\x00", "why.txt is not a UTF-8 text file")],
 )
 def test_a_preface_that_cannot_be_read(cler, results, tmp_path, content, says):
     if content:

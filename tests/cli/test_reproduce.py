@@ -109,7 +109,7 @@ def test_a_table_from_nothing_and_then_from_what_is_there(toy, cler):
         assert text in out
     assert "\nnot in this version: tiny-imagenet\nClass-incremental: CLER's gain is positive in " in out
     assert "tiny-imagenet" not in out.replace("not in this version: tiny-imagenet", "")
-    assert err.index("in all: ") < err.index("stop with Ctrl-C at any time; --only and --seeds do less")
+    assert err.index("in all: ") < err.index("stop with Ctrl-C at any time; --only and --seeds train fewer runs")
     code, again, err = cler(*QUICK)
     assert (code, again, err) == (0, out, "")
     assert toy.fetched == 1

@@ -100,7 +100,7 @@ def test_an_empty_file_gives_nothing(config):
         ("lr = []", r"lr must be a number, not \[\]"),
         ("seeds = []", r"seeds must be a number of seeds, or a list"),
         ("seeds = [true]", r"seeds must be a number of seeds, or a list"),
-        ("set = ['alpha=0.1']", "a method's own settings stand beside the others, as in: alpha = 0.8"),
+        ("set = ['alpha=0.1']", "write a method's own settings like the others, as in: alpha = 0.8"),
         ("device = 'cpu'", "'device' is not a setting of a run: give --device with the command"),
         ("class_order = 'natural'", r"class_order must be a whole number, not 'natural'"),
         ("lr = 2020-01-01", r"lr must be a number, not"),

@@ -68,7 +68,7 @@ def write(folder: Path, contents: dict[str, bytes]) -> Path:
 
 
 def with_archive(folder: Path, source: Path) -> Cifar:
-    """The tiny data set, its binary archive lying in `folder`."""
+    """The tiny dataset, its binary archive lying in `folder`."""
     write(source / "tiny-binary", BINARY_FILES)
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / "tiny-binary.tar.gz"
@@ -79,7 +79,7 @@ def with_archive(folder: Path, source: Path) -> Cifar:
 
 
 def served_from(folder: Path, source: Path) -> Cifar:
-    """The tiny data set, its archive to be fetched from `folder`."""
+    """The tiny dataset, its archive to be fetched from `folder`."""
     return replace(with_archive(folder, source), base_url=folder.as_uri() + "/")
 
 
@@ -151,7 +151,7 @@ def alter(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"), [(truncate, "bytes in place of"), (alter, "was altered"), (Path.unlink, "is missing")]
+    ("damage", "says"), [(truncate, "bytes instead of"), (alter, "was altered"), (Path.unlink, "is missing")]
 )
 @pytest.mark.parametrize("file", ["tiny-binary/train_2.bin", "tiny-binary/test.bin", "tiny-python/train"])
 def test_damaged_file_is_named(tmp_path: Path, damage: Callable[[Path], None], says: str, file: str):
@@ -170,7 +170,7 @@ def test_damaged_file_is_named(tmp_path: Path, damage: Callable[[Path], None], s
 def test_truncated_file_is_found_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path, {"test.bin": BINARY_FILES["test.bin"][:-1]})
     monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail("was read"))
-    with pytest.raises(cifar.DamagedError, match="9221 bytes in place of 9222"):
+    with pytest.raises(cifar.DamagedError, match="9221 bytes instead of 9222"):
         TINY.layouts[0].test[0].read(tmp_path)
 
 

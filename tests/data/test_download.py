@@ -216,7 +216,7 @@ def test_attempts_wait_longer_and_longer(server: Server, tmp_path: Path, monkeyp
 
 def test_folder_that_cannot_be_made_is_not_tried_again(server: Server, tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UsageError, match=r"cannot write to .*/file: File exists; look in another data folder"):
+    with pytest.raises(UsageError, match=r"cannot write to .*/file: File exists; choose another data folder"):
         fetch(server, tmp_path / "file" / "file.tar.gz")
     assert server.asked == []
 

@@ -92,7 +92,7 @@ def test_unknown_name_suggests_a_near_one(function):
 
 @dataclasses.dataclass(frozen=True)
 class Recorder:
-    """A data set that only tells which folder it was asked about."""
+    """A dataset that only tells which folder it was asked about."""
 
     name: str = "recorder"
     description: str = "for tests"

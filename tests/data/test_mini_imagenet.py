@@ -106,7 +106,7 @@ def assert_tiny(data: images.ImageData, source: Path) -> None:
             assert np.array_equal(found[labels == number].numpy(), wanted)
 
 
-# -- the data set ------------------------------------------------------------------------------------------------------
+# -- the dataset ------------------------------------------------------------------------------------------------------
 
 
 def test_facts():
@@ -156,7 +156,7 @@ def test_missing_says_what_to_do(tmp_path: Path, made: tuple[str, ...]):
         (tmp_path / "mini-imagenet" / name).mkdir(parents=True)
     message = (
         f"mini-ImageNet is not in {tmp_path}: run `cler data get mini-imagenet --data-dir {tmp_path}`, look in another "
-        f"data folder, or lay its folders train and val in {tmp_path / 'mini-imagenet'} by hand"
+        f"data folder, or put its folders train and val in {tmp_path / 'mini-imagenet'} by hand"
     )
     with pytest.raises(UsageError) as raised:
         TINY.load(tmp_path)
@@ -192,16 +192,16 @@ def replace_by(make: Callable[[Path], object]) -> Callable[[Path], None]:
 
 
 BROKEN_FILES = {
-    "truncated": (cut, "is no JPEG, or not a whole one"),
-    "empty": (lambda file: file.write_bytes(b""), "is no JPEG"),
-    "a text": (lambda file: file.write_text("no picture"), "is no JPEG"),
-    "a PNG": (lambda file: picture().save(file, "PNG"), "is no JPEG"),
-    "another size": (lambda file: picture((84, 85)).save(file), "has 84×85 pixels in place of 84×84"),
-    "a large claim": (claim(9000, 9000), "has 9000×9000 pixels in place of 84×84"),
-    "a huge claim": (claim(65000, 65000), "is no JPEG"),
+    "truncated": (cut, "is not a JPEG, or is incomplete"),
+    "empty": (lambda file: file.write_bytes(b""), "is not a JPEG"),
+    "a text": (lambda file: file.write_text("no picture"), "is not a JPEG"),
+    "a PNG": (lambda file: picture().save(file, "PNG"), "is not a JPEG"),
+    "another size": (lambda file: picture((84, 85)).save(file), "has 84×85 pixels instead of 84×84"),
+    "a large claim": (claim(9000, 9000), "has 9000×9000 pixels instead of 84×84"),
+    "a huge claim": (claim(65000, 65000), "is not a JPEG"),
     "too long": (lambda file: file.write_bytes(file.read_bytes() + bytes(100_000)), "bytes, more than 100000"),
-    "a folder": (replace_by(Path.mkdir), "is no file"),
-    "a pipe": (replace_by(os.mkfifo), "is no file"),
+    "a folder": (replace_by(Path.mkdir), "is not a file"),
+    "a pipe": (replace_by(os.mkfifo), "is not a file"),
 }
 
 
@@ -233,11 +233,11 @@ def remove_class(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "named", "says"),
     [
-        (remove_class, "train/n03", "has 0 images in place of 6"),
-        (lambda root: (root / "val/n03/n0300000006.jpg").unlink(), "val/n03", "has 1 images in place of 2"),
-        (lambda root: picture().save(root / "val/n03/more.jpg"), "val/n03", "has 3 images in place of 2"),
-        (lambda root: (root / "train/cats").mkdir(), "train/cats", "is no class of mini-ImageNet"),
-        (lambda root: (root / "val/n05").mkdir(), "val/n05", "is no class of mini-ImageNet"),
+        (remove_class, "train/n03", "has 0 images instead of 6"),
+        (lambda root: (root / "val/n03/n0300000006.jpg").unlink(), "val/n03", "has 1 images instead of 2"),
+        (lambda root: picture().save(root / "val/n03/more.jpg"), "val/n03", "has 3 images instead of 2"),
+        (lambda root: (root / "train/cats").mkdir(), "train/cats", "is not a class of mini-ImageNet"),
+        (lambda root: (root / "val/n05").mkdir(), "val/n05", "is not a class of mini-ImageNet"),
         (
             lambda root: (root / "val/n03/n0300000006.jpg").rename(root / "val/n03/n0300000000.jpg"),
             "val/n03/n0300000000.jpg",
@@ -445,7 +445,7 @@ def test_from_nothing_to_a_trained_run(cler, tmp_path: Path):
     assert (code, out.partition(" - ")[0]) == (1, "mini-imagenet: damaged")
     code, _, err = cler("run", "er", *SMALL)
     assert code == 2
-    assert "is no JPEG, or not a whole one: delete it and run" in err
+    assert "is not a JPEG, or is incomplete: delete it and run" in err
 
 
 @pytest.mark.parametrize(("method", "regularizer"), [("xder", "rotation"), ("dualnet", "none")])

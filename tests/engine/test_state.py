@@ -95,8 +95,8 @@ def test_working_copies_follow():
         ),
         ({"buffer": 9}, r"does not fit: buffer\.pixels is uint8 \[9, 3, 8, 8\], not uint8 \[10, 3, 8, 8\]"),
         ({"n_classes": 8}, r"does not fit: network\.classifier\.weight"),
-        ({"method": "er"}, "is of something else: it differs in seen"),
-        ({"regularizer": "rotation"}, r"is of something else: it differs in regularizers\.0"),
+        ({"method": "er"}, "belongs to something else: it differs in seen"),
+        ({"regularizer": "rotation"}, r"belongs to something else: it differs in regularizers\.0"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_changes_nothing(changes, says):
@@ -111,7 +111,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(changes, says):
 def test_what_cannot_be_carried_is_refused_by_name(kept):
     method = make_run().method
     method.buffer.kept = kept
-    with pytest.raises(TypeError, match=r"buffer\.kept\S* is a \w+, which no checkpoint carries: keep it in tensors"):
+    with pytest.raises(
+        TypeError, match=r"buffer\.kept\S* is a \w+, which checkpoints cannot store: keep it in tensors"
+    ):
         collect(method)
 
 

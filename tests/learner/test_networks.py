@@ -149,7 +149,7 @@ class Larger(Counting):
         (lambda n: adapted(SmallCnn(n)), "they differ in module.largest, module.last, module.short"),
         (lambda n: adapted(Wide(n)), "larger than the one that it was saved with"),
         (3, "network must be a name, a module, or a function of the number of classes, not 3"),
-        (SmallCnn(3), "network is a SmallCnn, which cler does not know its way about: wrap it"),
+        (SmallCnn(3), "network is a SmallCnn, which cler cannot train as it is: wrap it"),
         (lambda n: n, "network is a function that gives a int, not a torch.nn.Module"),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_file_cannot_ask_for_more_classes_than_it_holds(path):
     ("network", "says"),
     [
         (3, "network must be a name, a module, or a function"),
-        (nn.Linear(2, 2), "network is a Linear, which cler does not know"),
+        (nn.Linear(2, 2), "network is a Linear, which cler cannot train as it is"),
         ("custom:mine:Net", "unknown network 'custom:mine:Net'"),
     ],
 )

@@ -2,13 +2,11 @@
 
 import re
 import shutil
-import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
 
-from cler.errors import UsageError
 from cler.report.content import make_report
 from cler.report.page import page
 from cler.runs.compare import compare
@@ -136,12 +134,6 @@ def test_names_are_shown_not_obeyed(runs):
     text = page(runs.report((runs.plain | {"dataset": "<script>x&y</script>", "method": '"><b>'}, [30.0])))
     assert "script" not in {tag for tag, _ in Elements(text).found}
     assert "&lt;script&gt;x&amp;y" in text
-
-
-def test_without_jinja2_the_error_says_what_to_install(runs, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(UsageError, match=r"pip install 'cler\[report\]'"):
-        page(runs.usual())
 
 
 HANG = 600_000

@@ -389,7 +389,7 @@ def test_runs_that_another_process_is_doing_are_left_to_it(tmp_path, way):
     assert remaining(jobs) == [jobs[1]]
     if way == "in turn":
         (said,) = notes.of(Message)
-        assert said.text.startswith("1 run is being done by another cler")
+        assert said.text.startswith("1 run is being trained by another process")
     assert not list(tmp_path.rglob(".lock"))
 
 

@@ -271,7 +271,7 @@ def test_images_that_were_replaced_are_refused(tmp_path, monkeypatch, whole):
 
     with monkeypatch.context() as patch:
         patch.setitem(images.DATASETS._entries, "toy", Replaced())
-        with pytest.raises(UsageError, match=rf"{job.folder} was begun with different data: .* restart"):
+        with pytest.raises(UsageError, match=rf"{job.folder} was started with different data: .* restart"):
             run(job)
     assert {path: path.read_bytes() for path in job.folder.iterdir() if path.name != ".lock"} == {
         path: content for path, content in before.items() if path.name != ".lock"
@@ -296,7 +296,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch, name, val
         run(job)
     found = checkpoint.find(job.folder, pytest.fail)
     checkpoint.write(job.folder, checkpoint.Checkpoint(found.about | {name: value}, found.state, found.accuracy))
-    with pytest.raises(UsageError, match=f"was begun with {says}: "):
+    with pytest.raises(UsageError, match=f"was started with {says}: "):
         run(job)
 
 

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def _paragraphs(docstring: str | None) -> str:
-    """Each in one line, for the terminal to fold."""
+    """Each paragraph of a docstring as one line, which the terminal wraps."""
     return "\n\n".join(" ".join(each.split()) for each in inspect.cleandoc(docstring or "").split("\n\n"))
 
 
@@ -40,7 +40,7 @@ for _command in app.registered_commands:
     _command.help = _paragraphs(_command.callback.__doc__)
 
 NO_ROOM = (
-    "take a smaller --width, --batch or --buffer, or end other programs; if the GPU is too small, --device cpu takes "
+    "take a smaller --width, --batch or --buffer, or close other programs; if the GPU is too small, --device cpu uses "
     "the CPU; finished runs are kept, and the same command resumes from there"
 )
 STOPPED = "stopped; finished runs are kept, and the same command resumes the others"
@@ -52,7 +52,7 @@ TERMINATED = 143
 def _mistakes_in_one_line() -> Iterator[None]:
     """One line and an exit code: 2 for a user's mistake, 130 for Ctrl-C, 143 for SIGTERM, 1 for lack of memory.
 
-    All else is a bug.
+    Anything else is a bug.
     """
     try:
         yield
@@ -83,9 +83,9 @@ def _lack_of_memory(error: RuntimeError) -> BaseException | None:
 
 
 def _cannot_print(error: OSError) -> None:
-    """What is left of the output goes nowhere, or Python would try again at its end."""
+    """Send the rest of the output nowhere; otherwise Python would try to write it again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if error.errno == errno.EPIPE:  # who reads it has had enough
+    if error.errno == errno.EPIPE:  # whoever reads the output has stopped reading
         raise SystemExit(1)
     _stop(f"cannot write the output: {error.strerror}", 1)
 
@@ -103,6 +103,6 @@ def main() -> None:
     with _mistakes_in_one_line():
         code = app(standalone_mode=False)
         sys.stdout.flush()
-        if code == 130:  # how typer tells of Ctrl-C
+        if code == 130:  # how typer reports Ctrl-C
             raise KeyboardInterrupt
         sys.exit(code)

@@ -37,7 +37,7 @@ def analyze(
     """Analyze networks while they are trained, and compare the findings with what the paper says.
 
     Trains the runs that are missing; a run that was stopped resumes from its last checkpoint. Settings that are not
-    given are the paper's, buffers those of its table 1. On a CPU, --precision bf16 finds runs of a GPU.
+    given are the paper's, buffers those of its table 1. On a CPU, --precision bf16 finds runs from a GPU.
     """
     from cler import data
     from cler.config.reading import parse_seeds

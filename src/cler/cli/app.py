@@ -57,17 +57,17 @@ def _version(
 
 
 def show(table: Table) -> None:
-    """A table of numbers, whole: a terminal that is too narrow for it folds its lines."""
+    """Print a table of numbers in full; a terminal that is too narrow wraps its lines."""
     Console(width=max(console.width, TABLE_WIDTH)).print(table)
 
 
 def say(line: str) -> None:
-    """A line for people, beside what the command prints."""
+    """Print a line for people, on stderr, apart from the command's output."""
     errors.print(escape(line), highlight=False, soft_wrap=True)
 
 
 def train_with_progress(jobs: Any, machine: Machine) -> list[str]:
-    """Do the jobs under progress bars; gives back what went wrong, a line for each run that failed."""
+    """Train the jobs, showing progress bars; returns a line for each run that failed."""
     from cler.api import train_jobs
 
     return train_jobs(jobs, machine, errors)
@@ -75,7 +75,7 @@ def train_with_progress(jobs: Any, machine: Machine) -> list[str]:
 
 @contextmanager
 def stopped_at(deadline: float) -> Iterator[None]:
-    """Inside, it is as if somebody pressed Ctrl-C at that moment of `time.monotonic`."""
+    """Stop what runs inside, as Ctrl-C would, when `time.monotonic()` reaches the deadline."""
     if deadline < math.inf:
         before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
@@ -88,7 +88,7 @@ def stopped_at(deadline: float) -> Iterator[None]:
 
 
 def read_comparison(folders: list[Path]) -> tuple[Comparison, list[str]]:
-    """The comparison of the runs in these folders, and a line for each file that was skipped; all lines are said."""
+    """The comparison of the runs in these folders, and a line for each file that was skipped; prints all such lines."""
     from cler.runs.compare import compare
     from cler.runs.results import find_results
 

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 )
 def bench(
     given: Given,
-    runs: Annotated[str | None, typer.Option(help="Runs side by side, as 1,5,10 (default: that; 1 on a CPU).")] = None,
+    runs: Annotated[str | None, typer.Option(help="Runs side by side (default: 1,5,10; on a CPU, 1).")] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="Steps that are timed (default: 100; 5 on a CPU).")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Begin no measurement after this time (default: no limit).", show_default=False)
+        float | None, typer.Option(help="Start no measurement after this (default: no limit).", show_default=False)
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Keep measurements in this JSON file, and repeat none that is in it.", show_default=False),
+        typer.Option(help="Keep measurements in this JSON file, and skip those already in it.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -98,7 +98,7 @@ def bench(
                     break
         except KeyboardInterrupt:
             stopped = True
-            say("stopped; this is what was measured")
+            say("stopped; these are the measurements so far")
     if as_json:
         print(json.dumps(as_values(about, timings), indent=1))
     else:
@@ -109,12 +109,12 @@ def bench(
 
 
 def as_values(about: dict[str, Any], timings: Sequence[Timing]) -> dict[str, Any]:
-    """What is kept of measurements, and printed for programs."""
+    """The measurements as plain values, for the file and for --json."""
     return {**about, "timings": [timing.to_dict() for timing in timings]}
 
 
 def as_table(title: str, timings: Sequence[Timing]) -> Table:
-    """The same for people."""
+    """The measurements as a table for the terminal."""
     table = Table(title=title, box=None, pad_edge=False)
     for heading in ("method", "regularizer", "runs", "ms", "GFLOP", "share of peak", "GB", "evaluation"):
         table.add_column(heading, justify="left" if heading in ("method", "regularizer") else "right")

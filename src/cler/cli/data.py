@@ -1,4 +1,4 @@
-"""`cler data`: the image sets."""
+"""`cler data`: datasets."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rich.table import Table
 
 from cler.cli.app import AsJson, DataDir, app, console, errors
 
-data_app = typer.Typer(help="The image sets: what there is, fetching them, checking them.", no_args_is_help=True)
+data_app = typer.Typer(help="Datasets: list them, download them, check them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
 @data_app.command("list")
 def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the image sets and whether they are here."""
+    """List the datasets and whether they are here."""
     from cler import data
 
     states = {name: data.check(name, data_dir) for name in data.names()}
     if as_json:
         print(json.dumps({n: {"state": s.state, "reason": s.reason, "path": str(s.path)} for n, s in states.items()}))
         return
-    table = Table("image set", "state", "what it is", box=None, pad_edge=False)
+    table = Table("dataset", "state", "what it is", box=None, pad_edge=False)
     for name, status in states.items():
         table.add_row(name, status.state, data.describe(name))
     console.print(table)
@@ -32,10 +32,10 @@ def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @data_app.command("check")
 def data_check(
-    names: Annotated[list[str] | None, typer.Argument(help="Image sets (default: all).", show_default=False)] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Datasets (default: all).", show_default=False)] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Check that image sets are complete and unaltered.
+    """Check that datasets are complete and unaltered.
 
     The exit code is 1 if one is damaged, or if one that was named is missing.
     """
@@ -52,9 +52,9 @@ def data_check(
 
 @data_app.command("get")
 def data_get(
-    name: Annotated[str, typer.Argument(help="An image set; `cler data list` lists them.")], data_dir: DataDir = None
+    name: Annotated[str, typer.Argument(help="A dataset; `cler data list` lists them.")], data_dir: DataDir = None
 ) -> None:
-    """Download an image set, check it and unpack it; goes on where a broken download stopped."""
+    """Download a dataset, check it and unpack it; a download that broke off resumes."""
     from cler import data
     from cler.report.progress import download_bar
 

@@ -23,10 +23,10 @@ _METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
 
 class OnceEach(TyperCommand):
-    """A command that refuses an option which is given twice where one is meant, instead of forgetting the first."""
+    """A command that refuses an option given twice, unless it can be repeated, instead of ignoring the first."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Look for options that stand there more than once, then parse as ever."""
+        """Refuse options that are given more than once, then parse as usual."""
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         seen = set()
         for parameter in order:
@@ -48,7 +48,7 @@ class OnceEach(TyperCommand):
 
 @dataclass(frozen=True)
 class Given:
-    """What stands on a command line, of the settings that the command takes."""
+    """The settings that were given on a command line."""
 
     settings: dict[str, Any]
     """Values of `Settings` that were given, by name; a list where there are several, for a grid."""
@@ -65,7 +65,7 @@ def takes(
 ) -> Callable[[Any], Any]:
     """Give a command the options of these dataclasses; its parameter `given` gets what was given, as a `Given`.
 
-    `argument` names the setting that stands without an option's name. With `only`, no other settings are taken;
+    `argument` names the setting that is a positional argument. With `only`, no other settings are taken;
     `defaults` are this command's own.
     """
     known = {
@@ -143,7 +143,7 @@ def _option(each: Setting) -> Any:
 
 
 def _given(texts: dict[str, Any], known: dict[str, Setting], defaults: Mapping[str, Any]) -> Given:
-    """The values that strings of the command line mean; those of a run may be several each, for a grid."""
+    """Turn the strings of the command line into values; a setting of a run may have several, for a grid."""
     from cler.config.reading import parse_settings
 
     run, machine = settings_of(Settings), settings_of(Machine)
@@ -161,6 +161,6 @@ def _one_value(each: Setting, text: Any) -> Any:
 
 
 def spoken(parameter: str) -> str:
-    """A parameter as the command line calls it."""
+    """How the command line writes a parameter: 'replay_batch' is --replay-batch."""
     of_parts = {name for method in METHODS.values() for name in settings_of(method.Options)}
     return f"--set {parameter}" if parameter in of_parts else "--" + parameter.replace("_", "-")

@@ -18,7 +18,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder that the report goes to.")] = Path("report"),
     preface: Annotated[
         Path | None,
-        typer.Option(help="Text file with paragraphs to put before the tables, such as what was done."),
+        typer.Option(help="Text file with paragraphs to put before the tables, for example about what was done."),
     ] = None,
 ) -> None:
     """Report on finished runs: a page to look at, Markdown, LaTeX and CSV, with the paper's numbers beside ours.
@@ -42,4 +42,4 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not a text file in UTF-8") from error
+        raise UsageError(f"{path} is not a UTF-8 text file") from error

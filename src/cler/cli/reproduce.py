@@ -130,7 +130,7 @@ def reproduce(
     if dry_run:
         _tell_absent(todo, data_dir)
     elif todo:
-        say("stop with Ctrl-C at any time; --only and --seeds do less")
+        say("stop with Ctrl-C at any time; --only and --seeds train fewer runs")
         failures += _train(cost.cheapest_first(todo, costs), deadline, target, at_once, machine)
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     _show(whole, cells, state, costs, precision, as_json)
@@ -160,7 +160,7 @@ def _table(name: str, pretext: str | None) -> PaperTable:
 def _tell_costs(
     missing: Sequence[Work], groups: Sequence[Series], device: torch.device, at_once: int
 ) -> dict[PaperCell, float]:
-    """Print what the missing runs will take; returns the seconds of a run of each cell that lacks some."""
+    """Print what the missing runs will take; returns the seconds of one run, by cell with missing runs."""
     from cler.paper.cost import cheapest_first, seconds_per_run
     from cler.report.numbers import count_runs, duration
 

@@ -26,7 +26,7 @@ def run(
     seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="One seed, by its number.")] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting that only this method has; can be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of this method alone; can be repeated."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file with any of the settings above; the command line wins.")
@@ -116,6 +116,6 @@ def demo(
     show(comparison_table(groups))
     console.print(f"\n{one_sentence(groups)}\n", highlight=False)
     console.print(f"Accuracy after each task: {escape(str(figure))}", highlight=False, soft_wrap=True)
-    console.print("A few short runs leave much to chance: the README has ten seeds of this, and of Seq. CIFAR-100.")
+    console.print("A few short runs leave much to chance: docs/getting-started.md tells of ten seeds.")
     if failures:
         raise typer.Exit(1)

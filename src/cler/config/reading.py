@@ -1,4 +1,4 @@
-"""Settings as a person writes them: in a TOML file, behind an option, behind `--set`, behind `--seeds`."""
+"""Settings as a person writes them: in a TOML file, as options, after `--set`, after `--seeds`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _value(path: Path, name: str, value: Any, known: Mapping[str, Setting]) -> A
     if name in ("seeds", "seed"):
         return value if isinstance(value, int | str) and not isinstance(value, bool) else _seed_list(path, name, value)
     if name == "set":
-        raise UsageError(f"{path}: a method's own settings stand beside the others, as in: alpha = 0.8")
+        raise UsageError(f"{path}: write a method's own settings like the others, as in: alpha = 0.8")
     if name in settings_of(Machine):
         raise UsageError(
             f"{path}: '{name}' is not a setting of a run: give --{name.replace('_', '-')} with the command"
@@ -62,12 +62,12 @@ def _seed_list(path: Path, name: str, value: Any) -> Any:
 
 
 def one_or_more(values: list[Any]) -> Any:
-    """The value itself where there is one."""
+    """A single value instead of a list of one."""
     return values[0] if len(values) == 1 else values
 
 
 def _own_of(chosen: Mapping[str, Any]) -> dict[str, Setting]:
-    """The own settings of the parts that are chosen, of all of a grid's; names that are not known have none."""
+    """The settings that only the chosen method, regularizers or network have; for a grid, those of all its values."""
 
     def values(name: str) -> list[str]:
         value = chosen.get(name) or getattr(Settings, name)
@@ -80,13 +80,13 @@ def _own_of(chosen: Mapping[str, Any]) -> dict[str, Setting]:
 
 
 def parse_settings(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Options of the command line, by the names of settings, to values; with commas, to several."""
+    """Values from the strings of command-line options, by setting; a string with commas is several values."""
     declared = settings_of(Settings)
     return {name: one_or_more(parsed_grid(declared[name], text)) for name, text in texts.items()}
 
 
 def parse_options(texts: Iterable[str], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """'alpha=0.8' and the like to the own settings of the parts that are chosen; a comma means several values."""
+    """Settings of the chosen method, or another part, from strings such as 'alpha=0.8'; commas mean several values."""
     own = _own_of(chosen)
     options: dict[str, Any] = {}
     for text in texts:
@@ -142,7 +142,7 @@ def parse_seeds(seeds: int | str | Sequence[int], parameter: str = "seeds") -> l
 
 
 def parse_counts(text: str, parameter: str) -> list[int]:
-    """Some whole numbers above zero: '1,5,10'."""
+    """Whole numbers above zero from a string such as '1,5,10'."""
     counts = parse_seeds(f"{text},{text}" if text.isdecimal() else text, parameter)
     if min(counts) < 1:
         raise UsageError(f"must be above zero, not '{text}'", parameter)

@@ -1,4 +1,4 @@
-"""The tables of everything that is asked for by name: methods, regularizers, networks, datasets, and the rest."""
+"""The tables of everything that has a name: methods, regularizers, networks, datasets, and so on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cler.errors import UsageError, unknown
 
 T = TypeVar("T")
 PLUGINS = "cler.plugins"
-"""The group of entry points by which an installed package makes its own methods and the rest known."""
+"""The group of entry points through which an installed package registers methods, networks and so on of its own."""
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """What there is of one kind, by name.
+    """All registered things of one kind, by name.
 
     Reading it first imports the package of `cler` that the kind lives in, and the plug-ins that are installed.
     """
@@ -29,7 +29,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str, entry: T) -> T:
-        """Make an entry known; the same class again, as from a notebook cell that runs twice, replaces it."""
+        """Register an entry; the same class again, as from a notebook cell that runs twice, replaces it."""
         known = self._entries.get(name)
         if known is not None and _origin(known) != _origin(entry):
             raise ValueError(f"two {self.kind}s are named '{name}'")
@@ -65,7 +65,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def _origin(entry: Any) -> Any:
-    """Where an entry was written: equal for a class that is defined again."""
+    """Where an entry was defined: equal for a class that is defined again in the same place."""
     entry = getattr(entry, "build", entry)
     while isinstance(entry, partial):
         entry = entry.func
@@ -75,7 +75,7 @@ def _origin(entry: Any) -> Any:
 
 @cache
 def load_plugins() -> None:
-    """Import what installed packages name in the group `cler.plugins`; one that fails is said, and left out."""
+    """Import what installed packages name in the group `cler.plugins`; one that fails is skipped with a warning."""
     for point in entry_points(group=PLUGINS):
         try:
             point.load()

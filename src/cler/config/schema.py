@@ -22,7 +22,7 @@ from cler.errors import UsageError, unknown
 
 Role = Literal["numbers", "addition", "bits", "machine"]
 _LATER = object()
-"""In place of what `absent` is where nothing is said: the default."""
+"""Stands for an `absent` that was not given: the default is meant."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Setting:
     """One thing that a run, a method or a machine can be told."""
 
     name: str
-    """As in Python, in settings files and in results."""
+    """The name in Python, in settings files and in results."""
     kind: type
-    """int, float, str, bool or Path; object for one that `read` understands."""
+    """int, float, str, bool or Path; object for a setting that `read` parses."""
     optional: bool
     """Whether None is a value."""
     default: Any
@@ -49,7 +49,7 @@ class Setting:
     benchmark: bool
     """Whether accuracies with different values are not to be compared."""
     tuned: bool
-    """Whether it is chosen for each combination: a method alone may have another value than with a regularizer."""
+    """Whether it is tuned for each combination: a method alone may have another value than with a regularizer."""
     learner: bool
     """Whether a `Learner` has it too."""
     read: Callable[[Any], Any] | None
@@ -171,7 +171,7 @@ def setting(
 
 
 _PLAIN: dict[str, Any] = dict(setting(0, "").metadata["setting"])
-"""What a field is that was not declared by `setting`."""
+"""The setting that stands for a field not declared by `setting`."""
 
 
 @cache

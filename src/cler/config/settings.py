@@ -1,4 +1,4 @@
-"""Everything that decides what a run computes, checked when it is made, and what it takes where nothing is said."""
+"""The settings of a run, checked when they are made, and the defaults of those that are not given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cler.errors import UsageError, unknown
 PRECISIONS = ("fp32", "tf32", "bf16")
 DEVICES = ("auto", "cpu", "cuda")
 CUSTOM = "custom:"
-"""How the name of a network begins that is no name but an object, given from Python."""
+"""Prefix of the names of networks that were given from Python as objects."""
 
 
 def read_tasks(value: Any) -> int | str:
@@ -81,7 +81,7 @@ class Settings:
     method: str = setting("er-ace", "The continual learner; `cler methods` lists them.", choices=METHODS)
     regularizer: str = setting(
         "none",
-        "What is added to it: none, one, or several as jigsaw+barlow-twins.",
+        "Regularizer added to the method: none, one, or several as jigsaw+barlow-twins.",
         role="addition",
         read=read_regularizer,
     )
@@ -102,16 +102,16 @@ class Settings:
     replay_batch: int = setting(10, "Images of the buffer in a batch.", least=1, most=100_000)
     optimizer: str = setting("sgd", "The optimizer.", choices=OPTIMIZERS)
     sgd_momentum: float = setting(0.0, "Momentum of sgd.", least=0, most=1)
-    weight_decay: float | None = setting(None, "Weight decay; none is the optimizer's own default.", least=0, most=1e30)
+    weight_decay: float | None = setting(None, "Weight decay (default: the optimizer's own).", least=0, most=1e30)
     network: str = setting(
         "resnet18", "The network: a name that `cler methods` lists, or timm:NAME.", absent="resnet18", read=read_network
     )
     width: int = setting(64, "Filters of the first layer of our own networks.", least=1, most=1024)
-    pretrained: bool = setting(False, "Begin with pretrained weights (timm networks).")
-    freeze: bool = setting(False, "Train nothing of the network up to its tap.")
+    pretrained: bool = setting(False, "Start from pretrained weights (timm networks).")
+    freeze: bool = setting(False, "Freeze the network up to its tap, the layer that CLER reads.")
     augment: str = setting("crop-flip", "Augmentation of the images that classification trains on.", choices=VIEWS)
     class_order: int | None = setting(
-        None, "Seed of a permutation of the classes; none is their natural order.",
+        None, "Seed of a permutation of the classes (default: their natural order).",
         least=0, most=999_999, benchmark=True, learner=False,
     )  # fmt: skip
     validate: float = setting(
@@ -185,24 +185,24 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where and how runs are trained, which decides nothing about their results."""
+    """Where and how runs are trained, which does not change their results."""
 
     device: str = setting(
         "auto", "Where to train; auto is the GPU where there is one.", choices=DEVICES, role="machine"
     )
     workers: int | None = setting(
-        None, "Processes on a CPU; none is as many as its cores allow.", least=1, most=10_000, role="machine"
+        None, "Processes on a CPU (default: as many as its cores allow).", least=1, most=10_000, role="machine"
     )
     at_once: int | None = setting(
-        None, "Runs side by side on a GPU; none is as many as fit.", least=1, most=1000, role="machine"
+        None, "Runs side by side on a GPU (default: as many as fit).", least=1, most=1000, role="machine"
     )
     data_dir: Path | None = setting(None, "Folder of the datasets.", role="machine")
-    out: Path = setting(Path("runs"), "Folder that the results go to.", role="machine")
+    out: Path = setting(Path("runs"), "Folder for the results.", role="machine")
     checkpoint_every: float = setting(
         60.0, "Seconds between checkpoints; 0 is only after each task.", least=0, most=1e9, role="machine"
     )
     graph: bool = setting(
-        True, "Record the steps of a GPU as a CUDA graph; off for debugging, ten times slower.", role="machine"
+        True, "Recording of GPU steps as a CUDA graph; without it, for debugging, ten times slower.", role="machine"
     )
     save_network: bool = setting(
         False, "Keep the trained network of each run beside its result, as network.safetensors.", role="machine"
@@ -258,7 +258,7 @@ SOURCES = ("cler.paper.settings",)
 def usual(
     method: str, regularizer: str, dataset: str, buffer: int | None = None, network: str | None = None
 ) -> dict[str, Any]:
-    """What is taken where nothing is said: the defaults, then the dataset's, then the network's, then the paper's."""
+    """Values of settings that are not given: the defaults, then the dataset's, the network's and the paper's."""
     values = {name: each.default for name, each in settings_of(Settings).items()}
     values |= dict(getattr(DATASETS.find(dataset), "defaults", {}))
     if _has_own_network(METHODS.find(method)):
@@ -282,7 +282,7 @@ def _sources() -> Iterator[Defaults]:
 
 
 def make_settings(**given: Any) -> Settings:
-    """Settings from what is given (None: nothing, unless none is a value), the rest as is usual for them."""
+    """Settings from the given values and the usual ones for the rest; None is not given, unless None is a value."""
     declared = settings_of(Settings)
     given = {name: value for name, value in given.items() if value is not None}
     given |= given.pop("options", {})
@@ -318,7 +318,7 @@ def grid(given: Mapping[str, Any]) -> list[Settings]:
 
 
 def unusual(settings: Settings) -> dict[str, Any]:
-    """The settings that somebody has changed, but for method, regularizer, dataset and the buffer's size."""
+    """The settings that differ from the usual ones, except for method, regularizer, dataset and buffer."""
     network = None if _is_own_network(settings.network) else settings.network
     expected = usual(settings.method, settings.regularizer, settings.dataset, settings.buffer, network)
     expected |= {name: each.default for name, each in own_settings(*_parts(settings)).items() if name not in expected}
@@ -354,7 +354,7 @@ def role_of(name: str) -> str:
 
 
 def of_a_row(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a run's settings that make it belong to a row of a table: all but what changes only the bits."""
+    """The settings that runs in the same row of a table share: all but those that change only rounding."""
     return {name: value for name, value in settings.items() if role_of(name) not in ("bits", "machine")}
 
 
@@ -364,7 +364,7 @@ def is_addition(name: str) -> bool:
 
 
 def is_tuned(name: str, method: str) -> bool:
-    """Whether a setting is chosen anew for each combination: the learning rate, and a method's own numbers."""
+    """Whether a setting is tuned for each combination: the learning rate, and a method's own numbers."""
     if name in (declared := settings_of(Settings)):
         return declared[name].tuned
     own = settings_of(METHODS[method].Options) if method in METHODS else {}
@@ -377,7 +377,7 @@ def benchmark_settings() -> list[str]:
 
 
 def label_of(method: str, regularizer: str) -> str:
-    """As a reader knows them: 'ER-ACE + CLER (jigsaw)'; names that this version does not know stay as they are."""
+    """Method and regularizer as tables show them: 'ER-ACE + CLER (jigsaw)'; unknown names stay as they are."""
     title = title_of(METHODS, method)
     added = [title_of(REGULARIZERS, name) for name in regularizer.split("+") if name != "none"]
     return " + ".join([title, *added])

@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, Nair and Hinton, 2009) from their official archives.
 
-The binary archives are fetched and preferred. The Python ones, which many people have lying about, are pickles: they
+The binary archives are fetched and preferred. The Python ones, which many people already have, are pickles: they
 are read with an unpickler that can build a uint8 array and nothing else.
 """
 
@@ -29,18 +29,18 @@ Arrays = tuple[np.ndarray, np.ndarray]
 
 
 class DamagedError(Exception):
-    """A file is not what it must be."""
+    """A file is not what it should be."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file of a layout and what it must be."""
+    """A file of a layout, with its checksum and size."""
 
     name: str
     digest: str
     """SHA-256, or MD5 where that is what was published."""
     size: int | None = None
-    """In bytes, where known: tells a truncated file without reading it."""
+    """In bytes, where known: shows that a file is truncated without reading it."""
 
     def read(self, folder: Path) -> bytes:
         """The file's bytes, verified."""
@@ -49,7 +49,7 @@ class Member:
             raise DamagedError(f"{path} is missing")
         size = path.stat().st_size
         if self.size is not None and size != self.size:
-            raise DamagedError(f"{path} has {size} bytes in place of {self.size}")
+            raise DamagedError(f"{path} has {size} bytes instead of {self.size}")
         content = path.read_bytes()
         if not _matches(content, self.digest):
             raise DamagedError(f"{path} was altered (its checksum is wrong)")
@@ -58,7 +58,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Layout:
-    """One of the forms in which a data set is published: an archive that unpacks to a folder of files."""
+    """One of the forms in which a dataset is published: an archive that unpacks to a folder of files."""
 
     archive: str
     archive_md5: str
@@ -75,7 +75,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Cifar:
-    """A data set of 32×32 color images in one of several layouts."""
+    """A dataset of 32×32 color images in one of several layouts."""
 
     name: str
     title: str
@@ -87,7 +87,7 @@ class Cifar:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that runs on it take where nothing else is said."""
+    """Defaults of settings for runs on this dataset."""
 
     @property
     def url(self) -> str:
@@ -95,7 +95,7 @@ class Cifar:
         return self.base_url + self.layouts[0].archive
 
     def load(self, folder: Path) -> ImageData:
-        """Read and verify the data set, unpacking its archive if that is all there is."""
+        """Read and verify the dataset, unpacking its archive if that is all there is."""
         found = self._find(folder)
         if found is None:
             raise UsageError(self._missing(folder))
@@ -134,7 +134,7 @@ class Cifar:
         return Status("present", f"{self.title} is intact in {path}", path)
 
     def get(self, folder: Path, progress: Progress | None = None) -> Status:
-        """Fetch and unpack the archive, unless the data set is there and intact."""
+        """Fetch and unpack the archive, unless the dataset is there and intact."""
         status = self.check(folder)
         if status.state != "present":
             layout = self.layouts[0]
@@ -144,7 +144,7 @@ class Cifar:
         return status
 
     def _find(self, folder: Path) -> tuple[Layout, Path] | None:
-        """The best thing there is: an unpacked folder, `folder` itself being one, or an archive."""
+        """What to read: an unpacked folder, `folder` itself being one, or an archive."""
         for layout in self.layouts:
             if (folder / layout.folder).is_dir():
                 return layout, folder / layout.folder
@@ -207,7 +207,7 @@ def pickled_batch(label_key: bytes) -> Callable[[bytes], Arrays]:
             return images, np.asarray(batch[label_key], dtype=np.uint8)
         except UsageError:
             raise
-        except Exception as error:  # a pickle can fail in any way it likes
+        except Exception as error:  # a pickle can fail with any error
             raise UsageError(f"a CIFAR pickle cannot be read ({type(error).__name__}: {error})") from error
 
     return parse

@@ -24,15 +24,15 @@ TIMEOUT = 30.0
 NETWORK_ERRORS = (URLError, ConnectionError, TimeoutError, SSLError, HTTPException)
 """Worth another attempt, unlike a full disk."""
 LARGEST_ARCHIVE = 2 * 10**9
-"""Bytes an archive may unpack to: several times what any data set here needs."""
+"""Bytes an archive may unpack to: several times what any dataset here needs."""
 
 
 def fetch(
     url: str, target: Path, md5: str | None, progress: Progress | None = None, *, attempts: int = 4, wait: float = 1.0
 ) -> Path:
-    """Download `url` to `target`, going on from what an earlier call left in `target.part`.
+    """Download `url` to `target`, resuming from what an earlier call left in `target.part`.
 
-    The target appears only whole and with the right checksum: where none is known, with that which a gzip has inside.
+    The target appears only whole and with the right checksum: where none is known, with the one inside the gzip file.
     Failed attempts are repeated after `wait`, 2 `wait`, ... seconds.
     """
     if target.is_file() and _is_whole(target, md5):
@@ -50,7 +50,7 @@ def fetch(
             if _is_whole(part, md5):
                 os.replace(part, target)
                 return target
-            # Which bytes are wrong cannot be known, so the next attempt begins anew.
+            # Which bytes are wrong cannot be known, so the next attempt starts over.
             part.unlink()
             problem = "what arrived has the wrong checksum"
         except HTTPError as error:
@@ -86,7 +86,7 @@ def _is_whole(path: Path, md5: str | None) -> bool:
 
 
 def _fetch_rest(url: str, part: Path, progress: Progress | None) -> None:
-    """Append to `part` what it lacks; begin it anew when the server does not continue."""
+    """Append to `part` what it lacks; start over if the server does not resume."""
     have = part.stat().st_size if part.exists() else 0
     response = _request(url, have)
     if response is None:
@@ -122,7 +122,7 @@ def _request(url: str, have: int) -> HTTPResponse | None:
 def extract(archive: Path, folder: Path, *, limit: int = LARGEST_ARCHIVE) -> None:
     """Unpack a tar archive of plain files and folders into `folder`.
 
-    Everything is unpacked beside its destination first and then renamed, so that a kill leaves no half a file.
+    Everything is unpacked beside its destination first and then renamed, so that a kill leaves no partial file.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,13 +130,13 @@ def extract(archive: Path, folder: Path, *, limit: int = LARGEST_ARCHIVE) -> Non
             for member in _harmless(tar, limit):
                 tar.extract(member, temporary, filter="data")
             _move_into(Path(temporary), folder)
-    except Exception as error:  # there is no end to what tarfile raises for broken archives
+    except Exception as error:  # tarfile raises errors of many kinds for broken archives
         if isinstance(error, OSError) and error.strerror:
             raise UsageError(
                 f"cannot unpack {archive} into {folder} ({error.strerror}): make room or choose another"
             ) from error
         problem = str(error).partition("\n")[0].rstrip(":")
-        raise UsageError(f"will not unpack {archive} ({problem}): delete it and fetch it anew") from error
+        raise UsageError(f"will not unpack {archive} ({problem}): delete it and fetch it again") from error
 
 
 def _harmless(tar: tarfile.TarFile, limit: int) -> Iterator[tarfile.TarInfo]:
@@ -145,7 +145,7 @@ def _harmless(tar: tarfile.TarFile, limit: int) -> Iterator[tarfile.TarInfo]:
     for member in tar:
         path = PurePosixPath(member.name)
         if not (member.isreg() or member.isdir()) or path.is_absolute() or ".." in path.parts:
-            raise tarfile.TarError(f"it holds '{member.name}', which is no plain file inside it")
+            raise tarfile.TarError(f"it holds '{member.name}', which is not a plain file inside it")
         total += member.size
         if total > limit:
             raise tarfile.TarError(f"it unpacks to more than {limit} bytes")

@@ -1,4 +1,4 @@
-"""A data set in memory, and the register of the data sets that can be asked for by name."""
+"""A dataset in memory, and the table of datasets by name."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, eq=False)
 class ImageData:
-    """The training and test images of one data set, whole, with what is needed to normalize them."""
+    """The training and test images of one dataset, with what is needed to normalize them."""
 
     name: str
-    """The name it is asked for by."""
+    """The name of the dataset."""
     train_images: Tensor
     """uint8, N×C×H×W."""
     train_labels: Tensor
@@ -86,7 +86,7 @@ def _check_split(data: ImageData, split: str, images: Tensor, labels: Tensor) ->
 
 @dataclass(frozen=True)
 class Status:
-    """Whether a data set can be used, and why not."""
+    """Whether a dataset can be used, and why not."""
 
     state: Literal["present", "missing", "damaged"]
     reason: str
@@ -96,7 +96,7 @@ class Status:
 
 
 class Dataset(Protocol):
-    """What a module adds to the register: a name, a sentence, settings, and three things to do with a folder."""
+    """A dataset as it is registered: name, description, defaults of settings, and how to load, check and fetch it."""
 
     @property
     def name(self) -> str:
@@ -108,7 +108,7 @@ class Dataset(Protocol):
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Settings by name that runs on this dataset take where nothing else is said; `augment` among them."""
+        """Defaults of settings for runs on this dataset, by name, such as `augment`."""
 
     def load(self, folder: Path) -> ImageData:
         """Read and verify it; a UsageError says what to do when it is missing or damaged."""
@@ -124,13 +124,13 @@ AnyDataset = TypeVar("AnyDataset", bound=Dataset)
 
 
 def register(dataset: AnyDataset) -> AnyDataset:
-    """Make a data set known by its name."""
+    """Register a dataset by its name."""
     DATASETS.register(dataset.name, dataset)
     return dataset
 
 
 def find(name: str) -> Dataset:
-    """The registered data set of this name."""
+    """The registered dataset of this name."""
     found: Dataset = DATASETS.find(name)
     return found
 

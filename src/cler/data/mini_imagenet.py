@@ -27,14 +27,14 @@ from cler.errors import UsageError, one_line
 from cler.files import replacing
 
 MOST_BYTES = 100_000
-"""Of a JPEG: several times what its pixels take, so that a small picture cannot take long."""
+"""Bytes of a JPEG at most: several times what its pixels take, so that none takes long to decode."""
 CACHE = "mini-imagenet.pixels"
 """SHA-256 of the list of files and all pixels, then the pixels."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class Entry(NamedTuple):
-    """An image file as it was when it was seen; one that is written anew is another."""
+    """An image file as it was when it was seen; one that is rewritten counts as another."""
 
     path: Path
     size: int
@@ -42,13 +42,13 @@ class Entry(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Class and name: what tells the images of the data set apart."""
+        """Class and file name, which identify an image of the dataset."""
         return self.path.parent.name, self.path.name
 
 
 @dataclass(frozen=True)
 class MiniImageNet:
-    """A data set of color images in `train/CLASS/*.jpg` and `val/CLASS/*.jpg`."""
+    """A dataset of color images in `train/CLASS/*.jpg` and `val/CLASS/*.jpg`."""
 
     name: str
     title: str
@@ -65,7 +65,7 @@ class MiniImageNet:
     pixels: int
     """Height and width of an image."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that runs on it take where nothing else is said."""
+    """Defaults of settings for runs on this dataset."""
 
     @property
     def url(self) -> str:
@@ -119,7 +119,7 @@ class MiniImageNet:
         return Status("present", f"{self.title} is complete in {root}", root)
 
     def get(self, folder: Path, progress: Progress | None = None) -> Status:
-        """Fetch and unpack the archive, unless the data set is there and complete."""
+        """Fetch and unpack the archive, unless the dataset is there and complete."""
         status = self.check(folder)
         if status.state != "present":
             archive = download.fetch(self.url, folder / self.archive, None, progress)
@@ -130,7 +130,7 @@ class MiniImageNet:
         return status
 
     def _find(self, folder: Path) -> Path | None:
-        """What the archive unpacks to, or where a user may have laid the images."""
+        """What the archive unpacks to, or where a user may have put the images."""
         for root in (folder / self.folder, folder / self.name, folder):
             if os.path.isdir(root / "train") and os.path.isdir(root / "val"):
                 return root
@@ -139,7 +139,7 @@ class MiniImageNet:
     def _missing(self, folder: Path) -> str:
         return (
             f"{self.title} is not in {folder}: run `cler data get {self.name} --data-dir {folder}`, look in another "
-            f"data folder, or lay its folders train and val in {folder / self.name} by hand"
+            f"data folder, or put its folders train and val in {folder / self.name} by hand"
         )
 
     def _read(self, root: Path) -> np.ndarray:
@@ -155,7 +155,7 @@ class MiniImageNet:
             return kept
         images = np.empty(shape, np.uint8)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what is odd about a file that can be read all the same
+            warnings.simplefilter("ignore")  # Pillow warns about oddities of files that it can read
             for image, file in zip(images, files, strict=True):
                 image[:] = _decode(file, self.pixels)
         _write_cache(root / CACHE, listed, images)
@@ -166,11 +166,11 @@ class MiniImageNet:
         with os.scandir(split) as found:
             folders = {each.name for each in found if each.is_dir() and not each.name.startswith(".")}
         if strange := folders.difference(self.wordnet_ids):
-            raise DamagedError(f"{split / min(strange)} is no class of {self.title}")
+            raise DamagedError(f"{split / min(strange)} is not a class of {self.title}")
         for name in self.classes:
             files = _list_images(split / name)
             if len(files) != count:
-                raise DamagedError(f"{split / name} has {len(files)} images in place of {count}")
+                raise DamagedError(f"{split / name} has {len(files)} images instead of {count}")
             yield from files
 
 
@@ -181,13 +181,13 @@ def _list_images(folder: Path) -> list[Entry]:
     with os.scandir(folder) as found:
         files = [each for each in found if each.name.endswith(".jpg") and not each.name.startswith(".")]
         if strange := [each.name for each in files if not each.is_file()]:
-            raise DamagedError(f"{folder / min(strange)} is no file")
+            raise DamagedError(f"{folder / min(strange)} is not a file")
         entries = [Entry(folder / each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]
     return sorted(entries)
 
 
 def _decode(file: Entry, pixels: int) -> np.ndarray:
-    """A JPEG as 3×H×W; nothing is decoded before its size has been seen to be right."""
+    """A JPEG as 3×H×W; its size is checked before anything is decoded."""
     from PIL import Image
 
     if file.size > MOST_BYTES:
@@ -197,11 +197,11 @@ def _decode(file: Entry, pixels: int) -> np.ndarray:
             if picture.size == (pixels, pixels):
                 return np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
             size = f"{picture.width}×{picture.height}"
-    except Exception as error:  # there is no end to what Pillow raises for broken files
+    except Exception as error:  # Pillow raises errors of many kinds for broken files
         if isinstance(error, OSError) and error.strerror:
             raise
-        raise DamagedError(f"{file.path} is no JPEG, or not a whole one") from error
-    raise DamagedError(f"{file.path} has {size} pixels in place of {pixels}×{pixels}")
+        raise DamagedError(f"{file.path} is not a JPEG, or is incomplete") from error
+    raise DamagedError(f"{file.path} has {size} pixels instead of {pixels}×{pixels}")
 
 
 def _read_cache(path: Path, listed: bytes, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -221,7 +221,7 @@ def _write_cache(path: Path, listed: bytes, images: np.ndarray) -> None:
             file.write(_digest(listed, images))
             file.write(images.data)
     except OSError as error:
-        if multiprocessing.parent_process() is None:  # a worker's parent has said it
+        if multiprocessing.parent_process() is None:  # the process that started the workers has said it
             _say_once(f"cannot keep the decoded images in {path} ({error.strerror}): they are decoded each time")
 
 

@@ -1,4 +1,4 @@
-"""A part of CIFAR-10 that travels inside the package, so that the library can be tried without a download.
+"""A part of CIFAR-10 that comes with the package, so that the library can be tried without a download.
 
 The first 500 training and 100 test images of each class, bit for bit, in one file per class (`sample/README.md`).
 Loading takes about a second on one core. The codec below is that of lossless JPEG in spirit: red and blue become
@@ -24,7 +24,7 @@ from cler.errors import UsageError
 
 RED, GREEN, BLUE = range(3)
 XZ_FILTERS: list[dict[str, Any]] = [
-    # The errors repeat nothing: all that helps is how the previous byte (literal context) tells of the next.
+    # The errors repeat nothing: all that helps is how the previous byte (literal context) predicts the next.
     {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 21, "lc": 4, "lp": 0, "pb": 0}
 ]
 
@@ -53,7 +53,7 @@ def unpack_errors(path: Path, shape: tuple[int, int, int, int]) -> np.ndarray:
 def restore(errors: np.ndarray) -> np.ndarray:
     """The images, N×3×H×W, that have these prediction errors.
 
-    Goes from pixel to pixel but through all images at once. Sums are modulo 256, as the errors are.
+    Works pixel by pixel, on all images at once. Sums are modulo 256, as the errors are.
     """
     count, channels, height, width = errors.shape
     errors = np.ascontiguousarray(errors.transpose(2, 3, 1, 0)).astype(np.int16)
@@ -85,10 +85,10 @@ class Sample:
     name: str = "cifar10-sample"
     description: str = "6,000 images of CIFAR-10, 600 of each class, that come with the package"
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that runs on it take where nothing else is said."""
+    """Defaults of settings for runs on this dataset."""
 
     def load(self, folder: Path) -> ImageData:
-        """Unpack and verify the images, class after class; the data folder plays no part."""
+        """Unpack and verify the images, class after class; the data folder is not used."""
         try:
             train, test, labels = self._read()
         except (ValueError, LookupError, RuntimeError, TypeError, OSError) as error:

@@ -19,22 +19,22 @@ from cler.config.registry import VIEWS
 
 View: TypeAlias = Callable[[Tensor, torch.Generator | None], Tensor]
 PADDING = 4
-"""Black pixels on every side of an image before it is cropped: it moves by up to so many in each direction."""
+"""Black pixels on every side of an image before it is cropped: it moves by at most this many in each direction."""
 
 
 def unchanged(images: Tensor, generator: torch.Generator | None) -> Tensor:
-    """The images themselves; nothing is drawn."""
+    """The images as they are; nothing is drawn."""
     return images
 
 
 def random_crop(images: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Each image moved by up to `PADDING` pixels, uniformly, black where nothing is left of it."""
+    """Each image shifted by up to 4 pixels in each direction, with black filled in."""
     corners = draw_corners(images, generator)
     return crop_and_flip(images, torch.cat([corners, corners.new_zeros(len(images), 1)], dim=1))
 
 
 def random_crop_and_flip(images: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Each image moved as by `random_crop`, then mirrored left to right or not, with equal chances."""
+    """Each image shifted as by crop, then mirrored left to right in half of the cases."""
     corners = draw_corners(images, generator)  # before the flips: the order of draws is part of a run's numbers
     flips = torch.randint(2, (len(images), 1), generator=generator, device=images.device)
     return crop_and_flip(images, torch.cat([corners, flips], dim=1))
@@ -51,7 +51,7 @@ def draw_corners(images: Tensor, generator: torch.Generator | None, padding: int
 
 
 def crop_and_flip(images: Tensor, crops: Tensor, padding: int = PADDING) -> Tensor:
-    """Of each image (N, C, H, W) the window that its row (top, left, flip) of `crops` tells, mirrored where flip is 1.
+    """A window of each image (N, C, H, W), given by its row (top, left, flip) of `crops`, mirrored where flip is 1.
 
     The image is surrounded by `padding` zeros on every side, and the window is as large as the image was: (padding,
     padding, 0) is the image itself.

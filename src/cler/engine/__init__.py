@@ -5,6 +5,6 @@ from cler.engine.run import Run
 from cler.engine.train import Control, train
 
 REVISION = 1
-"""Of all that decides the numbers of every run: raised by hand when runs come out differently."""
+"""Revision of the code that all runs share: raised by hand when it makes runs come out differently."""
 
 __all__ = ["REVISION", "Control", "Run", "RunName", "train"]

@@ -17,9 +17,9 @@ from cler.engine.train import Control, train
 
 Job = TypeVar("Job")
 Claim = Callable[[Job], AbstractContextManager[bool]]
-"""Entering it tells whether a job is to be done here; it is kept from others until the end of the block."""
+"""A context manager that tells whether a job is to be done here, and keeps other processes from it inside the block."""
 MOST_AT_ONCE = 10
-"""Branches that fill a large GPU; more of them gain little."""
+"""Runs side by side that fill a large GPU; more gain little."""
 
 
 def train_in_bundles(
@@ -37,7 +37,7 @@ def train_in_bundles(
     """Train every job, those of equal `kind` that stand at the same step side by side, `at_once` at a time.
 
     The kind is what runs have to share (schedule, precision). A job is claimed when its bundle begins, and left out if
-    it is not to be had; then `stands` tells how far it has come, or None for one that has ended. Without `at_once` a
+    another process has it; then `stands` tells how far it has come, or None for one that has ended. Without `at_once` a
     first look at what one run needs decides. When the device runs out of memory all the same, half as many are trained
     at once: those of the bundle that have not ended are built again, each from where it stands now.
     """
@@ -77,7 +77,7 @@ def _alike(jobs: Sequence[Job], key: Callable[[Job], Hashable]) -> list[list[Job
 
 
 def _claimed(jobs: Sequence[Job], count: int, claim: Claim[Job], held: ExitStack) -> tuple[list[Job], list[Job]]:
-    """The first so many of the jobs that can be had, and those that have not been asked for."""
+    """The first `count` jobs that could be claimed, and the jobs that were not tried."""
     ours: list[Job] = []
     left = list(jobs)
     while left and len(ours) < count:
@@ -121,7 +121,7 @@ def begin_second_task(runs: Sequence[Run], phase: str = "observe") -> None:
 
 
 def release_memory() -> None:
-    """Hand memory of finished runs back to the device."""
+    """Return the memory of finished runs to the device."""
     gc.collect()
     if torch.cuda.is_available():
         torch._C._cuda_clearCublasWorkspaces()  # 65 MB for each stream that a run has had

@@ -23,10 +23,10 @@ PREVIOUS = "checkpoint.previous.safetensors"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a run was at some moment."""
+    """The complete state of a run at some moment."""
 
     about: dict[str, Any]
-    """Whose it is, in plain values."""
+    """Which run this is, in plain values."""
     state: State
     accuracy: dict[str, list[list[float]]]
 
@@ -44,7 +44,7 @@ def take(run: Run, about: dict[str, Any]) -> Checkpoint:
 
 
 def write(folder: Path, checkpoint: Checkpoint) -> None:
-    """Put it in place of the one in the folder, which becomes the previous one."""
+    """Write it as the newest checkpoint in the folder; the one before it is kept as the previous one."""
     tensors = on_host(checkpoint.state.tensors)
     header = json.dumps(
         {
@@ -60,7 +60,7 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def find(folder: Path, message: Callable[[str], None]) -> Checkpoint | None:
-    """The newest whole checkpoint in a folder; those that are not whole are deleted, which is said."""
+    """The newest whole checkpoint in a folder; damaged ones are deleted, with a message."""
     damaged = []
     for name in (NAME, PREVIOUS):
         try:
@@ -80,7 +80,7 @@ def find(folder: Path, message: Callable[[str], None]) -> Checkpoint | None:
 
 
 def delete(folder: Path) -> None:
-    """Leave no checkpoint in a folder."""
+    """Delete the checkpoints in a folder."""
     for name in (NAME, PREVIOUS):
         (folder / name).unlink(missing_ok=True)
 
@@ -98,7 +98,7 @@ def _read(path: Path) -> Checkpoint:
         raise
     except OSError as error:
         raise UsageError(
-            f"cannot read {path}: {error.strerror}; see to that, or delete the run's folder to start over"
+            f"cannot read {path}: {error.strerror}; fix that, or delete the run's folder to start over"
         ) from None
     except SafetensorError as error:
         raise _DamagedError(one_line(str(error).partition("\n")[0])) from None

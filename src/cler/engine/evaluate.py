@@ -27,8 +27,8 @@ def evaluate(
 ) -> tuple[list[float], list[float]]:
     """Percent right on each task: among all classes, and among the classes of the image's own task.
 
-    `images` gives pixels and labels of a task: the test images, where nothing else is said. NaN stands for a task of
-    whose images the network makes something that is not a number.
+    `images` gives pixels and labels of a task, by default the test images. NaN stands for a task on whose images the
+    network's outputs are not numbers.
     """
     rows = []
     with evaluating(method.network):

@@ -1,4 +1,4 @@
-"""What training tells while it goes on: small frozen values that can be sent to another process.
+"""Events of training: small frozen values that can be sent to another process.
 
 The engine hands each event to one function, `emit`. Recorder, progress bars, worker processes and callbacks of a user
 all hear the same stream.
@@ -16,12 +16,12 @@ class RunName:
     """Which run an event is about."""
 
     label: str
-    """What progress calls it."""
+    """The run's name in progress bars."""
     pair: str = ""
     """Method and regularizer, as in er-ace+jigsaw."""
     seed: int = 0
     folder: Path | None = None
-    """Where it is kept, if it is."""
+    """The run's folder, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Started(Event):
 
 @dataclass(frozen=True)
 class Progress(Event):
-    """Where runs that are trained side by side stand; told a few times a second, and at the end of each task."""
+    """How far runs that are trained side by side have come; a few times a second, and at the end of each task."""
 
     runs: tuple[RunName, ...]
     task: int
@@ -51,18 +51,18 @@ class Progress(Event):
     done: float
     """Share of all steps, 0 to 1."""
     steps_per_second: float
-    """Of all the runs together."""
+    """Steps per second of all these runs together."""
     accuracy: float | None
     """Class-incremental, mean over the runs, as of the last evaluation."""
     losses: dict[str, float]
-    """Mean of each loss term over the steps since the last report and over the runs; empty where a GPU, which nobody
-    waits for, has not told yet."""
+    """Mean of each loss term over the steps since the last report and over the runs; empty while a GPU, which is not
+    waited for, has not reported yet."""
     sums: tuple[dict[str, tuple[float, int]], ...] = ()
     """The same for each run: the sum of each loss term since the last report, and the number of steps in it."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What progress calls the runs."""
+        """The names of the runs in progress bars."""
         return tuple(run.label for run in self.runs)
 
 
@@ -109,7 +109,7 @@ class Elsewhere(Event):
 
     run: RunName
     complete: bool
-    """Whether it has ended there."""
+    """Whether the other process has finished it."""
 
 
 @dataclass(frozen=True)

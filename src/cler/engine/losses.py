@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 Sums = dict[str, tuple[float, int]]
-"""Of each loss term: the sum of its values, and over how many steps."""
+"""For each loss term: the sum of its values, and the number of steps."""
 
 
 class LossSums:
     """The sum of each loss term over all steps so far.
 
-    Totals only ever grow on the device, and what has been told is subtracted on the host, so that a reset can miss no
-    step. They are made in the first step that has these terms, which a GPU takes before one of its kind is recorded.
+    Totals only ever grow on the device, and what has been reported is subtracted on the host, so that no step is
+    missed. They are made in the first step that has these terms, which a GPU takes before one of its kind is recorded.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -23,7 +23,7 @@ class LossSums:
         self._totals: dict[tuple[str, ...], _Total] = {}
 
     def add(self, terms: Mapping[str, Tensor]) -> Tensor:
-        """Take in the terms of a step; gives back their sum."""
+        """Add the loss terms of a step to the totals; returns their sum."""
         names = tuple(terms)
         values = torch.stack([*(term.detach().reshape(()) for term in terms.values()), self._one])
         if names not in self._totals:
@@ -32,7 +32,7 @@ class LossSums:
         return values[:-1].sum()
 
     def since_last(self, *, wait: bool) -> Sums:
-        """What has been summed since this was asked last; without `wait`, as far as a GPU has told by now."""
+        """What has been summed since the last call; without `wait`, as far as a GPU has reported by now."""
         sums: Sums = {}
         for names, total in self._totals.items():
             *values, steps = total.growth(wait=wait)
@@ -43,7 +43,7 @@ class LossSums:
 
 
 class _Total:
-    """Running totals on a device, the last of which counts steps, and how much of them has been told."""
+    """Running totals on a device, the last of which counts steps, and how much of them has been reported."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self.running = torch.zeros(size, dtype=torch.float64, device=device)

@@ -49,7 +49,7 @@ class Run:
             method.phases(method.options, task, epoch=steps // stream.epochs, epochs=stream.epochs)
             for task, steps in enumerate(stream.schedule)
         ]
-        """Of each task: how many steps it has of what."""
+        """For each task: the number of steps of each phase."""
         self.device = stream.data.train_images.device
         self.accuracy: dict[str, list[list[float]]] = {"class_il": [], "task_il": []}
         self.seconds = 0.0
@@ -57,10 +57,10 @@ class Run:
         self.at_once = 1
         """How many runs, with this one, are trained side by side and share its `seconds`."""
         self.task, self.taken = 0, 0
-        """Where it stands: the task, and how many of its steps have been taken; without any it has not begun."""
+        """How far the run has come: the task, and the steps of it that have been taken; 0 if it has not started."""
         self.failure: str | None = None
         self.losses = LossSums(self.device)
-        """For people to look at; no part of the state, so that a resumed run begins new sums."""
+        """For display only: not part of the state, so a resumed run starts new sums."""
         self._order = torch.empty(0, dtype=torch.int64, device=self.device)
         self._position = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._bad_step = torch.full((1,), -1, dtype=torch.int64, device=self.device)
@@ -70,7 +70,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """What progress calls it."""
+        """The run's name in progress bars."""
         return self.name.label
 
     @property
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def recording_key(self) -> Hashable:
-        """A recorded step serves for as long as this stays the same."""
+        """A recorded step can be replayed for as long as this stays the same."""
         return self.method.recording_key, self.method.phase, self._order.shape
 
     @property
@@ -136,9 +136,9 @@ class Run:
             yield self._batch(indices)
 
     def check(self, task: int, *, wait: bool) -> None:
-        """Look, from the host, whether the loss has stayed finite; a run that failed is marked.
+        """Check on the host whether the loss has stayed finite; a run that failed is marked.
 
-        Without `wait` that is as of some steps ago on a GPU, which goes on working.
+        Without `wait`, on a GPU, the answer is as of some steps ago.
         """
         self._bad_step_seen.copy_(self._bad_step, non_blocking=not wait)
         if self.failure is None and (step := int(self._bad_step_seen)) >= 0:
@@ -152,7 +152,7 @@ class Run:
             self.method.end_task(task, self._batches(task))
 
     def evaluate(self, task: int) -> None:
-        """Measure every task that has been seen; a run that has become useless is marked."""
+        """Evaluate on every task seen so far; a run whose outputs are not numbers is marked as failed."""
         seen = range(self.stream.tasks.number) if self.method.merged else range(task + 1)
         with self._autocast():
             class_il, task_il = evaluate(self.method, self.stream, self.views, seen)
@@ -169,7 +169,7 @@ class Run:
         self.task, self.taken = task + 1, 0
 
     def state(self) -> State:
-        """All that resuming from here takes; the tensors are its own, not copies."""
+        """Everything that resuming from here needs; the tensors are the run's own, not copies."""
         state = collect(self.method)
         own = {f"run.{name}": getattr(self, f"_{name}") for name in _TENSORS}
         counted = {f"run.{name}": getattr(self, name) for name in _NUMBERS}
@@ -177,7 +177,7 @@ class Run:
         return State(state.tensors | own | generator, state.numbers | counted)
 
     def restore(self, state: State, accuracy: dict[str, list[list[float]]]) -> None:
-        """Stand where another run like this one stood."""
+        """Take over the state of another run like this one."""
         restore(self.method, State(_of_the_method(state.tensors), _of_the_method(state.numbers)))
         for name in _TENSORS:
             setattr(self, f"_{name}", state.tensors[f"run.{name}"].to(self.device, copy=True))
@@ -189,7 +189,7 @@ class Run:
             self.method.phase = self._phase_at(self.task, self.taken)
 
     def _phase_at(self, task: int, taken: int) -> str:
-        """What takes the last of the first so many steps of a task."""
+        """The phase of the last of the first `taken` steps of a task."""
         ends = itertools.accumulate(self.phases[task].values())
         return next(phase for phase, end in zip(self.phases[task], ends, strict=True) if taken <= end)
 

@@ -1,4 +1,4 @@
-"""What lasts of a method from step to step: collected by name from its attributes, and put back in place."""
+"""The state of a method that lasts from step to step: collected by name from its attributes, and put back in place."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Number = bool | int | float
 
 @dataclass(frozen=True)
 class State:
-    """All that a method has become, by dotted names that depend on its settings only."""
+    """The complete state of a method, by dotted names that depend only on its settings."""
 
     tensors: dict[str, Tensor]
     """The method's own, not copies; those of its optimizers too."""
     numbers: dict[str, Number]
-    """What the host counts."""
+    """Counters that the host keeps."""
 
 
 def collect(method: Method) -> State:
@@ -135,12 +135,12 @@ def _counts(thing: Any) -> bool:
 
 
 def _check_kind(name: str, thing: Any) -> None:
-    """Refuse what may change and cannot be carried; text, functions and the like are taken for settings."""
+    """Refuse what may change and cannot be saved; strings, functions and the like are taken for settings."""
     carried = isinstance(thing, Tensor | Optimizer | nn.Module | dict | list | tuple) or _is_ours(thing)
     settings = thing is None or callable(thing) or _is_frozen(thing) or isinstance(thing, _OF_SETTINGS)
     if not carried and not settings:
         raise TypeError(
-            f"{name} is a {type(thing).__name__}, which no checkpoint carries: keep it in tensors, numbers, or lists "
+            f"{name} is a {type(thing).__name__}, which checkpoints cannot store: keep it in tensors, numbers, lists "
             "or dictionaries of these"
         )
 
@@ -159,7 +159,7 @@ def _is_frozen(thing: Any) -> bool:
 
 def _check_names(stored: Iterable[str], wanted: Iterable[str]) -> None:
     if differing := sorted(set(stored) ^ set(wanted)):
-        raise UsageError(f"the stored state is of something else: it differs in {', '.join(differing[:3])}")
+        raise UsageError(f"the stored state belongs to something else: it differs in {', '.join(differing[:3])}")
 
 
 def _check_fit(name: str, stored: Tensor, wanted: Tensor, grow: bool) -> None:

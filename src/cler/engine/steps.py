@@ -12,7 +12,7 @@ import torch
 from cler.engine.run import Run
 
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-"""Queues of the GPU, of which CUDA takes 8 where nothing is said: fewer than there are runs side by side."""
+"""Queues of the GPU, of which CUDA uses 8 by default: fewer than there are runs side by side."""
 WARM_UP = 3
 """Steps that are taken one kernel at a time before the same one is recorded; they are real steps."""
 IN_FLIGHT = 8
@@ -32,7 +32,7 @@ class Stepper(Protocol):
 
 
 def make_stepper(runs: Sequence[Run], message: Callable[[str], None], *, graph: bool = True) -> Stepper:
-    """The right way for where the runs live; without `graph` nothing is recorded, as for debugging."""
+    """The stepper for the device of the runs; without `graph` nothing is recorded, for debugging."""
     return GraphStepper(runs, message) if graph and runs[0].device.type == "cuda" else EagerStepper(runs)
 
 
@@ -69,7 +69,7 @@ class GraphStepper:
         self._waiting: deque[torch.cuda.Event] = deque()
 
     def prepare(self) -> None:
-        """Forget the graph unless it is still what the methods would do."""
+        """Drop the graph unless it still matches what the methods would do."""
         keys = [run.recording_key for run in self.runs]
         if keys != self._keys:
             self._keys, self.graph, self.warm = keys, None, 0
@@ -113,7 +113,7 @@ class GraphStepper:
         except RuntimeError as error:
             default = torch.cuda.default_generators[torch.cuda.current_device()]
             for generator in (default, *(run.generator for run in self.runs)):
-                generator.graphsafe_set_state(generator.clone_state())  # or it would wait for a recording that is over
+                generator.graphsafe_set_state(generator.clone_state())  # else it waits for a recording that is over
             if shortage := lack_of_memory(error):
                 raise shortage from None
             self.can_record = False
@@ -139,7 +139,7 @@ def synchronize(device: torch.device) -> None:
 def lack_of_memory(error: BaseException | None) -> BaseException | None:
     """The lack of memory behind an error, if any: a recording that it ends may raise another error over it.
 
-    PyTorch has a class for what its own allocator finds out on a GPU, and only words for all else.
+    PyTorch has a class for what its own allocator finds out on a GPU, and only messages for everything else.
     """
     while error is not None and not isinstance(error, torch.OutOfMemoryError):
         if any(words in str(error) for words in ("out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory")):

@@ -18,12 +18,12 @@ KINDS = {
 
 
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as files hold them."""
+    """The tensors as they are stored in files."""
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def pieces(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """The file with these tensors of the host; other threads can go on while the pieces are written."""
+    """The file with these tensors of the host; other threads can work while the pieces are written."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name, tensor in tensors.items():
@@ -36,7 +36,7 @@ def pieces(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterat
 
 
 def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """Over a text, and name, type, shape and bytes of each tensor."""
+    """A checksum over a string, and the name, type, shape and bytes of each tensor."""
     digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())

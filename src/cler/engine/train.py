@@ -17,7 +17,7 @@ REPORT_SECONDS = 0.25
 
 
 class Control:
-    """What training asks for, where events only tell: when to stop, and to keep a run; this one keeps nothing."""
+    """What training asks of its caller: when to stop, and to save a run. This one saves nothing."""
 
     checkpoint_every: float = math.inf
     """Seconds between two checkpoints within a task."""
@@ -31,8 +31,8 @@ class Control:
 def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = None, *, graph: bool = True) -> None:
     """Train runs that share a device, a precision, a schedule and where they stand in it, from there to the end.
 
-    Results are in each run's `accuracy`. A run whose loss stops being finite, or whose network says what is not a
-    number, is left out as soon as that is noticed, with its `failure` set; the others continue. Without `graph` a GPU
+    Results are in each run's `accuracy`. A run whose loss stops being finite, or whose outputs are not
+    numbers, is left out as soon as that is noticed, with its `failure` set; the others continue. Without `graph` a GPU
     records no steps, for debugging.
     """
     control = control or Control()
@@ -60,7 +60,7 @@ class _Bundle:
         self._make_stepper()
 
     def _make_stepper(self) -> None:
-        self.stepper = make_stepper(self.runs, lambda text: self.emit(Message(text)), graph=self.graph)
+        self.stepper = make_stepper(self.runs, lambda line: self.emit(Message(line)), graph=self.graph)
 
     def begin_phase(self, phase: str) -> None:
         """The steps from here on are of another kind."""
@@ -69,7 +69,7 @@ class _Bundle:
         self.stepper.prepare()
 
     def leave_out_failed(self, task: int, *, wait: bool) -> None:
-        """Look at the losses; the other runs continue without those that have failed."""
+        """Check the losses; runs that have failed are dropped, the others continue."""
         for run in self.runs:
             run.check(task, wait=wait)
         failed = [run for run in self.runs if run.failure is not None]
@@ -142,7 +142,7 @@ def _end_task(bundle: _Bundle, task: int, control: Control) -> None:
 
 
 def _progress(runs: Sequence[Run], task: int, step: int, steps_per_second: float) -> Progress:
-    """Where runs stand that take so many steps per second each."""
+    """The progress of runs that each take this many steps per second."""
     schedule = runs[0].schedule
     accuracies = [run.running_accuracy for run in runs if run.running_accuracy is not None]
     sums = tuple(run.losses.since_last(wait=step == schedule[task]) for run in runs)

@@ -32,7 +32,7 @@ class NoOptions:
 
 @dataclass(frozen=True)
 class Setup:
-    """All that a method is made of; the engine builds one for each run."""
+    """Everything that a method is made from; there is one for each run."""
 
     network: Backbone
     views: Views
@@ -44,9 +44,9 @@ class Setup:
     lr: float = 0.01
     optimizer: str = "sgd"
     momentum: float = 0.0
-    """Of the optimizer; those that know none take only 0."""
+    """Momentum of the optimizer; 0 for those that have none."""
     weight_decay: float | None = None
-    """Of the optimizer; None for its own default."""
+    """Weight decay of the optimizer; None for its own default."""
     buffer: int = 500
     replay_batch: int = 10
     options: Any = NoOptions()
@@ -65,7 +65,7 @@ class About:
     summary: str
     """What the method does, in one line."""
     reference: bool = False
-    """Whether tables show the method as a bound that continual learners are measured by."""
+    """Whether tables show the method as a reference that continual learners are compared with."""
     counted: frozenset[str] = frozenset({"task", "buffer.filled", "buffer.offered", "buffer.labels"})
     """The method's attributes of whole numbers that change as it learns; in all others the file of a learner has to
     agree with a new learner, or it is refused."""
@@ -151,7 +151,7 @@ class Method:
 
     @property
     def recording_key(self) -> Hashable:
-        """What Python decides by inside `observe`, the phase and the settings aside: equal keys, the same kernels."""
+        """What Python decides by in `observe`, besides phase and settings: equal keys mean the same kernels."""
         return self.task
 
     @property
@@ -191,7 +191,7 @@ class Method:
         self.phase = phase
 
     def observe(self, batch: Batch) -> Terms:
-        """Learn from one batch of the stream; gives back the terms of the loss, by names that curves of them show."""
+        """Learn from one batch of the stream; returns the terms of the loss, by the names that curves show."""
         raise TypeError(f"{type(self).__name__} has to define observe")
 
     def end_task(self, task: int, batches: Iterable[Batch]) -> None:
@@ -223,7 +223,7 @@ class Method:
         parts: Parts | None = None,
         forward: Callable[..., Tensor] | None = None,
     ) -> tuple[tuple[Tensor, ...], Terms]:
-        """What the network makes of some batches, each normalized separately, and the regularizers' losses by name.
+        """The network's outputs for some batches, each normalized separately, and the regularizers' losses by name.
 
         Those are on the images of `pixels`, not augmented, which are all of the batches' or the first of them, with
         their class numbers in `labels`; `parts` are parts of them that are normalized separately.
@@ -281,7 +281,7 @@ M = TypeVar("M", bound=Method)
 
 
 def register(method: type[M]) -> type[M]:
-    """Make a method known to the command line and the tests."""
+    """Register a method for the command line and the tests."""
     METHODS.register(method.name, method)
     return method
 

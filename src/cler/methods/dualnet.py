@@ -28,8 +28,8 @@ class DualNetOptions:
     """Settings that only DualNet has."""
 
     temperature: float = setting(2.0, "Temperature τ of DualNet's distillation.", above=0)
-    distill: float = setting(15.0, "What the distillation's loss is multiplied by (λ_tr).", least=0)
-    look_ahead: float = setting(0.05, "Share of the slow phase's way that is kept (β).", least=0, most=1)
+    distill: float = setting(15.0, "Weight of the distillation loss (λ_tr).", least=0)
+    look_ahead: float = setting(0.05, "Share of the slow phase's change of weights that is kept (β).", least=0, most=1)
     slow_lr: float = setting(0.005, "Learning rate of the slow phase.", above=0)
     slow_steps: int = setting(5, "Steps of the slow phase for each batch of the stream.", least=1, most=1_000_000)
     fast_steps: int = setting(5, "Steps of the fast phase for each batch of the stream.", least=1, most=1_000_000)
@@ -150,7 +150,7 @@ class DualNet(Method):
 
 
 class LookAhead:
-    """Of the way that a module's weights and statistics have gone, keeps a share: state ← start + β·(state − start)."""
+    """Keeps a share of the change of a module's weights and statistics: state ← start + β·(state − start)."""
 
     def __init__(self, module: nn.Module, share: float) -> None:
         self.share = share
@@ -158,10 +158,10 @@ class LookAhead:
         self.start = [tensor.clone() for tensor in self.state]
 
     def remember(self) -> None:
-        """Here the way starts."""
+        """Remember the starting point."""
         torch._foreach_copy_(self.start, self.state)
 
     def go_back(self) -> None:
-        """Return to where the way started, but for β of it."""
+        """Go back to the starting point, except for a share β of the change."""
         torch._foreach_lerp_(self.start, self.state, self.share)
         torch._foreach_copy_(self.state, self.start)

@@ -40,14 +40,14 @@ class LwfMcOptions:
     and an old network that is asked about images that are not normalized; 'normalized', the same with images that are.
     """
 
-    alpha: float = setting(1.0, "Weight of the distillation (α); of no effect with sigmoids.", least=0)
+    alpha: float = setting(1.0, "Weight of the distillation (α); no effect with sigmoids.", least=0)
     decay: float = setting(0.0, "Weight of the sum of all squared parameters (w).", least=0)
     variant: str = setting("sigmoid", "Sigmoids, or the softmax that the paper's authors released.", choices=VARIANTS)
 
     def __post_init__(self) -> None:
         if self.variant == "sigmoid" and self.alpha != LwfMcOptions.alpha:
             raise UsageError(
-                f"{self.alpha} has no effect with sigmoids: leave it out, or take variant=released", "alpha"
+                f"{self.alpha} has no effect with sigmoids: leave it out, or use variant=released", "alpha"
             )
 
 

@@ -25,11 +25,11 @@ class OptimizerEntry:
     remembers: frozenset[str]
     """What it keeps of every parameter from step to step, by the names in its state."""
     remembers_with_momentum: frozenset[str] = frozenset()
-    """What it keeps besides where momentum is above zero."""
+    """What it also keeps if momentum is above zero."""
     takes_momentum: bool = False
-    """Whether momentum means anything to it."""
+    """Whether it has a momentum."""
     weight_decay: float = 0.0
-    """Where nothing else is said."""
+    """Default of the weight decay."""
 
     def state_keys(self, momentum: float = 0.0) -> frozenset[str]:
         """What it keeps of every parameter that it has moved."""
@@ -70,7 +70,7 @@ def make_optimizer(
     elif momentum:
         having = ", ".join(other for other, each in OPTIMIZERS.items() if each.takes_momentum)
         raise UsageError(
-            f"{momentum} has no effect with {name}: leave it out, or take the optimizer {having}", "sgd_momentum"
+            f"{momentum} has no effect with {name}: leave it out, or use the optimizer {having}", "sgd_momentum"
         )
     if "step" in entry.remembers:
         options["capturable"] = parameters[0].is_cuda

@@ -45,9 +45,9 @@ class RDfcilOptions:
 
     inversion_steps: int = setting(5000, "Steps of the synthesizer before each task.", least=1, most=1_000_000)
     inversion_lr: float = setting(0.001, "Learning rate of the synthesizer.", above=0)
-    noise: int = setting(1000, "Random numbers that the synthesizer makes an image of.", least=1, most=10_000)
-    refinement_epochs: int = setting(40, "Passes over a task's images after it.", least=1, most=10_000)
-    refinement_lr: float = setting(0.005, "Learning rate of the passes after a task.", above=0)
+    noise: int = setting(1000, "Random numbers that the synthesizer makes an image from.", least=1, most=10_000)
+    refinement_epochs: int = setting(40, "Refinement passes over a task's images after the task.", least=1, most=10_000)
+    refinement_lr: float = setting(0.005, "Learning rate of the refinement passes.", above=0)
     variant: str = setting(
         "released", "R-DFCIL as CLER's authors released it, or as its own authors describe it (text).", choices=VARIANTS
     )
@@ -68,7 +68,7 @@ def relations(features: Tensor) -> Tensor:
 
 @register
 class RDfcil(Method):
-    """The classifier has no bias; classes to come are no answer."""
+    """The classifier has no bias; classes of later tasks are never predicted."""
 
     name = "r-dfcil"
     revision = 2
@@ -108,7 +108,7 @@ class RDfcil(Method):
 
     @property
     def as_released(self) -> bool:
-        """Whether it is the variant of that name."""
+        """Whether the setting `variant` has this value."""
         return self.options.variant == "released"
 
     def make_inverter(self) -> torch.optim.Optimizer:
@@ -139,12 +139,12 @@ class RDfcil(Method):
         self.counts.zero_()
 
     def draw_weights(self) -> None:
-        """Begin synthesizer and projections anew."""
+        """Reinitialize synthesizer and projections."""
         for module in (self.synthesizer, self.student, self.teacher):
             begin_anew(module, self.setup.generator)
 
     def make_up(self, count: int, *, training: bool) -> Tensor:
-        """So many images out of noise."""
+        """Made-up images, `count` of them, from noise."""
         noise = torch.randn(count, self.options.noise, generator=self.setup.generator, device=self.setup.device)
         return self.synthesizer.train(training)(noise)
 

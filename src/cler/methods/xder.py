@@ -38,7 +38,7 @@ class XDerOptions:
 
     alpha: float = setting(0.8, "Weight of the squared distance to the stored logits (α).", least=0)
     beta: float = setting(0.8, "Weight of the cross-entropy of replayed images (β).", least=0)
-    gamma: float = setting(0.85, "What new logits may reach, as a share of the true class's stored logit (γ).", least=0)
+    gamma: float = setting(0.85, "Upper limit of new logits, as a share of the true class's stored logit (γ).", least=0)
     eta: float = setting(0.1, "Weight of both margin constraints (η).", least=0)
     margin: float = setting(0.3, "Margin that the constraints keep between past, present and future (m).", least=0)
     variant: str = setting(
@@ -123,7 +123,7 @@ class XDer(Method):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         if self.options.variant == "released" and not all(each.raw_only for each in self.regularizers):
-            raise UsageError("variant released is about CLER's pretext images: take it with rotation or jigsaw only")
+            raise UsageError("variant released is about CLER's pretext images: use it with rotation or jigsaw only")
 
     @classmethod
     def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:

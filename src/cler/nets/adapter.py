@@ -1,4 +1,4 @@
-"""The adapter that makes a `Backbone` of any module: a pass for each part, where our own layers need one for all."""
+"""The adapter that makes a `Backbone` of any module, with one pass for each part of a batch."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class AdaptedBackbone(Backbone):
         return outputs
 
     def _in_parts(self, compute: Callable[[Tensor], Tensor], images: Tensor, parts: Parts | None) -> Tensor:
-        """What is computed for each part in a pass of its own, or in evaluation for all of them in one."""
+        """What `compute` gives for each part in a pass of its own, or in evaluation for all parts in one."""
         if parts is None or not self.training:
             return compute(images)
         pieces = images.split(list(parts.sizes))
@@ -104,7 +104,7 @@ class AdaptedBackbone(Backbone):
         return torch.cat(outputs)
 
     def _fill_in(self, pretext: Sequence[PretextImages]) -> None:
-        """Give pretext images the maps that the tap makes of them."""
+        """Set the maps of pretext images: the tap's output for them."""
         tap = self.get_submodule(self.tap)
         for each in pretext:
             silent = Parts(each.sizes, silent=len(each.sizes))

@@ -1,4 +1,4 @@
-"""What a network is to methods and regularizers: the `Backbone` interface, and the words that it is stated in.
+"""The `Backbone` interface: what methods and regularizers may use of a network.
 
 A backbone of one's own is a class with six things, all of which are stated here:
 
@@ -95,7 +95,7 @@ class Backbone(nn.Module, ABC):
         """Have all layers that draw random numbers draw them from this generator; without such layers, nothing."""
 
     def train(self, mode: bool = True) -> Self:
-        """As of every module, but for what is frozen, which stays in evaluation."""
+        """Switch between training and evaluation; what is frozen stays in evaluation."""
         super().train(mode)
         for name in self.evaluated:
             self.get_submodule(name).training = False

@@ -22,7 +22,7 @@ from cler.nets.resnet import ResNet18
 from cler.nets.submodules import output_at, shape_of
 
 TIMM = "timm:"
-"""What names of networks of the package timm begin with."""
+"""Prefix of the names of networks from the package timm."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Network:
     build: Callable[..., Backbone]
     """Called with the number of outputs, channels=… and, where it has one, width=…."""
     width: int | None = None
-    """Filters of the first layer where nothing else is said; None for a network whose width cannot be chosen."""
+    """Default number of filters in the first layer; None for a network whose width cannot be chosen."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of a run that are usual with it, and not without it."""
+    """Defaults of settings for runs with this network."""
     given: Any = None
     """The module or function that it was made of, if it is a user's own."""
     pretrained: bool = False
@@ -44,7 +44,7 @@ class Network:
 
 
 def register(network: Network) -> None:
-    """Make a network known to the command line and the tests."""
+    """Register a network for the command line and the tests."""
     NETWORKS.register(network.name, network)
 
 
@@ -60,7 +60,7 @@ def own_network(name: str, network: Any) -> Network:
 
 
 def _of_user_by_name(network: Any, n_outputs: int, *, channels: int) -> Backbone:
-    """The same as for one of ours; how many channels it takes is its own business."""
+    """The same as for one of ours; it has its own number of channels."""
     return _of_user(network, n_outputs)
 
 
@@ -95,8 +95,8 @@ def build_network(
         n_outputs: a network whose classifier has another number gets a new classifier.
         image_shape: what it has to take; a network that is not built in is tried out.
         width: filters of the first layer, of a network whose width can be chosen.
-        pretrained: begin with weights that were trained on other images.
-        freeze: parameters up to the tap are not trained, and the layers there stay in evaluation.
+        pretrained: start from weights that were trained on other images.
+        freeze: parameters up to the tap are not trained, and the layers there stay in evaluation mode.
         generator: what dropout draws from.
     """
     if isinstance(network, str):
@@ -119,7 +119,7 @@ def build_network(
 
 def _by_name(entry: Network, n_outputs: int, channels: int, *, width: int | None, pretrained: bool) -> Backbone:
     if pretrained and not entry.pretrained:
-        raise UsageError(f"has no effect on {entry.name}, of which there are no weights; take timm:NAME", "pretrained")
+        raise UsageError(f"has no effect on {entry.name}, which has no pretrained weights; use timm:NAME", "pretrained")
     if width is not None and entry.width is None:
         raise UsageError(f"{width} has no effect on {entry.name}: leave it out", "width")
     options: dict[str, Any] = {"pretrained": pretrained} if entry.pretrained else {}
@@ -145,7 +145,7 @@ def check_own(network: Any) -> None:
     """Refuse what cannot be a network of one's own: neither a backbone nor a function that could make one."""
     if isinstance(network, nn.Module) and not isinstance(network, Backbone):
         raise UsageError(
-            f"is a {type(network).__name__}, which cler does not know its way about: wrap it, as "
+            f"is a {type(network).__name__}, which cler cannot train as it is: wrap it, as "
             "cler.backbone(module, tap=…, head=…, classifier=…), or make it a cler.Backbone",
             "network",
         )
@@ -219,7 +219,7 @@ def _of_timm(name: str, n_outputs: int, *, channels: int, pretrained: bool) -> B
     try:
         timm = import_module("timm")
     except ImportError:
-        raise UsageError(f"{TIMM}{name} needs the package timm: pip install timm", "network") from None
+        raise UsageError(f"{TIMM}{name} needs the package timm: pip install 'cler[timm]'", "network") from None
     try:
         module = timm.create_model(name, pretrained=pretrained, in_chans=channels, num_classes=n_outputs)
     except RuntimeError as error:  # an unknown name, or no pretrained weights

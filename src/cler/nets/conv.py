@@ -60,6 +60,6 @@ class WorkingCopies:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Convert the weights anew."""
+        """Convert the weights again."""
         if self.copies:
             torch._foreach_copy_(self.copies, self.weights)

@@ -1,4 +1,4 @@
-"""A network as it is at some moment."""
+"""Copies of a network as it is at some moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ N = TypeVar("N", bound=nn.Module)
 
 
 def copy_of(network: N) -> N:
-    """A network of its own with the same state, in full precision and not compiled."""
+    """A copy of a network with the same state, in full precision and not compiled."""
     copy = deepcopy(network)
     for layer in copy.modules():
         if isinstance(layer, Conv2d):

@@ -1,4 +1,4 @@
-"""Ways in which a network computes for a while."""
+"""Context managers that change how a network computes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Inside, the network is in evaluation."""
+    """Inside, the network is in evaluation mode."""
     network.eval()
     try:
         yield

@@ -108,7 +108,7 @@ class ResNet18(Backbone):
 
 COMPILER = "inductor"
 MOST_VARIANTS = 256
-"""A block is compiled anew for each shape, and for each way that its batch is made of parts."""
+"""A block is compiled again for each shape, and for each way that its batch is made of parts."""
 
 
 def compile_blocks(*modules: nn.Module) -> None:

@@ -118,7 +118,7 @@ def find_part(network: nn.Module, path: str) -> nn.Module:
         pass
     if found is not None:
         if max(start or 0, stop or 0) > len(found) or not found[start:stop]:
-            raise UsageError(f"'{path}' is not there: '{parent}' has {len(found)} sub-modules")
+            raise UsageError(f"there is no '{path}': '{parent}' has {len(found)} sub-modules")
         return nn.Sequential(*found[start:stop])
     names = [name for name, _ in network.named_modules() if name]
     near = ", ".join(difflib.get_close_matches(path, names, n=6, cutoff=0))
@@ -157,7 +157,7 @@ def first_output(output: Any) -> Any:
 
 
 def width_of(stage: nn.Module, output: Tensor | None, name: str) -> int:
-    """Width of what a stage gives out: that of its last layer that tells, unless the output says otherwise."""
+    """Width of what a stage gives out: that of its last layer that has one, unless the output says otherwise."""
     widths = [
         width
         for module in stage.modules()

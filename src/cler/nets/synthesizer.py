@@ -1,4 +1,4 @@
-"""A network that makes images out of noise, and what it is taught by: a classifier that knows images it lacks."""
+"""A network that makes images from noise, and its losses: what a classifier remembers of images that are gone."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def strangeness(maps: Tensor, layer: BatchNorm | nn.modules.batchnorm._BatchNorm
 
 @contextmanager
 def watched(network: nn.Module) -> Iterator[list[Tensor]]:
-    """Inside, a pass through the network adds the strangeness of each batch norm's input to the list."""
+    """Inside, a pass through the network adds to the list how unusual the input of each batch norm is."""
     found: list[Tensor] = []
     hooks = [
         layer.register_forward_pre_hook(lambda layer, inputs: found.append(strangeness(inputs[0], layer)))

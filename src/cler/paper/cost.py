@@ -50,7 +50,7 @@ def seconds_per_run(
     device: torch.device,
     at_once: int,
     groups: Sequence[Series] = (),
-    watch: Callable[[str], object] = lambda text: None,
+    watch: Callable[[str], object] = lambda line: None,
 ) -> dict[PaperCell, float]:
     """Seconds that a run of each cell adds: measured on earlier runs like it, else estimated from a few steps."""
     steps = 2 * (MOST_STEPS if device.type == "cpu" else MEASURED_STEPS) + MOST_UNTIMED  # up to twice CIFAR-100's tasks
@@ -118,7 +118,7 @@ def _seconds_per_step(settings: Settings, data: ImageData, at_once: int) -> dict
         seconds = {}
         for phase in phases:
             begin_second_task(runs, phase)
-            milliseconds, _ = time_steps(runs, MEASURED_STEPS, message=lambda text: None)
+            milliseconds, _ = time_steps(runs, MEASURED_STEPS, message=lambda line: None)
             seconds[phase] = milliseconds / 1000
         del runs
         release_memory()

@@ -1,4 +1,4 @@
-"""CSSL by Barlow Twins: two views of an image shall have the same features, and no two features the same content.
+"""CSSL by Barlow Twins: two views of an image should have equal features, and no two features equal content.
 
     L_r = λ_r · ( Σ_d (C_dd − 1)² + 0.002 · Σ_{d≠e} C_de² ),    C = z_aᵀ z_b / N
 
@@ -17,9 +17,9 @@ from cler.nets.projector import Projector
 from cler.regularizers.base import Entry, Regularizer, register
 
 OFF_DIAGONAL = 0.002
-"""What the correlations between different dimensions count."""
+"""Weight of the correlations between different dimensions."""
 DEAD = 1e-6
-"""A dimension that deviates by less does not vary."""
+"""A dimension with a smaller deviation counts as constant."""
 
 
 def standardized(projections: Tensor) -> Tensor:

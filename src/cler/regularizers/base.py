@@ -25,7 +25,7 @@ class Regularizer(nn.Module):
     """Whether the loss passes images through the network that move the running statistics of its batch norm, besides
     the method's own pass. A regularizer that does not mean to wraps its pass in `frozen_statistics`."""
     name: str = "regularizer"
-    """What curves call the loss; a run gives each the name that it has in settings."""
+    """The name of the loss in curves; a run sets it to the regularizer's name in settings."""
 
     def loss(
         self, network: nn.Module, raw: Tensor, augmented: Tensor, labels: Tensor, parts: Parts | None = None
@@ -62,17 +62,17 @@ class Entry:
     build: Callable[..., Regularizer]
     """Called with the network, weight=…, views=… and generator=…."""
     weight: float
-    """What its loss is multiplied by where nothing else is said."""
+    """Default of what its loss is multiplied by."""
     check: Callable[[int, int], None]
     """Called with image height and width; raises a UsageError for images it cannot take."""
     smallest_batch: int = 1
-    """Images that a batch has to have."""
+    """Smallest batch that it can take, in images."""
     revision: int = 1
     """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
 
 
 def register(entry: Entry) -> None:
-    """Make a regularizer known to the command line and the tests."""
+    """Register a regularizer for the command line and the tests."""
     if entry.name == "none":  # what settings say for no regularizer at all
         raise ValueError("two regularizers are named 'none'")
     REGULARIZERS.register(entry.name, entry)

@@ -83,7 +83,7 @@ class Equivariant(Regularizer):
             raise UsageError(f"network must be a torch.nn.Module, not {type(network).__name__}")
         self.weight = _number(weight)
         if not 0 <= self.weight < math.inf:
-            raise UsageError(f"weight must be a number from zero, not {weight!r}")
+            raise UsageError(f"weight must be a number that is at least zero, not {weight!r}")
         if not isinstance(tap, str):
             raise UsageError(f"tap must be the name of a sub-module, as in tap='layer3', not a {type(tap).__name__}")
         if not isinstance(head, str | nn.Module):
@@ -264,7 +264,7 @@ def _family(transforms: str | TransformFamily) -> TransformFamily:
     if isinstance(getattr(transforms, "n_transforms", None), int) and callable(getattr(transforms, "apply", None)):
         return transforms
     raise UsageError(
-        f"{transforms!r} is no family of transforms: it needs n_transforms, an integer, and apply(images, labels)"
+        f"{transforms!r} is not a family of transforms: it needs n_transforms, an integer, and apply(images, labels)"
     )
 
 

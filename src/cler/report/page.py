@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
 
-from cler.errors import UsageError
 from cler.report import charts
 from cler.report.charts import ChartLine
 from cler.report.content import Published, Report, Section, buffer_size, note, time_taken
@@ -66,10 +65,7 @@ class HeatMaps:
 
 def page(report: Report) -> str:
     """The whole report as HTML."""
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError:
-        raise UsageError("the report needs jinja2: pip install 'cler[report]'") from None
+    from jinja2 import Environment, StrictUndefined  # takes a while to import
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.globals |= {"names": list(NAMES.values()), "zip": zip}

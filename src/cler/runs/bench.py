@@ -40,11 +40,11 @@ class Timing:
     regularizer: str
     runs: int
     milliseconds: float
-    """Per step of the stream and run."""
+    """Milliseconds per step of the stream and run."""
     gigaflops: float
     """Arithmetic of one step of one run."""
     share: float
-    """Of the arithmetic rate that the device reaches on a large matrix product in this precision."""
+    """Share of the arithmetic rate that the device reaches on a large matrix product in this precision."""
     gigabytes: float
     """Memory of all the runs together, at its highest; 0 on a CPU."""
     evaluation: float
@@ -109,7 +109,7 @@ def measure(
 ) -> Iterator[Timing]:
     """Time steps of the second task, where every method does all it does; the settings are the paper's.
 
-    From one count to the next, in rising order, the runs are kept and others join them. What is known is left out.
+    From one count to the next, in rising order, the runs are kept and others join them. What is known is skipped.
     """
     done = {(timing.method, timing.regularizer, timing.runs) for timing in known}
     data = random_images(device, steps)

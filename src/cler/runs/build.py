@@ -22,7 +22,7 @@ def check_fit(settings: Settings, data: ImageData) -> None:
     stream, method = _stream(settings, data), find_method(settings.method)
     classes = stream.n_classes
     if method.shares_buffer and settings.buffer < classes:
-        raise UsageError(f"{settings.buffer} has no room for an image of each of {classes} classes", "buffer")
+        raise UsageError(f"{settings.buffer} is too small for one image of each of {classes} classes", "buffer")
     for name in settings.regularizers:
         REGULARIZERS[name].check(*data.train_images.shape[2:])
 

@@ -112,12 +112,12 @@ class Series:
 
     @property
     def regularizer_label(self) -> str:
-        """The regularizer as a reader knows it: 'CLER (jigsaw)'."""
+        """The regularizer as tables show it: 'CLER (jigsaw)'."""
         return " + ".join(title_of(REGULARIZERS, name) for name in self.settings["regularizer"].split("+"))
 
     @property
     def label(self) -> str:
-        """The method as a reader knows it: 'ER-ACE + CLER (jigsaw)'."""
+        """Method and regularizer as tables show them: 'ER-ACE + CLER (jigsaw)'."""
         return label_of(self.settings["method"], self.settings["regularizer"])
 
     def to_json(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
 
 
 def _told(setting: str, value: Any) -> str:
-    """A setting and its value; one epoch goes without saying."""
+    """A setting and its value, in words; nothing for one epoch."""
     if setting == "epochs":
         return f"{value} epochs" if value > 1 else ""
     return f"{setting} {value}"

@@ -1,4 +1,4 @@
-"""Parts of a run that are a user's own: made known by name here, and found again in other processes."""
+"""Parts of a run that are a user's own: registered by name here, and found again in other processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GIVEN = {"method": METHODS, "network": NETWORKS}
 
 
 def name_method(method: Any) -> str:
-    """The name of a method: a class of one's own is made known under its own."""
+    """The name of a method: a user's own class is registered under its name."""
     if isinstance(method, str):
         return method
     if not (isinstance(method, type) and issubclass(method, Method)):
@@ -34,7 +34,7 @@ def name_method(method: Any) -> str:
 
 
 def name_dataset(dataset: Any) -> str:
-    """The name of a dataset: images in memory are made known under theirs."""
+    """The name of a dataset: images in memory are registered under theirs."""
     if isinstance(dataset, str):
         return dataset
     if isinstance(dataset, ImageData):
@@ -71,7 +71,7 @@ class Code:
     """What no other process can import, in words."""
 
     def load(self) -> None:
-        """Import it all, and make it known, in this process."""
+        """Import and register all of it in this process."""
         for module in self.modules:
             import_module(module)
         for kind, name, module, path in self.given:

@@ -26,7 +26,7 @@ def execute(
     graph: bool = True,
     callbacks: Sequence[Emit] = (),
 ) -> None:
-    """Do all the jobs that no other process is doing; results are in their folders.
+    """Train all the jobs that no other process is training; results are in their folders.
 
     On a GPU `at_once` runs are trained side by side (default: as many as fit); on a CPU `workers` processes (default:
     as many as there are cores for the threads of each) take one job after the other. Without `graph` a GPU records no
@@ -50,7 +50,7 @@ def execute(
         train_in_turn(jobs, data_dir, emit)
     if others.busy:
         runs = "1 run is" if others.busy == 1 else f"{others.busy} runs are"
-        emit(Message(f"{runs} being done by another cler: the same command shows the results once it has ended"))
+        emit(Message(f"{runs} being trained by another process: the same command shows the results after that"))
 
 
 def _only_here(jobs: Sequence[Job]) -> list[str]:

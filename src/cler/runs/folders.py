@@ -17,7 +17,7 @@ LOCK = ".lock"
 
 
 def check_writable(folder: Path) -> None:
-    """Make the folder, or say why it cannot be written to."""
+    """Make the folder; a UsageError says why it cannot be written to."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -1,4 +1,4 @@
-"""What is to be done: a run and the folder it goes to, and what its folder tells of it."""
+"""Jobs: a run to be trained, its folder, and what the folder says about it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cler.runs.results import read_result
 from cler.runs.revisions import differing, revisions
 
 LONGEST_NAME = 200
-"""Characters of a folder's name; file systems have room for 255 bytes."""
+"""Longest name of a folder, in characters; file systems allow 255 bytes."""
 FILES = ("result.json", "settings.json")
-"""What tells whose a folder is."""
+"""Files that say which run a folder belongs to."""
 TOLD = frozenset({"epochs", "lr", "weight"})
-"""Changed settings that progress tells."""
+"""Changed settings that progress bars show."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Job:
 
     @property
     def label(self) -> str:
-        """What progress calls it, short, with that in which the cells of a table differ."""
+        """A short name for progress bars, with the settings in which the cells of a table differ."""
         changes = [f"{name} {_exact(value)}" for name, value in unusual(self.settings).items() if name in TOLD]
         return f"{' '.join([self.settings.pair, *_size(self.settings), *changes])}, seed {self.seed}"
 
     @property
     def name(self) -> RunName:
-        """What events call it."""
+        """The name of the run in events."""
         return RunName(self.label, self.settings.pair, self.seed, self.folder)
 
 
@@ -70,7 +70,7 @@ class Index:
 
     def _add(self, folder: Path) -> None:
         for name in FILES:
-            with suppress(UsageError):  # of a file that tells nothing, as of one that is not there
+            with suppress(UsageError):  # a file that cannot be read counts as absent
                 found = read_json(folder / name)
                 settings, seed = found.get("settings"), found.get("seed")
                 if isinstance(settings, dict) and isinstance(seed, int):
@@ -124,12 +124,12 @@ def same_run(first: Any, second: Any) -> bool:
 
 
 def _size(settings: Settings) -> list[str]:
-    """How large the memory is, if there is one."""
+    """The size of the buffer, if there is one."""
     return [f"m{settings.buffer}"] if settings.buffer else []
 
 
 def _exact(value: Any) -> str:
-    """A value in a name: a number in six digits if that is all of it, else in as many as it takes."""
+    """A value as part of a name: a number in six digits if that is exact, otherwise in as many as it takes."""
     if not isinstance(value, float):
         return str(value)
     short = f"{value:g}"
@@ -152,7 +152,7 @@ def _ended(result: dict[str, Any]) -> bool:
 
 
 def _found(job: Job, name: str, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """What a file of the job's folder tells, nothing if it is not there; refuses that of another run."""
+    """The content of a file in the job's folder, None if it is not there; refuses that of another run."""
     if not (job.folder / name).exists():
         return {}
     try:

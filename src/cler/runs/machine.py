@@ -1,4 +1,4 @@
-"""The machine that runs are made on: its device, precision, threads, and what it is."""
+"""The machine that runs are trained on: its device, precision, threads, and a description of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def default_precision(device: torch.device) -> str:
 
 
 def workers_that_fit(threads_of_each: int = 1) -> int:
-    """How many processes the cores are enough for that this one may use."""
+    """How many worker processes fit the cores that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // threads_of_each)
 
@@ -50,7 +50,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """What the run was made with."""
+    """Hardware and software versions, for the result of a run."""
     from cler import __version__
 
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()

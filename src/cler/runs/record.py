@@ -37,7 +37,7 @@ LOG_SECONDS = 2.0
 class Recorder(Control):
     """Hears events where training happens: writes each run's result, log and checkpoints, and passes the events on.
 
-    After a `with` block all of it is on disk, or what could not be written has been said. An error of whoever the
+    After a `with` block all of it is on disk, or a message has said what could not be written. An error of whoever the
     events are passed on to ends training after a checkpoint, and is raised then.
     """
 
@@ -100,7 +100,7 @@ class Recorder(Control):
         self._pass_on(event)
 
     def keep(self, run: Run) -> None:
-        """Write a checkpoint of the run as it is now; a GPU works on meanwhile."""
+        """Write a checkpoint of the run as it is now; a GPU keeps working meanwhile."""
         folder = self.jobs[run.name].folder
         taken = checkpoint.take(run, self.about[run.name])
         self.settle(folder)
@@ -137,7 +137,7 @@ class Recorder(Control):
             self._losses[name] = written, sums
 
     def _keep_accuracy(self, event: Evaluated) -> None:
-        """A task is done: keep what it gave, and what the job's probe finds."""
+        """Write the results after a task, and what the job's probe finds."""
         run, job = self.runs[event.run], self.jobs[event.run]
         if job.probe and (found := job.probe(run, event.task)):
             with writing(job.folder):
@@ -160,7 +160,7 @@ class Recorder(Control):
             return
         if differences := _differences(found.about, self.about[run.name]):
             raise UsageError(
-                f"{job.folder} was begun with {', '.join(differences)}: go back to that, or restart to start it over"
+                f"{job.folder} was started with {', '.join(differences)}: go back to that, or restart to start it over"
             )
         try:
             run.restore(found.state, found.accuracy)
@@ -213,7 +213,7 @@ class Recorder(Control):
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What keeps a checkpoint from being resumed, a few words each; data and revisions may not be known."""
+    """The reasons why a checkpoint cannot be resumed, in a few words each; data and revisions may be unknown."""
     differences = [f"a different {name}" for name in ("seed", "device") if before.get(name) != now[name]]
     if not same_run(before.get("settings"), now["settings"]):
         differences.insert(0, "different settings")

@@ -19,7 +19,7 @@ from cler.methods import METHODS
 
 FORMAT = 2
 MOST = 1e12
-"""Of anything that is counted, and of seconds."""
+"""Largest count, and largest number of seconds, that is read."""
 SCENARIOS = ("class_il", "task_il")
 
 _FIELDS = {
@@ -242,7 +242,7 @@ def _check_complete(value: dict[str, Any]) -> None:
     for name in SCENARIOS:
         rows = value["accuracy"][name]
         if len(rows) not in allowed or len(rows[-1]) != tasks:
-            raise UsageError(f"'accuracy.{name}' has not the size of a complete run with {tasks} tasks")
+            raise UsageError(f"'accuracy.{name}' does not have the size of a complete run with {tasks} tasks")
 
 
 def _tasks(written: int | str) -> int:
@@ -263,7 +263,7 @@ def _check_fields(value: dict[str, Any], fields: dict[str, Any], prefix: str) ->
 def _check_least(value: dict[str, Any], least: dict[str, int], prefix: str) -> None:
     for key, number in least.items():
         if not number <= value[key] < MOST:
-            raise UsageError(f"'{prefix}{key}' is {value[key]}, which no run has")
+            raise UsageError(f"'{prefix}{key}' is {value[key]}, which is out of range")
 
 
 def _check_accuracy(rows: Any, name: str, complete: bool) -> None:

@@ -1,4 +1,4 @@
-"""From settings and seeds to what there is to do: checked against the data, found again where it has been done."""
+"""From settings and seeds to the runs that are left to train: checked against the data, finished ones found on disk."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Plan:
 
     jobs: list[Job]
     todo: list[Job]
-    """Those that have not ended."""
+    """The runs that are not finished."""
     past_failures: list[str]
-    """A line for each that has ended because it failed."""
+    """A line for each run that has failed before."""
 
 
 def prepare(

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PROSE = re.compile(r"\w{3,}\W* \w")
-"""What tells a string for people from one that decides something."""
+"""Marks a string as text for people, not one that decides something."""
 SAID = frozenset({"about", "title", "summary", "revision", "REVISION"})
-"""What is called so is for people, or is the revision itself."""
+"""Names of attributes that are for people, or the revision itself."""
 _LEFT_OUT = frozenset({"ctx", "returns", "annotation", "type_comment", "type_params", "kind"})
 
 

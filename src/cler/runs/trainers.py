@@ -21,7 +21,7 @@ from cler.runs.machine import threads
 from cler.runs.record import Builder, Recorder
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-"""Signals that ask training to stop: Ctrl-C, and what a system sends that wants a process to end."""
+"""Signals that ask training to stop: Ctrl-C, and the one that systems send to end a process."""
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM has ended."""
 
@@ -61,7 +61,7 @@ def train_on_gpu(
         if finished(job):
             return None
         recorder.settle(job.folder)
-        found = checkpoint.find(job.folder, lambda text: recorder.hear(Message(text)))
+        found = checkpoint.find(job.folder, lambda line: recorder.hear(Message(line)))
         return found.position if found else (0, 0)
 
     with Recorder(emit) as recorder, stopping_after_a_step(recorder):
@@ -80,7 +80,7 @@ def train_on_gpu(
 
 @contextmanager
 def stopping_after_a_step(control: Control, signals: Sequence[signal.Signals] = STOPPING) -> Iterator[None]:
-    """Inside, Ctrl-C and SIGTERM let the step at hand end, so that nothing is lost; a second one does not."""
+    """Inside, Ctrl-C and SIGTERM let the current step end, so that nothing is lost; a second one does not wait."""
     before: dict[signal.Signals, Any] = {}
 
     def stop(number: int, _: Any) -> None:

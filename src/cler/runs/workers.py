@@ -1,4 +1,4 @@
-"""Jobs in worker processes on this machine: each takes one job after the other and tells how it goes."""
+"""Jobs in worker processes on this machine: each takes one job after the other and reports its progress."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sender:
 
 @dataclass(frozen=True)
 class Request:
-    """What a worker says that is no event: that it wants the next job, that it has ended, or why it cannot work."""
+    """A worker's message that is no event: that it wants the next job, that it has ended, or why it cannot work."""
 
     kind: Literal["next", "done", "mistake", "error"]
     why: str = ""
@@ -143,7 +143,7 @@ def _work(mouth: Connection, data_dir: Path | None) -> None:
         train_in_turn(iter(ask, None), data_dir, sender, [signal.SIGTERM])
         sender(Request("done"))
     except (SystemExit, EOFError, ConnectionError):
-        pass  # nobody listens any more
+        pass  # the process that started this one has gone
     except UsageError as mistake:
         sender(Request("mistake", str(mistake)))
     except Exception as error:
