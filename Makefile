@@ -36,7 +36,7 @@ browser:
 
 # The pages of results in docs/, from the result files in results/.
 docs: $(READY)
-	$(BIN)/cler report results/cifar100 --preface docs/reproduction-notes.md -o build/report
+	$(BIN)/cler report results/cifar100 results/mini-imagenet --preface docs/reproduction-notes.md -o build/report
 	cp build/report/report.md docs/reproduction.md
 	cp build/report/index.html docs/reproduction.html
 	{ cat docs/figures-notes.md && echo && \
