@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(not TIMINGS.exists(), reason="results are not in
 
 def test_the_page_of_results_is_that_of_the_result_files():
     """Else: `make docs`."""
-    results, complaints = find_results([ROOT / "results" / "cifar100"])
+    results, complaints = find_results([ROOT / "results" / name for name in ("cifar100", "mini-imagenet")])
     preface = (ROOT / "docs" / "reproduction-notes.md").read_text("utf-8")
     comparison = compare(results)
     beside = beside_paper(comparison.groups)

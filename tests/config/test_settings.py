@@ -113,6 +113,15 @@ def test_a_grid_is_every_combination_once():
     ]  # fmt: skip
 
 
+def test_a_grid_leaves_out_what_means_nothing_to_a_combination():
+    given = {"method": ["finetune", "er-ace"], "regularizer": ["none", "jigsaw"], "weight": [0.5, 1.0], "buffer": 50}
+    made = grid(given)
+    assert [(one.pair, one.weight, one.buffer) for one in made] == [
+        ("finetune", 0, 0), ("finetune+jigsaw", 0.5, 0), ("finetune+jigsaw", 1.0, 0),
+        ("er-ace", 0, 50), ("er-ace+jigsaw", 0.5, 50), ("er-ace+jigsaw", 1.0, 50),
+    ]  # fmt: skip
+
+
 def test_several_regularizers_have_a_weight_each():
     both = make_settings(regularizer="jigsaw+barlow-twins")
     assert (both.regularizers, both.weights) == (["jigsaw", "barlow-twins"], [1.0, 0.01])

@@ -258,7 +258,7 @@ SOURCES = ("cler.paper.settings",)
 def usual(
     method: str, regularizer: str, dataset: str, buffer: int | None = None, network: str | None = None
 ) -> dict[str, Any]:
-    """Values of settings that are not given: the defaults, then the dataset's, the network's and the paper's."""
+    """Values of settings that are not given: the defaults, the dataset's, the paper's, those of a chosen network."""
     values = {name: each.default for name, each in settings_of(Settings).items()}
     values |= dict(getattr(DATASETS.find(dataset), "defaults", {}))
     if _has_own_network(METHODS.find(method)):
@@ -310,10 +310,19 @@ def make_settings(**given: Any) -> Settings:
 
 
 def grid(given: Mapping[str, Any]) -> list[Settings]:
-    """The settings of every combination of what is given; a list stands for several values."""
-    names = list(given)
+    """The settings of every combination of what is given; a list stands for several values.
+
+    A value that means nothing to one of several methods or regularizers is left out: a method alone has no weight.
+    """
     values = [value if isinstance(value, list) else [value] for value in given.values()]
-    made = [make_settings(**dict(zip(names, each, strict=True))) for each in itertools.product(*values)]
+    made = []
+    for each in itertools.product(*values):
+        one = dict(zip(given, each, strict=True))
+        if one.get("regularizer") == "none" and isinstance(given["regularizer"], list):
+            one.pop("weight", None)
+        if isinstance(given.get("method"), list) and not METHODS.find(one["method"]).replays:
+            one = {name: value for name, value in one.items() if name not in ("buffer", "replay_batch")}
+        made.append(make_settings(**one))
     return list({str(one.to_dict()): one for one in made}.values())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -105,7 +106,7 @@ def make_jobs(
     `index` is that of `out`, where many are made.
     """
     changes = [f"{name}-{_exact(value)}" for name, value in unusual(settings).items()]
-    name = "_".join([settings.pair, settings.dataset, *_size(settings), *changes])
+    name = re.sub(r"[^\w.+-]+", "-", "_".join([settings.pair, settings.dataset, *_size(settings), *changes]))
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     index = index or Index(out)
