@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import cler
-from cler.config.schema import setting
+from cler import setting
 from cler.memory import Reservoir
 from cler.methods.base import About
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cler import data, metrics
     from cler.api import Runs, compare, register, results, train
+    from cler.config.schema import setting
     from cler.engine import events
     from cler.errors import UsageError
     from cler.learner import Learner
-    from cler.methods.base import Method
+    from cler.methods.base import About, Method
     from cler.nets import Backbone, ResNet18
     from cler.nets.adapter import backbone
     from cler.pretext import Flips, Jigsaw, Product, Rotation
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 _WHERE = {
     "cler.api": ("Runs", "compare", "register", "results", "train"),
+    "cler.config.schema": ("setting",),
     "cler.engine": ("events",),
     "cler.errors": ("UsageError",),
     "cler.learner": ("Learner",),
-    "cler.methods.base": ("Method",),
+    "cler.methods.base": ("About", "Method"),
     "cler.nets": ("Backbone", "ResNet18"),
     "cler.nets.adapter": ("backbone",),
     "cler.promises": ("check",),
@@ -36,6 +38,7 @@ _WHERE = {
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
 _MODULES = ("data", "metrics")
 __all__ = [
+    "About",
     "Backbone",
     "Batch",
     "Equivariant",
@@ -58,6 +61,7 @@ __all__ = [
     "metrics",
     "register",
     "results",
+    "setting",
     "train",
 ]
 

@@ -197,10 +197,10 @@ def test_finished_runs_are_shown_again_without_the_images(cler, monkeypatch):
 
 
 def test_figure3_has_a_row_for_each_buffer_size(cler):
-    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "1", "--buffer", "10", "--buffer", "20")
+    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "1", "--buffer", "10,20")
     assert code == 0
     assert out.index("buffer 10") < out.index("buffer 20")
-    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "1", "--buffer", "10", "--buffer", "20", "--markdown")
+    code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "1", "--buffer", "10,20", "--markdown")
     assert out.count("\n| **buffer ") == 2
     assert "One run of each is too few to test what the paper says" in out
 

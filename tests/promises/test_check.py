@@ -181,6 +181,7 @@ from cler.nets.build import Network, register as register_network
 from cler.regularizers.base import Entry, register as register_regularizer
 from cler.config.registry import OPTIMIZERS, VIEWS
 from cler.data.images import InMemory, register as register_dataset
+from dataclasses import replace
 from cler.promises.toy import colors
 
 @register
@@ -199,7 +200,7 @@ def view(images, generator):
 
 register_regularizer(Entry("penalty", "penalty", "", build=Penalty, weight=1.0, check=lambda height, width: None))
 register_network(Network("built", "", build))
-register_dataset(InMemory(colors()))
+register_dataset(InMemory(replace(colors(), name="cell")))
 VIEWS.register("view", view)
 OPTIMIZERS.register("again", OPTIMIZERS["adam"])
 """

@@ -88,7 +88,8 @@ class Method:
     name: ClassVar[str]
     """What the method is called in settings and on the command line."""
     about: ClassVar[About]
-    """What tables, disk estimates and checks of files have to know of the method."""
+    """What tables, disk estimates and checks of files have to know of the method; its name and the first line of its
+    docstring where it says nothing."""
     revision: ClassVar[int] = 1
     """Raised by hand when the method's runs come out differently, so that older results are not taken for new ones."""
     merged: ClassVar[bool] = False
@@ -123,6 +124,12 @@ class Method:
         self.working_copies = WorkingCopies(modules) if setup.bfloat16 else None
         if self.replays:
             self.buffer = self.make_buffer()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "about" not in vars(cls) and "name" in vars(cls):
+            first_line = (cls.__doc__ or "").strip().partition("\n")[0]
+            cls.about = About(title=cls.name, summary=first_line.removesuffix("."))
 
     @property
     def n_classes(self) -> int:

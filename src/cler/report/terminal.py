@@ -28,12 +28,16 @@ FOOTNOTE = (
 )
 
 
+BEST = "★"
+BEST_FOOTNOTE = f" {BEST}: the settings that do best for this method on held-out training images."
+
+
 def comparison_table(groups: Sequence[Series]) -> Table:
     """A table for the terminal, narrow: a single dataset is the title, several are headings between the rows."""
     datasets = list(dict.fromkeys(group.settings["dataset"] for group in groups))
     table = Table(
         title=escape(datasets[0]) if len(datasets) == 1 else None,
-        caption=FOOTNOTE,
+        caption=FOOTNOTE + (BEST_FOOTNOTE if best_by_validation(groups) else ""),
         caption_justify="left",
         box=SIMPLE_HEAD,
         show_edge=False,
@@ -74,8 +78,9 @@ def one_sentence(groups: Sequence[Series]) -> str:
 
 def _stacked_name(group: Series, groups: Sequence[Series]) -> Text:
     name = Text(group.label.replace(" + ", "\n+ "))
-    best = "best on held-out images" if group in best_by_validation(groups) else ""
-    detail = ", ".join(filter(None, (note(group, groups), best)))
+    detail = note(group, groups)
+    if group in best_by_validation(groups):
+        name.append(f" {BEST}")
     return name.append(f"\n{detail}", style="dim") if detail else name
 
 
