@@ -8,20 +8,18 @@ import torch.nn.functional as F
 from torch import nn
 
 import cler
-from cler import setting
 from cler.memory import Reservoir
-from cler.methods.base import About
 
 
 @dataclass(frozen=True)
 class Options:
-    alpha: float = setting(0.3, "Weight of the squared distance to the stored logits.", least=0)
+    alpha: float = cler.setting(0.3, "Weight of the squared distance to the stored logits.", least=0)
 
 
 class DarkReplay(cler.Method):
     """L = CE(stream) + CE(replay) + alpha · MSE(replay, logits stored when the image was seen)."""
 
-    name, about = "dark-replay", About(title="Dark replay", summary="replay with stored logits")
+    name = "dark-replay"
     replays, Options = True, Options
 
     def make_buffer(self):

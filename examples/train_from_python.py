@@ -4,7 +4,7 @@ import numpy as np
 
 import cler
 
-settings = {"dataset": "cifar10-sample", "buffer": 200, "width": 2, "batch": 50, "seeds": 2}  # small: a demonstration
+settings = {"dataset": "cifar10-sample", "buffer": 200, "width": 2, "batch": 100, "seeds": 2}  # small: a demonstration
 
 alone = cler.train("er-ace", **settings)
 with_cler = cler.train("er-ace", regularizer="jigsaw", **settings)  # run again, it finds its runs finished

@@ -70,9 +70,10 @@ def test_learns_a_toy_stream(method, regularizer):
 # -- randomness --------------------------------------------------------------------------------------------------------
 
 
-@every_pair
-def test_the_seed_decides_everything(method, regularizer):
-    training.repeats(method, regularizer)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_seed_decides_everything(method):
+    """With regularizers, it is part of `test_seeds_trained_together_equal_each_alone`."""
+    training.repeats(method, "none")
 
 
 @every_pair
@@ -367,7 +368,7 @@ def make_unequal_run(method, sizes, seed=0):
     return make_run(method, "jigsaw", seed, tasks="+".join(map(str, sizes)))
 
 
-@pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (1, 2, 1)], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 2, 1)], ids=str)
 @pytest.mark.parametrize("method", METHODS)
 def test_unequal_tasks_together_equal_each_alone(method, sizes):
     alone = [make_unequal_run(method, sizes, seed) for seed in (0, 1)]

@@ -60,7 +60,7 @@ def test_the_paper_stands_beside_runs_with_its_settings(runs):
     assert report.beside.verdict.startswith("Class-incremental: CLER's gain is positive in 1 of 1 cell and within")
     assert report.beside.verdict.endswith("1 of 1 cell and within 1.5 points of the paper's in 0.")
     assert report.beside.agreement.startswith(
-        "1 of 4 accuracies are within one point of the paper's. Of the 2 differences that can be tested, because the "
+        "1 of 4 accuracies are within one point of the paper's. Of the 4 differences that can be tested, because the "
         "paper prints a deviation, 1 are not significant at 1 %. Some of our numbers are from only 3 runs, the "
         "paper's from 10 each"
     )
