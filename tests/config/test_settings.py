@@ -137,7 +137,7 @@ def test_tasks_are_a_number_or_the_classes_of_each(given, tasks):
     assert make_settings(tasks=given).tasks == tasks
 
 
-@pytest.mark.parametrize("wrong", ["", "5+", "+5", "a+b", "0+5", [], 2.5, True, "5,5x"])
+@pytest.mark.parametrize("wrong", ["", "5+", "+5", "a+b", "0+5", [], 2.5, True, "5,5x", math.inf, math.nan])
 def test_tasks_that_make_no_sense(wrong):
     with pytest.raises(UsageError, match="tasks must be a number of tasks, or the classes of each as 5"):
         make_settings(tasks=wrong)

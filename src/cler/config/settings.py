@@ -27,7 +27,7 @@ def read_tasks(value: Any) -> int | str:
         sizes = ["not a number"]
     try:
         numbers = [int(size) for size in sizes]
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         numbers = []
     if not numbers or min(numbers) < 1 or max(numbers) > 10_000 or len(numbers) > 10_000 or isinstance(value, float):
         raise ValueError(f"must be a number of tasks, or the classes of each as 5+5+10, not {value!r}")
