@@ -118,7 +118,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     assert result["complete"] or "not finite" in result["failure"], (folder / "output").read_text()
     return {
         "digest": (run / "digest").read_text() if result["complete"] else None,
-        "result": {name: value for name, value in result.items() if name not in ("seconds", "steps_per_second")},
+        "result": {name: value for name, value in result.items() if name not in ("seconds", "environment")},
         "log": [{name: value for name, value in line.items() if name != "time"} for line in log],
         "files": sorted(path.name for path in run.iterdir() if path.name != ".lock"),  # empty, of one killed at the end
     }
