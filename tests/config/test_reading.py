@@ -193,7 +193,8 @@ def test_bad_seeds(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["0..99999999999999999999", "99999999999999999999999", "9" * 5000, "0..999999," * 300 + "7"]
+    "text",
+    [2147483647, -1, 0, "0..99999999999999999999", "99999999999999999999999", "9" * 5000, "0..999999," * 300 + "7"],
 )
 def test_seeds_no_generator_takes_are_refused_at_once(text):
     with pytest.raises(UsageError, match=r"^seeds"):

@@ -111,10 +111,10 @@ def parse_options(texts: Iterable[str], chosen: Mapping[str, Any]) -> dict[str, 
 
 def parse_seeds(seeds: int | str | Sequence[int], parameter: str = "seeds") -> list[int]:
     """Which seeds are meant: 10 is ten of them, from 0; '3,7' and '0..9' are lists, and so is a list of numbers."""
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        seeds = str(seeds)
     if not isinstance(seeds, str):
-        numbers = (
-            list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) else _whole(seeds, parameter)
-        )
+        numbers = _whole(seeds, parameter)
         if not numbers or min(numbers) < 0 or max(numbers) > LARGEST_SEED:
             raise UsageError(f"must be at least one, each from 0 to {LARGEST_SEED}, not {seeds!r}", parameter)
         return list(dict.fromkeys(numbers))
