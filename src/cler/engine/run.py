@@ -182,7 +182,10 @@ class Run:
         for name in _TENSORS:
             setattr(self, f"_{name}", state.tensors[f"run.{name}"].to(self.device, copy=True))
         for name in _NUMBERS:
-            setattr(self, name, state.numbers[f"run.{name}"])
+            number = state.numbers[f"run.{name}"]
+            if isinstance(number, bool) or not isinstance(number, type(getattr(self, name)) | int):
+                raise TypeError(f"{name} is {number!r}")
+            setattr(self, name, number)
         self.generator.set_state(state.tensors["run.generator"])
         self.accuracy = accuracy
         if self.taken:
