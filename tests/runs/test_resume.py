@@ -324,6 +324,18 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, monkeypatch, missin
         run(job)
 
 
+@pytest.mark.parametrize("number", [[[]], "1", True, None])
+def test_a_checkpoint_that_stands_nowhere_is_refused(tmp_path, monkeypatch, number):
+    job = make_job(tmp_path)
+    with stopping_at(monkeypatch, (0, 3)):
+        run(job)
+    found = checkpoint.find(job.folder, pytest.fail)
+    found.state.numbers["run.task"] = number
+    checkpoint.write(job.folder, found)
+    with pytest.raises(UsageError, match=rf"the checkpoint in {job.folder} does not fit .*delete it"):
+        run(job)
+
+
 def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -38,13 +38,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option(envvar="CLER_DATA", help="Folder of the datasets (default: ~/.cache/cler/data).", show_default=False),
 ]
-PAPER = "the paper's, or ours where it has none"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, help="Processes on a CPU (default: as many as its cores allow).", show_default=False),
-]
 
 
 @app.callback(invoke_without_command=True)
