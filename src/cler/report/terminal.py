@@ -53,7 +53,7 @@ def comparison_table(groups: Sequence[Series]) -> Table:
             table.add_row(Text(dataset, style="bold"))
         for group in groups:
             if group.settings["dataset"] == dataset:
-                table.add_row(_stacked_name(group, groups), str(group.settings["buffer"]), *_numbers(group))
+                table.add_row(_stacked_name(group, groups), str(group.settings["buffer"] or "–"), *_numbers(group))
     return table
 
 
