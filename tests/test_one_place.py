@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import cler
-from cler.config.settings import completed
+from cler.config.comparing import completed
 from cler.runs.compare import compare
 from cler.runs.results import find_results
 
@@ -98,7 +98,7 @@ def test_an_optimizer(python):
 
 READING = """
 import json, sys
-from cler.config.settings import completed
+from cler.config.comparing import completed
 from cler.runs.compare import compare
 from cler.runs.results import find_results
 found, complaints = find_results([sys.argv[1]])

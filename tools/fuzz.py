@@ -32,13 +32,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import safetensors.torch
 import torch
 from rich.console import Console
 
-from cler.config import reading, settings
+from cler.config import comparing, reading, settings
 from cler.data import cifar, download, images, sample
 from cler.engine.events import Event, Message
 from cler.engine.tensorfile import checksum
@@ -303,7 +303,7 @@ def _check_settings(chosen: dict[str, Any]) -> None:
     reading.parse_seeds(f"{chosen.pop('seed', 0)},0", "seed")
     for made in settings.grid(chosen):
         again = json.loads(json.dumps(made.to_dict(), allow_nan=False))
-        assert settings.completed(again) == again
+        assert comparing.completed(again) == again
 
 
 def read_results(name: str, content: bytes, folder: Path) -> list[str]:
@@ -323,25 +323,11 @@ def read_results(name: str, content: bytes, folder: Path) -> list[str]:
     return [*complaints, *comparison.complaints]
 
 
-class Noise:
-    """A registered dataset that is made, not read."""
-
-    name, description = "noise", "images of four classes"
-    defaults: ClassVar[dict[str, Any]] = {}
-
-    def load(self, folder: Path) -> images.ImageData:
-        pixels = (torch.arange(24 * 3 * 64) * 37 % 251).to(torch.uint8).reshape(24, 3, 8, 8)
-        labels = torch.arange(4).repeat(6)
-        few = slice(4)
-        return images.ImageData(
-            self.name, pixels, labels, pixels[few], labels[few], tuple("abcd"), (0.5,) * 3, (0.3,) * 3
-        )
-
-    def check(self, folder: Path) -> images.Status:
-        return images.Status("present", "made, not read", folder)
-
-    def get(self, folder: Path, progress: Any) -> images.Status:
-        return self.check(folder)
+def noise() -> images.ImageData:
+    """Images of four classes."""
+    pixels = (torch.arange(24 * 3 * 64) * 37 % 251).to(torch.uint8).reshape(24, 3, 8, 8)
+    labels, few = torch.arange(4).repeat(6), slice(4)
+    return images.ImageData("noise", pixels, labels, pixels[few], labels[few], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
 
 
 def noise_job(folder: Path) -> Job:
@@ -652,7 +638,7 @@ def main() -> None:
     import torch._dynamo  # makes a folder when it is imported, so before a child does
 
     torch.set_num_threads(1)
-    images.register(Noise())
+    images.register(images.InMemory(noise()))
     kinds = [kind for kind in KINDS if options.kind in (None, kind.name)]
     if options.only is not None:
         return try_alone(kinds[0], options.only, options.seed)

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch._dynamo
@@ -42,25 +42,11 @@ MOST_KILLS = 12
 """After so many a run is left in peace."""
 
 
-class Noise:
-    """A registered dataset that is made, not read."""
-
-    name, description = "noise", "random images of four classes"
-    defaults: ClassVar[dict[str, Any]] = {}
-
-    def load(self, folder: Path) -> images.ImageData:
-        pixels = torch.randint(256, (240, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-        labels = torch.arange(4).repeat(60)
-        few = slice(40)
-        return images.ImageData(
-            self.name, pixels, labels, pixels[few], labels[few], tuple("abcd"), (0.5,) * 3, (0.3,) * 3
-        )
-
-    def check(self, folder: Path) -> images.Status:
-        return images.Status("present", "made, not read", folder)
-
-    def get(self, folder: Path, progress: Any) -> images.Status:
-        return self.check(folder)
+def noise() -> images.ImageData:
+    """Random images of four classes."""
+    pixels = torch.randint(256, (240, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    labels, few = torch.arange(4).repeat(60), slice(40)
+    return images.ImageData("noise", pixels, labels, pixels[few], labels[few], tuple("abcd"), (0.5,) * 3, (0.3,) * 3)
 
 
 class DigestRecorder(Recorder):
@@ -155,7 +141,7 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="file that the lines go to, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    images.register(Noise())
+    images.register(images.InMemory(noise()))
     cler.runs.trainers.Recorder = DigestRecorder  # type: ignore[misc]
     draw, lines, kills, kept, different = random.Random(options.seed), [], 0, 0, 0
     pairs = [(method, regularizer) for method in METHODS for regularizer in ("none", *REGULARIZERS)]

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import scipy.stats
 
-from cler.config.settings import completed, of_a_row
+from cler.config.comparing import completed, of_a_row
 from cler.runs.compare import compare, distinguishing_settings
 from cler.runs.results import Result, make_result
 

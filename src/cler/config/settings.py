@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -151,7 +151,7 @@ class Settings:
             )
         if _has_own_network(method) and self.network != self.method:
             raise UsageError(f"{self.network}: {self.method} has a network of its own; leave it out", "network")
-        if not _has_own_network(method) and _is_own_network(self.network):
+        if not _has_own_network(method) and is_own_network(self.network):
             raise UsageError(f"{self.network} is the network of the method of that name alone", "network")
 
     @property
@@ -238,7 +238,8 @@ def _has_own_network(method: Any) -> bool:
     return bool(getattr(method, "own_network", False))
 
 
-def _is_own_network(name: str) -> bool:
+def is_own_network(name: str) -> bool:
+    """Whether this is the network that one method alone works with."""
     return name in METHODS and _has_own_network(METHODS[name])
 
 
@@ -246,7 +247,7 @@ def _has_width(network: str) -> bool:
     """Whether the width of a network can be chosen: of ours, not of timm's and of a user's own."""
     if network in NETWORKS:
         return getattr(NETWORKS[network], "width", None) is not None
-    return _is_own_network(network)
+    return is_own_network(network)
 
 
 Defaults = Callable[[str, str, str, int | None], Mapping[str, Any]]
@@ -328,7 +329,7 @@ def grid(given: Mapping[str, Any]) -> list[Settings]:
 
 def unusual(settings: Settings) -> dict[str, Any]:
     """The settings that differ from the usual ones, except for method, regularizer, dataset and buffer."""
-    network = None if _is_own_network(settings.network) else settings.network
+    network = None if is_own_network(settings.network) else settings.network
     expected = usual(settings.method, settings.regularizer, settings.dataset, settings.buffer, network)
     expected |= {name: each.default for name, each in own_settings(*_parts(settings)).items() if name not in expected}
     if settings.network != Settings.network and network is not None:
@@ -339,70 +340,3 @@ def unusual(settings: Settings) -> dict[str, Any]:
 
 def _parts(settings: Settings) -> tuple[str, str, str]:
     return settings.method, settings.regularizer, settings.network
-
-
-def completed(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings from a file with those that it lacks, which meant what their `absent` says.
-
-    An option of a part that this version does not know stays as it is.
-    """
-    values = {name: each.absent for name, each in settings_of(Settings).items()}
-    method = str(written.get("method"))
-    if method in METHODS:
-        values["network"] = method if _is_own_network(method) else values["network"]
-        regularizer = str(written.get("regularizer", "none"))
-        network = str(written.get("network", values["network"]))
-        values |= {name: each.absent for name, each in own_settings(method, regularizer, network).items()}
-    return values | dict(written)
-
-
-def role_of(name: str) -> str:
-    """The role of a setting by its name; one that only a part has says its role itself."""
-    each = settings_of(Settings).get(name) or settings_of(Machine).get(name)
-    return each.role if each else "numbers"
-
-
-def of_a_row(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that runs in the same row of a table share: all but those that change only rounding."""
-    return {name: value for name, value in settings.items() if role_of(name) not in ("bits", "machine")}
-
-
-def is_addition(name: str) -> bool:
-    """Whether a setting is what a gain is measured of: the regularizer, and what belongs to it."""
-    return role_of(name) == "addition"
-
-
-def is_tuned(name: str, method: str) -> bool:
-    """Whether a setting is tuned for each combination: the learning rate, and a method's own numbers."""
-    if name in (declared := settings_of(Settings)):
-        return declared[name].tuned
-    own = settings_of(METHODS[method].Options) if method in METHODS else {}
-    return own[name].choices is None if name in own else True
-
-
-def benchmark_settings() -> list[str]:
-    """Settings that make another benchmark of a dataset, whose accuracies are not to be compared."""
-    return [name for name, each in settings_of(Settings).items() if each.benchmark]
-
-
-def label_of(method: str, regularizer: str) -> str:
-    """Method and regularizer as tables show them: 'ER-ACE + CLER (jigsaw)'; unknown names stay as they are."""
-    title = title_of(METHODS, method)
-    added = [title_of(REGULARIZERS, name) for name in regularizer.split("+") if name != "none"]
-    return " + ".join([title, *added])
-
-
-def title_of(table: Mapping[str, Any], name: str) -> str:
-    """What readers call an entry of a table."""
-    entry = table.get(name)
-    about = getattr(entry, "about", entry)
-    return getattr(about, "title", name) if entry is not None else name
-
-
-def in_words(settings: Settings, seeds: Sequence[int]) -> str:
-    """One line that says what will run, with every setting as it was resolved."""
-    values = settings.to_dict()
-    shown = ("method", "regularizer", "dataset")
-    told = ", ".join(f"{name} {value}" for name, value in values.items() if value is not None and name not in shown)
-    which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    return f"{label_of(settings.method, settings.regularizer)} on {settings.dataset}, {which}: {told}"

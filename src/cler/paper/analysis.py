@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from cler.config.settings import Settings, label_of, make_settings, number_of_tasks
+from cler.config.comparing import label_of
+from cler.config.settings import Settings, make_settings, number_of_tasks
 from cler.engine import Run
 from cler.errors import UsageError
 from cler.files import read_json

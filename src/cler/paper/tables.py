@@ -9,8 +9,9 @@ from statistics import fmean
 from typing import Any
 
 from cler import stats
+from cler.config.comparing import label_of, of_a_row
 from cler.config.registry import DATASETS
-from cler.config.settings import PRECISIONS, Settings, label_of, make_settings, of_a_row
+from cler.config.settings import PRECISIONS, Settings, make_settings
 from cler.errors import UsageError, unknown
 from cler.methods import METHODS
 from cler.paper.settings import paper_file

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cler.config.settings import Settings, completed, unusual
+from cler.config.comparing import completed
+from cler.config.settings import Settings, unusual
 from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError

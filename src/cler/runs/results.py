@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cler import metrics
-from cler.config.settings import completed, number_of_tasks, read_tasks
+from cler.config.comparing import completed
+from cler.config.settings import number_of_tasks, read_tasks
 from cler.engine.run import VALIDATION
 from cler.errors import UsageError
 from cler.files import read_json, without_non_finite, write_text

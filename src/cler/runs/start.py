@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from cler import data
-from cler.config.settings import Machine, Settings, in_words
+from cler.config.comparing import in_words
+from cler.config.settings import Machine, Settings
 from cler.runs.build import check_fit
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, tidy

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from cler.config.settings import benchmark_settings
+from cler.config.comparing import benchmark_settings
 from cler.engine import Control, checkpoint, train
 from cler.engine.bundles import train_in_bundles
 from cler.engine.events import Emit, Message

@@ -1,0 +1,80 @@
+"""How the settings of runs compare: which make the same run, the same row of a table, the same method with an addition.
+
+Results hold the settings of their runs as plain values; here they are read by what the schema says of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cler.config.registry import METHODS, REGULARIZERS
+from cler.config.schema import settings_of
+from cler.config.settings import Machine, Settings, is_own_network, own_settings
+
+
+def completed(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings from a file with those that it lacks, which meant what their `absent` says.
+
+    An option of a part that this version does not know stays as it is.
+    """
+    values = {name: each.absent for name, each in settings_of(Settings).items()}
+    method = str(written.get("method"))
+    if method in METHODS:
+        values["network"] = method if is_own_network(method) else values["network"]
+        regularizer = str(written.get("regularizer", "none"))
+        network = str(written.get("network", values["network"]))
+        values |= {name: each.absent for name, each in own_settings(method, regularizer, network).items()}
+    return values | dict(written)
+
+
+def role_of(name: str) -> str:
+    """The role of a setting by its name; one that only a part has says its role itself."""
+    each = settings_of(Settings).get(name) or settings_of(Machine).get(name)
+    return each.role if each else "numbers"
+
+
+def of_a_row(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that runs in the same row of a table share: all but those that change only rounding."""
+    return {name: value for name, value in settings.items() if role_of(name) not in ("bits", "machine")}
+
+
+def is_addition(name: str) -> bool:
+    """Whether a setting is what a gain is measured of: the regularizer, and what belongs to it."""
+    return role_of(name) == "addition"
+
+
+def is_tuned(name: str, method: str) -> bool:
+    """Whether a setting is tuned for each combination: the learning rate, and a method's own numbers."""
+    if name in (declared := settings_of(Settings)):
+        return declared[name].tuned
+    own = settings_of(METHODS[method].Options) if method in METHODS else {}
+    return own[name].choices is None if name in own else True
+
+
+def benchmark_settings() -> list[str]:
+    """Settings that make another benchmark of a dataset, whose accuracies are not to be compared."""
+    return [name for name, each in settings_of(Settings).items() if each.benchmark]
+
+
+def label_of(method: str, regularizer: str) -> str:
+    """Method and regularizer as tables show them: 'ER-ACE + CLER (jigsaw)'; unknown names stay as they are."""
+    title = title_of(METHODS, method)
+    added = [title_of(REGULARIZERS, name) for name in regularizer.split("+") if name != "none"]
+    return " + ".join([title, *added])
+
+
+def title_of(table: Mapping[str, Any], name: str) -> str:
+    """What readers call an entry of a table."""
+    entry = table.get(name)
+    about = getattr(entry, "about", entry)
+    return getattr(about, "title", name) if entry is not None else name
+
+
+def in_words(settings: Settings, seeds: Sequence[int]) -> str:
+    """One line that says what will run, with every setting as it was resolved."""
+    values = settings.to_dict()
+    shown = ("method", "regularizer", "dataset")
+    told = ", ".join(f"{name} {value}" for name, value in values.items() if value is not None and name not in shown)
+    which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    return f"{label_of(settings.method, settings.regularizer)} on {settings.dataset}, {which}: {told}"
