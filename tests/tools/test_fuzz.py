@@ -69,7 +69,7 @@ def test_a_few_hundred_cases_and_the_corpus():
 
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_what_is_good_in_the_corpus_is_taken(fuzz, path, tmp_path, monkeypatch):
-    monkeypatch.setitem(images.DATASETS._entries, "noise", fuzz.Noise())
+    monkeypatch.setitem(images.DATASETS._entries, "noise", fuzz.images.InMemory(fuzz.noise()))
     (kind,) = (kind for kind in fuzz.KINDS if kind.name == path.parent.name)
     assert kind.read(path.name, path.read_bytes(), tmp_path) == [], "make the corpus anew: fuzz_corpus/make.py"
 

@@ -134,7 +134,7 @@ def make_runs() -> None:
             super().keep(run)
             raise KeyboardInterrupt
 
-    fuzz.images.register(fuzz.Noise())
+    fuzz.images.register(fuzz.images.InMemory(fuzz.noise()))
     folder = CORPUS / "runs"
     folder.mkdir()
     job = fuzz.noise_job(folder)
