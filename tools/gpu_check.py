@@ -1,17 +1,22 @@
 """On a GPU: do recorded steps compute what plain ones do, runs together what each does alone, and does nothing wait?
 
-python tools/gpu_check.py [PAIR …]
+python tools/gpu_check.py [CASE …]
 
-In single precision and in bfloat16, in every phase of the first three tasks.
+In single precision and in bfloat16, in every phase of the first three tasks. A case is a pair as er-ace+jigsaw, an
+optimizer, or 'dropout', a network of one's own that has it; without any, all of them.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
+from torch import nn
 
-from cler.config.settings import make_settings
+import cler
+from cler.config.registry import OPTIMIZERS
+from cler.config.settings import Settings, make_settings
 from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.run import matmul_precision
@@ -58,21 +63,43 @@ def main() -> None:
     device = torch.device("cuda")
     data = random_images(device, STEPS)
     torch.backends.cudnn.deterministic = True
-    every = [f"{method}+{regularizer}" for method in METHODS for regularizer in ("none", *REGULARIZERS)]
-    for pair in sys.argv[1:] or every:
-        for precision in ("fp32", "bf16"):
-            check(pair, precision, data)
+    for precision in ("fp32", "bf16"):
+        for name in sys.argv[1:] or cases():
+            check(name, precision, data)
     print("all good")
 
 
-def check(pair: str, precision: str, data: ImageData) -> None:
-    method, regularizer = pair.split("+")
-    settings = make_settings(
-        method=method, regularizer=regularizer, dataset="cifar100", width=16, lr=0.001, precision=precision
+def cases() -> list[str]:
+    pairs = [f"{method}+{name}" for method in METHODS for name in ("none", *REGULARIZERS)]
+    return [*pairs, *OPTIMIZERS, "dropout"]
+
+
+def settings_of(name: str, precision: str) -> Settings:
+    method, _, regularizer = (name if "+" in name else "er-ace+jigsaw").partition("+")
+    others: dict[str, Any] = {"optimizer": name} if name in OPTIMIZERS else {}
+    if name in OPTIMIZERS and OPTIMIZERS[name].takes_momentum:
+        others["sgd_momentum"] = 0.9
+    return make_settings(
+        method=method, regularizer=regularizer, dataset="cifar100", width=16, lr=0.001, precision=precision, **others
     )
 
+
+def with_dropout(classes: int) -> nn.Module:
+    module = nn.Sequential(
+        nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout2d(0.2)),
+        nn.Sequential(nn.Conv2d(16, 32, 3, stride=2), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
+        nn.Sequential(nn.Flatten(), nn.Dropout(0.3)),
+        nn.Linear(32, classes),
+    )
+    return cler.backbone(module, tap="0", head="1", classifier="3")
+
+
+def check(name: str, precision: str, data: ImageData) -> None:
+    settings = settings_of(name, precision)
+    network = with_dropout if name == "dropout" else None
+
     def build(seed: int) -> Run:
-        return build_run(settings, seed, data)
+        return build_run(settings, seed, data, network=network)
 
     with matmul_precision(precision):
         plain, recorded, first, second = build(0), build(0), build(0), build(1)
@@ -83,7 +110,7 @@ def check(pair: str, precision: str, data: ImageData) -> None:
     apart, together = difference(recorded, plain), difference(first, plain)
     other = difference(second, plain)
     print(
-        f"{settings.pair:20s} {precision}  moved {moved:.1e}  recorded - plain {apart:.1e}  "
+        f"{name:20s} {precision}  moved {moved:.1e}  recorded - plain {apart:.1e}  "
         f"together - alone {together:.1e}  other seed {other:.1e}",
         flush=True,
     )
