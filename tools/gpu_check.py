@@ -52,7 +52,8 @@ def last_task(run: Run) -> int:
 
 
 def weights(run: Run) -> torch.Tensor:
-    return torch.cat([value.flatten().float() for value in run.method.network.state_dict().values()])
+    state = run.method.network.state_dict().values()
+    return torch.cat([value.flatten().float() for value in state if value.is_floating_point()])
 
 
 def difference(first: Run, second: Run) -> float:

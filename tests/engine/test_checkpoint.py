@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from cler.config.settings import make_settings
 from cler.engine import Control, RunName, checkpoint, train
 from cler.engine.events import Progress
 from cler.errors import UsageError
@@ -17,20 +16,12 @@ from cler.methods.optimizers import OPTIMIZERS
 from cler.promises import toy
 from cler.promises.training import StopAt, Stopped, resumed, resumes
 from cler.regularizers import REGULARIZERS
-from cler.runs.build import build_run
 from toys import noise
 
 PAIRS = [(method, regularizer) for method in METHODS for regularizer in ("none", *REGULARIZERS)]
 
 
 DATA = noise()
-FEWER_STEPS = {
-    "cope": {"inner": 2},
-    "dualnet": {"slow_steps": 2, "fast_steps": 2},
-    "r-dfcil": {"inversion_steps": 3, "refinement_epochs": 1, "noise": 4},
-}
-
-
 SMALL = {"width": 2, "batch": 4, "replay_batch": 4, "buffer": 8, "lr": 0.01}
 
 
@@ -78,11 +69,10 @@ def test_on_a_gpu_up_to_what_it_rounds(tmp_path, monkeypatch, method, regularize
     With repeatable convolutions and small steps: else two runs that nobody stops end far apart as well.
     """
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    options = {"tasks": 2, "width": 8, "batch": 4, "buffer": 20, "epochs": 4, "lr": 0.001} | FEWER_STEPS.get(method, {})
+    data, options = DATA.to("cuda"), {"batch": 4, "buffer": 20, "epochs": 4, "lr": 0.001}
 
     def build():
-        settings = make_settings(method=method, regularizer=regularizer, **options)
-        return build_run(settings, 0, DATA.to("cuda"))
+        return toy.make_run(method, regularizer, data=data, tasks=2, width=8, **options)
 
     def weights(run):
         return torch.cat([tensor.flatten().float() for tensor in run.method.network.state_dict().values()])

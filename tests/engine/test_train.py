@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cler.config.settings import make_settings
-from cler.engine import Control, RunName, bundles, steps, train
+from cler.engine import Control, Run, RunName, bundles, steps, train
 from cler.engine import evaluate as evaluation
 from cler.engine.bundles import train_in_bundles
 from cler.engine.evaluate import evaluate
@@ -659,3 +659,28 @@ def test_on_a_gpu_steps_that_cannot_be_recorded_are_taken_all_the_same(monkeypat
         trained.append(torch.cat([tensor.flatten().float() for tensor in run.method.network.state_dict().values()]))
         torch.rand(1, device="cuda")  # PyTorch's own generator is of use again too
     assert torch.equal(*trained)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_on_a_gpu_a_recording_survives_the_garbage_of_an_earlier_one(monkeypatch):
+    """CUDA aborts the process where a graph is freed in the middle of a recording."""
+    settings = make_settings(tasks=3, width=8, batch=4, method="finetune", lr=0.001)
+    data, take_step, old = DATA.to("cuda"), Run.step, []
+
+    def step(run):
+        take_step(run)
+        if torch.cuda.is_current_stream_capturing() and old:
+            old.clear()
+            assert [[number] for number in range(2000)]  # enough for the collector to begin, where it is on
+
+    monkeypatch.setattr(Run, "step", step)
+    for seed in range(2):
+        runs = [build_run(settings, seed, data)]
+        stepper = steps.GraphStepper(runs, pytest.fail)
+        runs[0].begin_task(0)
+        for _ in range(steps.WARM_UP + 2):
+            stepper.step()
+        assert stepper.graph is not None
+        stepper.itself = stepper  # a cycle, which only the collector frees
+        old.append(stepper)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -108,7 +110,7 @@ class GraphStepper:
             graph.register_generator_state(run.generator)
         torch.cuda.synchronize()
         try:
-            with torch.cuda.graph(graph):
+            with uncollected(), torch.cuda.graph(graph):
                 self._side_by_side()
         except RuntimeError as error:
             default = torch.cuda.default_generators[torch.cuda.current_device()]
@@ -128,6 +130,22 @@ class GraphStepper:
         self._waiting.append(event)
         if len(self._waiting) > IN_FLIGHT:
             self._waiting.popleft().synchronize()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Inside, Python collects no garbage: CUDA aborts the process if an old graph is freed while a new one is recorded.
+
+    What nothing refers to any more but itself is freed before.
+    """
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def synchronize(device: torch.device) -> None:
