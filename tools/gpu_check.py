@@ -2,8 +2,8 @@
 
 python tools/gpu_check.py [CASE …]
 
-In single precision and in bfloat16, in every phase of the first three tasks. A case is a pair as er-ace+jigsaw, an
-optimizer, or 'dropout', a network of one's own that has it; without any, all of them.
+In single precision and in bfloat16, in every phase of the first three tasks. A case is a pair as er-ace+jigsaw, one
+with a teacher as er-ace+jigsaw+ema, an optimizer, or 'dropout', a network of one's own that has it; without any, all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import cler
-from cler.config.registry import OPTIMIZERS
+from cler.config.registry import OPTIMIZERS, TEACHERS
 from cler.config.settings import Settings, make_settings
 from cler.data.images import ImageData
 from cler.engine import Run
@@ -52,7 +52,11 @@ def last_task(run: Run) -> int:
 
 
 def weights(run: Run) -> torch.Tensor:
-    state = run.method.network.state_dict().values()
+    method = run.method
+    networks = (
+        [method.network] if method.teacher is None else [method.network, method.teacher.answering(method.network)]
+    )
+    state = (value for network in networks for value in network.state_dict().values())
     return torch.cat([value.flatten().float() for value in state if value.is_floating_point()])
 
 
@@ -72,12 +76,14 @@ def main() -> None:
 
 def cases() -> list[str]:
     pairs = [f"{method}+{name}" for method in METHODS for name in ("none", *REGULARIZERS)]
-    return [*pairs, *OPTIMIZERS, "dropout"]
+    taught = [f"{method}+jigsaw+{teacher}" for teacher in TEACHERS for method in ("er-ace", "xder", "cope")]
+    return [*pairs, *taught, *OPTIMIZERS, "dropout"]
 
 
 def settings_of(name: str, precision: str) -> Settings:
-    method, _, regularizer = (name if "+" in name else "er-ace+jigsaw").partition("+")
+    method, regularizer, *teacher = (name if "+" in name else "er-ace+jigsaw").split("+")
     others: dict[str, Any] = {"optimizer": name} if name in OPTIMIZERS else {}
+    others |= {"teacher": each for each in teacher}
     if name in OPTIMIZERS and OPTIMIZERS[name].takes_momentum:
         others["sgd_momentum"] = 0.9
     return make_settings(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cler.promises import check
     from cler.regularizers import Equivariant, Regularizer
     from cler.streams import Batch
+    from cler.teachers import Teacher
 
 __version__ = "0.2.0"
 _WHERE = {
@@ -34,6 +35,7 @@ _WHERE = {
     "cler.pretext": ("Flips", "Jigsaw", "Product", "Rotation"),
     "cler.regularizers": ("Equivariant", "Regularizer"),
     "cler.streams": ("Batch",),
+    "cler.teachers": ("Teacher",),
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
 _MODULES = ("data", "metrics")
@@ -51,6 +53,7 @@ __all__ = [
     "ResNet18",
     "Rotation",
     "Runs",
+    "Teacher",
     "UsageError",
     "__version__",
     "backbone",

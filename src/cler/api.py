@@ -32,6 +32,8 @@ from cler.runs.machine import default_precision, find_device
 from cler.runs.networks import load_network
 from cler.runs.results import SCENARIOS, find_results
 from cler.runs.start import prepare
+from cler.teachers.base import Teacher
+from cler.teachers.base import register as register_teacher
 
 Callback = Callable[[Event], None]
 
@@ -86,6 +88,7 @@ def train(
     method: str | type[Method] = "er-ace",
     regularizer: str = "none",
     *,
+    teacher: str | None = None,
     dataset: str | ImageData = "cifar10-sample",
     seeds: int | Sequence[int] | str = 1,
     tasks: int | str | Sequence[int] | None = None,
@@ -129,6 +132,7 @@ def train(
     Args:
         method: the name of a method, as `cler methods` lists them, or a subclass of `cler.Method`.
         regularizer: 'none', a regularizer, or several as 'jigsaw+barlow-twins'.
+        teacher: 'none', or 'ema', a moving average of the network that answers in its place.
         dataset: the name of a dataset, or images of your own as `cler.data.ImageData`.
         seeds: how many seeds, from 0 on; or a list of them, or a string as '0..9'.
         network: a name; a function from the number of classes to a module, which is called for each seed; or a module,
@@ -150,10 +154,10 @@ def train(
         graph=graph, save_network=save_network,
     )  # fmt: skip
     settings = make_settings(
-        method=name_method(method), regularizer=regularizer, dataset=name_dataset(dataset), tasks=tasks, buffer=buffer,
-        epochs=epochs, lr=lr, weight=weight, batch=batch, replay_batch=replay_batch, optimizer=optimizer,
-        sgd_momentum=sgd_momentum, weight_decay=weight_decay, network=name_network(network), width=width,
-        pretrained=pretrained, freeze=freeze, augment=augment, class_order=class_order, validate=validate,
+        method=name_method(method), regularizer=regularizer, teacher=teacher, dataset=name_dataset(dataset),
+        tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight, batch=batch, replay_batch=replay_batch,
+        optimizer=optimizer, sgd_momentum=sgd_momentum, weight_decay=weight_decay, network=name_network(network),
+        width=width, pretrained=pretrained, freeze=freeze, augment=augment, class_order=class_order, validate=validate,
         precision=precision or default_precision(find_device(device)), threads=threads, compile=compile, **options,
     )  # fmt: skip
     console = Console(stderr=True, quiet=not verbose)
@@ -196,13 +200,16 @@ T = TypeVar("T")
 
 
 def register(thing: T) -> T:
-    """Make a method, regularizer, network or dataset of your own known by its name; also as a decorator of a class.
+    """Make a method, regularizer, teacher, network or dataset of your own known by name; also as a class's decorator.
 
-    Takes a subclass of `cler.Method`, a `cler.regularizers.Entry`, a `cler.nets.Network`, or an object with the
-    attributes of `cler.data.images.Dataset`. In worker processes it is known where it can be imported.
+    Takes a subclass of `cler.Method` or `cler.Teacher`, a `cler.regularizers.Entry`, a `cler.nets.Network`, or
+    an object with the attributes of `cler.data.images.Dataset`. In worker processes it is known where it can
+    be imported.
     """
     if isinstance(thing, type) and issubclass(thing, Method):
         METHODS.register(thing.name, thing)
+    elif isinstance(thing, type) and issubclass(thing, Teacher):
+        register_teacher(thing)
     elif isinstance(thing, Entry):
         register_regularizer(thing)
     elif isinstance(thing, Network):
@@ -210,7 +217,9 @@ def register(thing: T) -> T:
     elif callable(getattr(thing, "load", None)) and isinstance(getattr(thing, "name", None), str):
         DATASETS.register(thing.name, thing)  # type: ignore[attr-defined]
     else:
-        raise UsageError(f"{thing!r} is no method, regularizer, network or dataset that can be made known by a name")
+        raise UsageError(
+            f"{thing!r} is no method, regularizer, teacher, network or dataset that can be made known by a name"
+        )
     return thing
 
 

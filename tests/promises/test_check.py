@@ -156,7 +156,9 @@ def test_a_backbone_that_ignores_parts_and_pretext_images_is_told_so():
 
 
 def test_what_is_not_there_is_a_mistake(tmp_path):
-    with pytest.raises(UsageError, match=r"unknown method, regularizer or network 'er-acee'.*did you mean 'er-ace'"):
+    with pytest.raises(
+        UsageError, match=r"unknown method, regularizer, teacher or network 'er-acee'.*did you mean 'er-ace'"
+    ):
         check("er-acee")
     with pytest.raises(UsageError, match="takes a name, or a method"):
         check(3)

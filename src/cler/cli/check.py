@@ -1,4 +1,4 @@
-"""`cler check`: does a method, regularizer or network keep its promises?"""
+"""`cler check`: does a method, regularizer, teacher or network keep its promises?"""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from cler.cli.app import AsJson, app, console
 
 @app.command()
 def check(
-    name: Annotated[str, typer.Argument(help="A method, regularizer or network, as `cler methods` lists them.")],
+    name: Annotated[
+        str, typer.Argument(help="A method, regularizer, teacher or network, as `cler methods` lists them.")
+    ],
     imports: Annotated[
         list[str] | None,
         typer.Option("--import", metavar="FILE", help="A file (mine.py) or module that registers it; can be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try what every method, regularizer and network has to do, on a small made-up stream on the CPU.
+    """Try what every method, regularizer, teacher and network has to do, on a small made-up stream on the CPU.
 
     A line for each promise says whether it was kept, and if not, why: for a step that looks at a tensor's value, with
     the file and line. The exit code is 1 if one was broken.

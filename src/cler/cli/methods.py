@@ -14,7 +14,7 @@ from cler.cli.app import AsJson, app, console
 
 @app.command()
 def methods(as_json: AsJson = False) -> None:
-    """List the methods, regularizers, networks, augmentations and optimizers, and the settings that only one has."""
+    """List the methods, regularizers, teachers, networks, augmentations and optimizers, with settings of their own."""
     known = _known()
     if as_json:
         print(json.dumps(known, indent=1))
@@ -24,12 +24,12 @@ def methods(as_json: AsJson = False) -> None:
         for name, each in known["methods"].items()
     ]
     _show(("method", "what it does", "buffer", "for Learner"), rows)
-    for kind in ("regularizers", "networks", "augmentations", "optimizers"):
+    for kind in ("regularizers", "teachers", "networks", "augmentations", "optimizers"):
         listed = [(name, each["summary"]) for name, each in known[kind].items()]
         _show((kind.removesuffix("s"), "what it does"), listed)
     own = [
         (name, f"{setting}={about['default']}", about["help"])
-        for kind in ("methods", "regularizers", "networks")
+        for kind in ("methods", "regularizers", "teachers", "networks")
         for name, each in known[kind].items()
         for setting, about in each["settings"].items()
     ]
@@ -38,7 +38,7 @@ def methods(as_json: AsJson = False) -> None:
 
 def _known() -> dict[str, Any]:
     """Everything that can be asked for by name, datasets aside, in plain values."""
-    from cler.config.registry import METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS
+    from cler.config.registry import METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
 
     regularizers = {
         name: {"summary": each.summary, "weight": each.weight, "settings": _own_settings(each)}
@@ -60,6 +60,8 @@ def _known() -> dict[str, Any]:
             for name, each in METHODS.items()
         },
         "regularizers": {"none": {"summary": "the method alone", "weight": 0.0, "settings": {}}} | regularizers,
+        "teachers": {"none": {"summary": "the network answers itself", "settings": {}}}
+        | {name: {"summary": each.summary, "settings": _own_settings(each)} for name, each in TEACHERS.items()},
         "networks": networks
         | {"timm:NAME": {"summary": "a network of the package timm", "width": None, "settings": {}}},
         "augmentations": {name: {"summary": _first_sentence(each)} for name, each in VIEWS.items()},

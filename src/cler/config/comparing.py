@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cler.config.registry import METHODS, REGULARIZERS
+from cler.config.registry import METHODS, REGULARIZERS, TEACHERS
 from cler.config.schema import settings_of
-from cler.config.settings import Machine, Settings, is_own_network, own_settings
+from cler.config.settings import PARTS, Machine, Settings, is_own_network, own_settings
 
 
 def completed(written: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,9 +22,8 @@ def completed(written: Mapping[str, Any]) -> dict[str, Any]:
     method = str(written.get("method"))
     if method in METHODS:
         values["network"] = method if is_own_network(method) else values["network"]
-        regularizer = str(written.get("regularizer", "none"))
-        network = str(written.get("network", values["network"]))
-        values |= {name: each.absent for name, each in own_settings(method, regularizer, network).items()}
+        parts = [str(written.get(name, values[name])) for name in PARTS]
+        values |= {name: each.absent for name, each in own_settings(*parts).items()}
     return values | dict(written)
 
 
@@ -57,10 +56,11 @@ def benchmark_settings() -> list[str]:
     return [name for name, each in settings_of(Settings).items() if each.benchmark]
 
 
-def label_of(method: str, regularizer: str) -> str:
-    """Method and regularizer as tables show them: 'ER-ACE + CLER (jigsaw)'; unknown names stay as they are."""
+def label_of(method: str, regularizer: str, teacher: str = "none") -> str:
+    """The parts as tables show them: 'ER-ACE + CLER (jigsaw) + EMA'; unknown names stay as they are."""
     title = title_of(METHODS, method)
     added = [title_of(REGULARIZERS, name) for name in regularizer.split("+") if name != "none"]
+    added += [title_of(TEACHERS, teacher)] if teacher != "none" else []
     return " + ".join([title, *added])
 
 
@@ -74,7 +74,7 @@ def title_of(table: Mapping[str, Any], name: str) -> str:
 def in_words(settings: Settings, seeds: Sequence[int]) -> str:
     """One line that says what will run, with every setting as it was resolved."""
     values = settings.to_dict()
-    shown = ("method", "regularizer", "dataset")
+    shown = ("method", "regularizer", "teacher", "dataset")
     told = ", ".join(f"{name} {value}" for name, value in values.items() if value is not None and name not in shown)
     which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    return f"{label_of(settings.method, settings.regularizer)} on {settings.dataset}, {which}: {told}"
+    return f"{label_of(settings.method, settings.regularizer, settings.teacher)} on {settings.dataset}, {which}: {told}"

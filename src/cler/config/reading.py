@@ -10,7 +10,7 @@ from typing import Any
 
 from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of
-from cler.config.settings import Machine, Settings, own_settings
+from cler.config.settings import PARTS, Machine, Settings, own_settings
 from cler.errors import UsageError, unknown
 
 LARGEST_SEED = 999_999
@@ -67,15 +67,15 @@ def one_or_more(values: list[Any]) -> Any:
 
 
 def _own_of(chosen: Mapping[str, Any]) -> dict[str, Setting]:
-    """The settings that only the chosen method, regularizers or network have; for a grid, those of all its values."""
+    """The settings that only the chosen method and other parts have; for a grid, those of all its values."""
 
     def values(name: str) -> list[str]:
         value = chosen.get(name) or getattr(Settings, name)
         return [str(each).strip() for each in (value if isinstance(value, list) else str(value).split(","))]
 
     own: dict[str, Setting] = {}
-    for method, regularizer, network in product(values("method"), values("regularizer"), values("network")):
-        own |= own_settings(method, regularizer, network) if method in METHODS else {}
+    for method, *others in product(*map(values, PARTS)):
+        own |= own_settings(method, *others) if method in METHODS else {}
     return own
 
 

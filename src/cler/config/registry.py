@@ -105,6 +105,7 @@ def import_code(named: str) -> None:
 
 METHODS: Registry[Any] = Registry("method", "cler.methods")
 REGULARIZERS: Registry[Any] = Registry("regularizer", "cler.regularizers")
+TEACHERS: Registry[Any] = Registry("teacher", "cler.teachers")
 NETWORKS: Registry[Any] = Registry("network", "cler.nets")
 DATASETS: Registry[Any] = Registry("dataset", "cler.data")
 VIEWS: Registry[Any] = Registry("augmentation", "cler.data.views")

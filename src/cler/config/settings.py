@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS
+from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
 from cler.config.schema import Setting, check_all, joined, setting, settings_of
 from cler.errors import UsageError, unknown
 
@@ -18,6 +18,8 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 DEVICES = ("auto", "cpu", "cuda")
 CUSTOM = "custom:"
 """Prefix of the names of networks that were given from Python as objects."""
+PARTS = ("method", "regularizer", "network", "teacher")
+"""The settings that name a part of a run which may have settings of its own."""
 
 
 def read_tasks(value: Any) -> int | str:
@@ -49,6 +51,15 @@ def read_regularizer(value: Any) -> str:
             raise unknown("regularizer", name, ["none", *REGULARIZERS])
     if len(set(names)) < len(names):
         raise ValueError(f"must name different regularizers, not {value!r}")
+    return value
+
+
+def read_teacher(value: Any) -> str:
+    """'none', or a teacher that is known."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be the name of a teacher, not {value!r}")
+    if value != "none" and value not in TEACHERS:
+        raise unknown("teacher", value, ["none", *TEACHERS])
     return value
 
 
@@ -84,6 +95,9 @@ class Settings:
         "Regularizer added to the method: none, one, or several as jigsaw+barlow-twins.",
         role="addition",
         read=read_regularizer,
+    )
+    teacher: str = setting(
+        "none", "Slow copy of the network that answers in its place: none, or ema.", read=read_teacher
     )
     dataset: str = setting(
         "cifar10-sample", "The dataset; `cler data list` lists them.", choices=DATASETS, learner=False
@@ -127,7 +141,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_all(self)
         method = METHODS.find(self.method)
-        own = own_settings(self.method, self.regularizer, self.network)
+        own = own_settings(*_parts(self))
         for name in self.options:
             if name not in own:
                 raise _no_such_option(self.method, name, own)
@@ -156,8 +170,8 @@ class Settings:
 
     @property
     def pair(self) -> str:
-        """Method and regularizer, as names of folders have them."""
-        return self.method if self.regularizer == "none" else f"{self.method}+{self.regularizer}"
+        """Method, regularizer and teacher, as names of folders have them."""
+        return joined([self.method, *(each for each in (self.regularizer, self.teacher) if each != "none")])
 
     @property
     def regularizers(self) -> list[str]:
@@ -173,9 +187,12 @@ class Settings:
     @property
     def method_options(self) -> Any:
         """The method's own settings, as its `Options`."""
-        options = METHODS.find(self.method).Options
-        names = {each.name for each in dataclasses.fields(options)}
-        return options(**{name: value for name, value in self.options.items() if name in names})
+        return self.options_of(METHODS.find(self.method))
+
+    def options_of(self, part: Any) -> Any:
+        """The own settings of a part of the run, as its `Options`."""
+        names = {each.name for each in dataclasses.fields(part.Options)}
+        return part.Options(**{name: value for name, value in self.options.items() if name in names})
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in plain values, as in files: the own settings of parts beside the others."""
@@ -212,11 +229,14 @@ class Machine:
         check_all(self)
 
 
-def own_settings(method: str, regularizer: str = "none", network: str = "resnet18") -> dict[str, Setting]:
+def own_settings(
+    method: str, regularizer: str = "none", network: str = "resnet18", teacher: str = "none"
+) -> dict[str, Setting]:
     """The settings that only these parts of a run have, by name."""
     parts = [METHODS.find(method)]
     parts += [REGULARIZERS[name] for name in regularizer.split("+") if name in REGULARIZERS]
     parts += [NETWORKS[network]] if network in NETWORKS else []
+    parts += [TEACHERS[teacher]] if teacher in TEACHERS else []
     own: dict[str, Setting] = {}
     for part in parts:
         for name, each in settings_of(part.Options).items() if getattr(part, "Options", None) else ():
@@ -303,7 +323,7 @@ def make_settings(**given: Any) -> Settings:
         merged["buffer"] = 0
     if given.get("width") is not None and not _has_width(merged["network"]):
         raise UsageError(f"{given['width']} has no effect on {merged['network']}: leave it out", "width")
-    own = own_settings(method, regularizer, merged["network"])
+    own = own_settings(method, regularizer, merged["network"], declared["teacher"].checked(merged["teacher"]))
     options = {name: merged.pop(name) for name in list(merged) if name in own}
     if strange := sorted(merged.keys() - declared.keys()):
         raise _no_such_option(method, strange[0], own)
@@ -313,8 +333,10 @@ def make_settings(**given: Any) -> Settings:
 def grid(given: Mapping[str, Any]) -> list[Settings]:
     """The settings of every combination of what is given; a list stands for several values.
 
-    A value that means nothing to one of several methods or regularizers is left out: a method alone has no weight.
+    A value that means nothing to one of several methods, regularizers or teachers is left out: a method alone has no
+    weight.
     """
+    several = any(isinstance(given.get(name), list) for name in PARTS)
     values = [value if isinstance(value, list) else [value] for value in given.values()]
     made = []
     for each in itertools.product(*values):
@@ -323,20 +345,23 @@ def grid(given: Mapping[str, Any]) -> list[Settings]:
             one.pop("weight", None)
         if isinstance(given.get("method"), list) and not METHODS.find(one["method"]).replays:
             one = {name: value for name, value in one.items() if name not in ("buffer", "replay_batch")}
+        if several:
+            own = own_settings(*(str(one.get(name) or getattr(Settings, name)) for name in PARTS))
+            one = {name: value for name, value in one.items() if name in own or name in settings_of(Settings)}
         made.append(make_settings(**one))
     return list({str(one.to_dict()): one for one in made}.values())
 
 
 def unusual(settings: Settings) -> dict[str, Any]:
-    """The settings that differ from the usual ones, except for method, regularizer, dataset and buffer."""
+    """The settings that differ from the usual ones, except for method, regularizer, teacher, dataset and buffer."""
     network = None if is_own_network(settings.network) else settings.network
     expected = usual(settings.method, settings.regularizer, settings.dataset, settings.buffer, network)
     expected |= {name: each.default for name, each in own_settings(*_parts(settings)).items() if name not in expected}
     if settings.network != Settings.network and network is not None:
         expected["network"] = Settings.network
-    shown = {"method", "regularizer", "dataset", "buffer"}
+    shown = {"method", "regularizer", "teacher", "dataset", "buffer"}
     return {name: value for name, value in settings.to_dict().items() if name not in shown and value != expected[name]}
 
 
-def _parts(settings: Settings) -> tuple[str, str, str]:
-    return settings.method, settings.regularizer, settings.network
+def _parts(settings: Settings) -> list[str]:
+    return [getattr(settings, name) for name in PARTS]

@@ -10,7 +10,6 @@ from torch import Tensor
 from cler.data.views import Views
 from cler.methods.base import Method
 from cler.metrics import class_and_task_correct
-from cler.nets.modes import evaluating
 from cler.streams import Stream
 
 CHUNK = 1000
@@ -31,7 +30,7 @@ def evaluate(
     network's outputs are not numbers.
     """
     rows = []
-    with evaluating(method.network):
+    with method.answering():
         for task in tasks:
             pixels, labels = (images or stream.test)(task)
             logits = torch.cat([method.logits(views.plain(chunk)) for chunk in pixels.split(CHUNK)])

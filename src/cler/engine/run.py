@@ -81,7 +81,9 @@ class Run:
     @property
     def recording_key(self) -> Hashable:
         """A recorded step can be replayed for as long as this stays the same."""
-        return self.method.recording_key, self.method.phase, self._order.shape
+        method = self.method
+        teacher = method.teacher and method.teacher.recording_key(method.task)
+        return method.recording_key, teacher, method.phase, self._order.shape
 
     @property
     def complete(self) -> bool:

@@ -20,7 +20,6 @@ from cler.learner.saved import Saved
 from cler.methods import Method
 from cler.methods.base import total
 from cler.nets.build import NetworkLike
-from cler.nets.modes import evaluating
 from cler.runs.build import build_method
 from cler.runs.machine import find_device
 from cler.streams import Batch, Tasks
@@ -137,7 +136,8 @@ class Core:
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Those (N, labels) of uint8 images, on the device."""
         classifier = self.classifier()
-        with evaluating(classifier.network):
+        assert self.method is not None
+        with self.method.answering():
             probabilities = torch.cat([classifier(chunk) for chunk in pixels.split(CHUNK)])
         self._check_finite("probabilities are", probabilities)
         return probabilities

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from cler.config.learner import learner_settings
 from cler.config.registry import METHODS
 from cler.config.schema import Setting
-from cler.config.settings import CUSTOM, own_settings
+from cler.config.settings import CUSTOM, PARTS, own_settings
 from cler.errors import UsageError, unknown
 from cler.learner import fileformat
 from cler.learner.core import Content, Core
@@ -49,6 +49,7 @@ class Learner:
     Args:
         method: a continual learner that needs no tasks: 'er-ace', 'er', 'cope', 'finetune'.
         regularizer: 'jigsaw' or 'rotation' (CLER), 'barlow-twins', several as 'jigsaw+barlow-twins', or 'none'.
+        teacher: 'ema', a moving average of the network, which answers and is exported in its place; or 'none'.
         image_size: height and width that images are scaled to, whatever their own.
         channels: 3 for color, 1 for gray.
         classes: the labels that can occur, or 'grow' to take every new one as it comes.
@@ -92,6 +93,7 @@ class Learner:
         method: str = "er-ace",
         regularizer: str = "jigsaw",
         *,
+        teacher: str = "none",
         image_size: int = 32,
         channels: int = 3,
         classes: Sequence[Label] | str = "grow",
@@ -114,7 +116,7 @@ class Learner:
         device: str = "auto",
         **options: Any,
     ) -> None:
-        self.method, self.regularizer = method, regularizer
+        self.method, self.regularizer, self.teacher = method, regularizer, teacher
         self.image_size, self.channels = image_size, channels
         self.classes = classes
         self.buffer, self.batch, self.replay_batch = buffer, batch, replay_batch
@@ -329,8 +331,8 @@ def _shown(value: Any) -> str:
 
 def _own_settings(parameters: dict[str, Any]) -> dict[str, Setting]:
     """The settings that only some part of such a learner has; a method that there is not has none."""
-    method, regularizer, network = (parameters[name] for name in ("method", "regularizer", "network"))
-    return own_settings(method, str(regularizer), str(network)) if method in METHODS else {}
+    method, *others = (parameters[name] for name in PARTS)
+    return own_settings(method, *map(str, others)) if method in METHODS else {}
 
 
 def _network(name: str, given: Any) -> Any:

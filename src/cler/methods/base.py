@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -17,9 +18,10 @@ from cler.memory import Reservoir
 from cler.methods.optimizers import make_optimizer
 from cler.nets.backbone import Backbone, Parts
 from cler.nets.conv import WorkingCopies
-from cler.nets.modes import full_precision
+from cler.nets.modes import evaluating, full_precision
 from cler.regularizers.base import Regularizer
 from cler.streams import Batch, Tasks
+from cler.teachers.base import Teacher
 
 Terms: TypeAlias = dict[str, Tensor]
 """The terms of a loss by name, weighted, in the order in which they are added."""
@@ -41,6 +43,7 @@ class Setup:
     image_shape: tuple[int, ...]
     generator: torch.Generator | None = None
     regularizers: Sequence[Regularizer] = ()
+    teacher: Teacher | None = None
     lr: float = 0.01
     optimizer: str = "sgd"
     momentum: float = 0.0
@@ -115,6 +118,7 @@ class Method:
         self.network = setup.network
         self.views = setup.views
         self.regularizers = list(setup.regularizers)
+        self.teacher = setup.teacher
         self.task, self.phase = 0, "observe"
         modules = [self.network, *self.regularizers, *also_trained]
         parameters = [parameter for module in modules for parameter in module.parameters()]
@@ -271,6 +275,20 @@ class Method:
             self.working_copies.refresh()
         for each in self.regularizers:
             each.after_step(self.network)
+        if self.teacher:
+            self.teacher.after_step(self.network, self.task)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Inside, in evaluation, `network` is the one that answers: the teacher's, where there is one."""
+        trained = self.network
+        if self.teacher:
+            self.network = self.teacher.answering(trained)
+        try:
+            with evaluating(self.network):
+                yield
+        finally:
+            self.network = trained
 
 
 def total(terms: Mapping[str, Tensor]) -> Tensor:

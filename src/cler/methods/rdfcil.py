@@ -91,7 +91,7 @@ class RDfcil(Method):
         super().__init__(setup, also_trained=projections)
         self.old = Frozen(self.network)
         self.synthesizer = synthesizer
-        self.student, self.teacher = projections
+        self.projection, self.old_projection = projections
         """Projections of the network's features, and of the old network's."""
         self.draw_weights()
         refined = self.network if self.as_released else self.network.classifier
@@ -140,7 +140,7 @@ class RDfcil(Method):
 
     def draw_weights(self) -> None:
         """Reinitialize synthesizer and projections."""
-        for module in (self.synthesizer, self.student, self.teacher):
+        for module in (self.synthesizer, self.projection, self.old_projection):
             begin_anew(module, self.setup.generator)
 
     def make_up(self, count: int, *, training: bool) -> Tensor:
@@ -196,7 +196,7 @@ class RDfcil(Method):
             old_features, old_logits = old.features(batch.images), old(made_up)
         fit = self.fit(linear_in_full(network.classifier, features), batch.labels)
         keep = self.keep(linear_in_full(network.classifier, made_up_features), old_logits)
-        ways, old_ways = linear_in_full(self.student, features), linear_in_full(self.teacher, old_features)
+        ways, old_ways = linear_in_full(self.projection, features), linear_in_full(self.old_projection, old_features)
         relate = F.l1_loss(relations(ways), relations(old_ways))
         ce, hkd, rkd = self.weights
         return {"stream": ce * fit, "distillation": hkd * keep, "relations": rkd * relate, **penalties}

@@ -1,4 +1,4 @@
-"""`cler.check`: try the promises of one method, regularizer or network, and say which are not kept."""
+"""`cler.check`: try the promises of one method, regularizer, teacher or network, and say which are not kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from cler.config.registry import METHODS, NETWORKS, REGULARIZERS
+from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, TEACHERS
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.build import TIMM
@@ -20,6 +20,7 @@ from cler.promises.rule import line_of_error
 from cler.promises.toy import colors, in_later_task, make_run
 from cler.regularizers.base import Entry, Regularizer
 from cler.runs.custom import name_network
+from cler.teachers.base import Teacher
 
 Promise = Callable[..., None]
 STEP = "can be built, and takes its first steps"
@@ -38,7 +39,7 @@ TRAINING: Mapping[str, Promise] = {
     "the logits of an image do not depend on the others in the batch": training.answers_by_the_image_alone,
     "learns a toy stream better than chance": training.learns,
 }
-"""In words, what is asked of a method with a regularizer, and of a regularizer with a method."""
+"""In words, what is asked of a method with a regularizer, and of a regularizer or a teacher with a method."""
 STATISTICS: Mapping[str, Promise] = {
     "moves the running statistics of batch norm only if it says so": training.says_whether_it_moves_statistics,
 }
@@ -51,13 +52,13 @@ BACKBONE: Mapping[str, Promise] = {
     "its state dict holds all that it is": networks.can_be_stored,
 }
 WITH_METHODS = ("er-ace", "finetune")
-"""What a regularizer is tried with."""
+"""What a regularizer or a teacher is tried with."""
 
 
 def check(thing: Any, *, each: Callable[[Outcome], None] | None = None) -> Report:
-    """Try what every method, regularizer and network promises on a small made-up stream, on the CPU.
+    """Try what every method, regularizer, teacher and network promises on a small made-up stream, on the CPU.
 
-    `thing` is a name, or a class: a subclass of `cler.Method`, of `Regularizer` or of `cler.Backbone`, or a module or
+    `thing` is a name, or a class: a subclass of `cler.Method`, `Regularizer`, `Teacher` or `Backbone`, or a module or
     a function from the number of outputs to a backbone. Gives back a report that prints as a table, with `passed`.
     `each` is called with every outcome as soon as it is known.
     """
@@ -76,14 +77,19 @@ def check(thing: Any, *, each: Callable[[Outcome], None] | None = None) -> Repor
 def _find(thing: Any) -> tuple[str, str, Any]:
     """Kind, name, and what stands for it in a run."""
     if isinstance(thing, str):
-        tables = {"method": METHODS, "regularizer": REGULARIZERS, "network": NETWORKS}
+        tables = {"method": METHODS, "regularizer": REGULARIZERS, "teacher": TEACHERS, "network": NETWORKS}
         found = [kind for kind, table in tables.items() if thing in table]
         if found or thing.startswith(TIMM):
             return (found or ["network"])[0], thing, thing
-        raise unknown("method, regularizer or network", thing, [*METHODS, *REGULARIZERS, *NETWORKS])
+        raise unknown(
+            "method, regularizer, teacher or network", thing, [name for each in tables.values() for name in each]
+        )
     if isinstance(thing, type) and issubclass(thing, Method):
         METHODS.register(thing.name, thing)
         return "method", thing.name, thing
+    if isinstance(thing, type) and issubclass(thing, Teacher):
+        TEACHERS.register(thing.name, thing)
+        return "teacher", thing.name, thing
     if isinstance(thing, Entry) or (isinstance(thing, type) and issubclass(thing, Regularizer)):
         entry = thing if isinstance(thing, Entry) else _entry_of(thing)
         REGULARIZERS.register(entry.name, entry)
@@ -92,7 +98,7 @@ def _find(thing: Any) -> tuple[str, str, Any]:
         name = name_network(thing)
         assert name is not None
         return "network", name, thing
-    raise UsageError(f"check takes a name, or a method, regularizer or network, not {thing!r}")
+    raise UsageError(f"check takes a name, or a method, regularizer, teacher or network, not {thing!r}")
 
 
 def _entry_of(regularizer: type[Regularizer]) -> Entry:
@@ -116,6 +122,10 @@ def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[
     elif kind == "regularizer":
         pairs, promises = [(method, name) for method in WITH_METHODS], {**TRAINING, **STATISTICS}
         changes = {}
+        yield STEP, partial(_over, pairs, _first_steps, changes)
+    elif kind == "teacher":
+        pairs, promises = [(method, "jigsaw") for method in WITH_METHODS], TRAINING
+        changes = {"teacher": name}
         yield STEP, partial(_over, pairs, _first_steps, changes)
     else:
         pairs, promises, changes = [(name, "none"), (name, "jigsaw")], TRAINING, {}

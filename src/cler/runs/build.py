@@ -15,6 +15,7 @@ from cler.nets.build import NetworkLike, build_network, find_network, freeze_to_
 from cler.nets.resnet import compile_blocks
 from cler.regularizers import REGULARIZERS
 from cler.streams import Stream, Tasks
+from cler.teachers import TEACHERS
 
 
 def check_fit(settings: Settings, data: ImageData) -> None:
@@ -101,8 +102,11 @@ def build_method(
         each.name = name
     if settings.compile:
         compile_blocks(backbone, *regularizers)
+    backbone = backbone.to(device)
+    teacher = TEACHERS.get(settings.teacher)
     setup = Setup(
-        network=backbone.to(device),
+        network=backbone,
+        teacher=teacher and teacher(backbone, settings.options_of(teacher)),
         regularizers=[each.to(device) for each in regularizers],
         views=views,
         tasks=tasks,

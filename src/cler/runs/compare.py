@@ -18,7 +18,7 @@ from cler.metrics import METRICS
 from cler.regularizers import REGULARIZERS
 from cler.runs.results import SCENARIOS, Result
 
-SHOWN_ANYWAY = frozenset({"method", "regularizer", "dataset", "buffer", "precision"})
+SHOWN_ANYWAY = frozenset({"method", "regularizer", "teacher", "dataset", "buffer", "precision"})
 """Settings that tables show for every row."""
 
 
@@ -110,8 +110,8 @@ class Series:
 
     @property
     def label(self) -> str:
-        """Method and regularizer as tables show them: 'ER-ACE + CLER (jigsaw)'."""
-        return label_of(self.settings["method"], self.settings["regularizer"])
+        """The parts as tables show them: 'ER-ACE + CLER (jigsaw) + EMA'."""
+        return label_of(*(self.settings[name] for name in ("method", "regularizer", "teacher")))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON; what is not known is null."""

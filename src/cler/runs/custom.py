@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS, Registry
+from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS, Registry
 from cler.config.settings import CUSTOM, Settings
 from cler.data.images import ImageData, InMemory
 from cler.errors import UsageError
@@ -103,6 +103,7 @@ def _entries(settings: Settings) -> Iterator[tuple[str, str, Any]]:
     chosen: list[tuple[str, Registry[Any], list[str]]] = [
         ("method", METHODS, [settings.method]),
         ("regularizer", REGULARIZERS, settings.regularizers),
+        ("teacher", TEACHERS, [settings.teacher]),
         ("network", NETWORKS, [settings.network]),
         ("dataset", DATASETS, [settings.dataset]),
         ("augmentation", VIEWS, [settings.augment]),

@@ -1,0 +1,60 @@
+"""What every teacher is, and the table of those that the command line knows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from cler.config.registry import TEACHERS
+from cler.nets.backbone import Backbone
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The settings of a teacher that has none of its own."""
+
+
+class Teacher:
+    """A slow copy of the network, beside any method; subclasses define `after_step` and `answering`.
+
+    It keeps to the rule of `observe`: no Python decision depends on the value of a tensor, and what lasts from step to
+    step is updated in place. Tensors and networks among its attributes are part of a checkpoint.
+    """
+
+    name: ClassVar[str]
+    """What the teacher is called in settings and on the command line."""
+    title: ClassVar[str]
+    """How tables name it: 'EMA'."""
+    summary: ClassVar[str]
+    """What the teacher does, in one line."""
+    revision: ClassVar[int] = 1
+    """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
+    Options: ClassVar[type] = NoOptions
+    """A frozen dataclass of the settings that only this teacher has, each with a default and a docstring."""
+
+    def __init__(self, network: Backbone, options: Any) -> None:
+        self.options = options
+
+    def recording_key(self, task: int) -> Hashable:
+        """What Python decides by in `after_step`: equal keys mean the same kernels."""
+        return None
+
+    def after_step(self, network: Backbone, task: int) -> None:
+        """Follow the network, after each step of the method's optimizer."""
+        raise TypeError(f"{type(self).__name__} has to define after_step")
+
+    def answering(self, network: Backbone) -> Backbone:
+        """The network that answers in evaluation, in the place of the one that is trained."""
+        raise TypeError(f"{type(self).__name__} has to define answering")
+
+
+T = TypeVar("T", bound=Teacher)
+
+
+def register(teacher: type[T]) -> type[T]:
+    """Register a teacher for the command line and the tests."""
+    if teacher.name == "none":  # what settings say for no teacher at all
+        raise ValueError("two teachers are named 'none'")
+    TEACHERS.register(teacher.name, teacher)
+    return teacher
