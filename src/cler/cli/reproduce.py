@@ -298,7 +298,7 @@ def _show(
 def _show_whole(
     cells: Sequence[PaperCell], state: State, costs: dict[PaperCell, float], precision: str, as_json: bool
 ) -> None:
-    """Print how many numbers of each table agree with the paper's, those of these cells."""
+    """Print how many accuracies of each table agree with the paper's, of those of these cells."""
     from cler.paper.report_section import lines_of_all_tables, summary
     from cler.paper.terminal_table import agreement_table
 
@@ -308,8 +308,8 @@ def _show_whole(
         for table, told in lines_of_all_tables(state.groups, precision)
     ]
     if as_json:
-        whole = [_plain(table, told) for table, told in tables]
-        print(json.dumps({"tables": whole, "missing": _to_do(state.missing, costs), "verdict": summary(tables)}, indent=1))
+        whole = {"tables": [_plain(*each) for each in tables], "verdict": summary(tables)}
+        print(json.dumps(whole | {"missing": _to_do(state.missing, costs)}, indent=1))
         return
     show(agreement_table(tables))
     for sentence in summary(tables):

@@ -81,20 +81,25 @@ def known_seconds(
 ) -> tuple[dict[PaperCell, float], str]:
     """What earlier runs tell of the seconds that a run of each cell adds, and on which hardware; nothing is timed.
 
-    That is this machine's if any of them were trained on it, else that of most of them.
+    That is this machine's if they tell anything of it, else that of most of them.
     """
     own = environment(device)["hardware"]
     used = Counter(str(run.environment.get("hardware")) for group in groups for run in group.results)
-    hardware = own if own in used or not used else used.most_common(1)[0][0]
-    at_once = min(at_once if hardware == own else MOST_AT_ONCE, sum(len(work.jobs) for work in missing))
-    found = {work.cell: _seconds_of_earlier_runs(work.jobs[0].settings, groups, hardware, at_once) for work in missing}
-    return {cell: seconds for cell, seconds in found.items() if seconds is not None}, hardware
+    for hardware in dict.fromkeys([own, *(name for name, _ in used.most_common())]):
+        beside = min(at_once if hardware == own else MOST_AT_ONCE, sum(len(work.jobs) for work in missing))
+        times = {
+            work.cell: _seconds_of_earlier_runs(work.jobs[0].settings, groups, hardware, beside, fewest=1)
+            for work in missing
+        }
+        if found := {cell: seconds for cell, seconds in times.items() if seconds is not None}:
+            return found, hardware
+    return {}, own
 
 
 def _seconds_of_earlier_runs(
-    settings: Settings, groups: Sequence[Series], hardware: str, at_once: int
+    settings: Settings, groups: Sequence[Series], hardware: str, at_once: int, *, fewest: int = MEASURED_AT_ONCE
 ) -> float | None:
-    """The median time of runs with the same work on this hardware, on a GPU with as many beside them.
+    """The median time of runs with the same work on this hardware, on a GPU with about as many beside them.
 
     Where there are none, that of runs which differ in the number of epochs alone, in proportion.
     """
@@ -102,8 +107,8 @@ def _seconds_of_earlier_runs(
     times: dict[bool, list[float]] = {True: [], False: []}
     for run in itertools.chain.from_iterable(group.results for group in groups):
         on_cpu = run.environment.get("device") != "cuda"
-        fewest = 1 if on_cpu else min(at_once, MEASURED_AT_ONCE)
-        if run.at_once is None or run.at_once < fewest or run.environment.get("hardware") != hardware:
+        too_few = run.at_once is None or (not on_cpu and run.at_once < min(at_once, fewest))
+        if too_few or run.environment.get("hardware") != hardware:
             continue
         work = _work(run.settings)
         epochs = wanted["epochs"] / work["epochs"]

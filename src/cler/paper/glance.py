@@ -55,9 +55,7 @@ def glances(tables: Sequence[Told], sheets: Sequence[Sheet]) -> Iterator[Glance]
         elsewhere = own | elsewhere
 
 
-def _glance(
-    table: PaperTable, told: Sequence[Line], mark: Callable[[Line], Mark], places: dict[Place, str]
-) -> Glance:
+def _glance(table: PaperTable, told: Sequence[Line], mark: Callable[[Line], Mark], places: dict[Place, str]) -> Glance:
     columns = {_column(table, line): None for name in table.scenarios for line in told if line.scenario == name}
     rows: dict[str, dict[Column, Mark]] = {}
     for line in told:

@@ -250,7 +250,9 @@ def notes(table: PaperTable, told: Sequence[Line]) -> list[str]:
         )
     chosen = dict.fromkeys(f"{line.cell.label}: {line.cell.chosen}" for line in told if line.cell.chosen and line.ours)
     if chosen:
-        sentences.append(f"{CHOSEN} marks settings that we chose by the accuracy that is reported ({'; '.join(chosen)}).")
+        sentences.append(
+            f"{CHOSEN} marks settings that we chose by the accuracy that is reported ({'; '.join(chosen)})."
+        )
     several = len({line.cell.method for line in told}) > 1
     return sentences + [one.sentence for one in table.contradictions if several]
 
@@ -317,7 +319,8 @@ def look(
 ) -> State:
     """Which runs a folder has of a table, and which are missing for this many seeds of each cell, or of `cells`.
 
-    Without `seeds`, each cell has as many as it wants. Missing runs are to be made in the precision of most runs that are there, and in `precision` without any.
+    Without `seeds`, each cell has as many as it wants. Missing runs are to be made in the precision of most runs that
+    are there, and in `precision` without any.
     """
     results, skipped = find_results([out]) if out.exists() else ([], [])
     # Runs that were stopped or have failed are reported below, where they are missing.

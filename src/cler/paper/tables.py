@@ -248,10 +248,11 @@ def _own(about: dict[str, Any]) -> Iterator[PaperCell]:
         for scenario in SCENARIOS:
             for pair, numbers in column.get(scenario, {}).items():
                 printed = Printed(**numbers, doubtful=about.get("doubtful_runs", False))
-                yield PaperCell(**_named(pair), **known, **{scenario: printed})
+                own: dict[str, Any] = known | {scenario: printed}
+                yield PaperCell(**_named(pair), **own)
 
 
-def _named(pair: str) -> dict[str, str]:
+def _named(pair: str) -> dict[str, Any]:
     method, _, regularizer = pair.partition("+")
     return {"method": method, "regularizer": regularizer or "none"}
 

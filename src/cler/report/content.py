@@ -50,9 +50,8 @@ AGREES, OFF, NOT_RUN = "agrees", "off", "not run"
 MARKS = {AGREES: "✓", OFF: "≠", NOT_RUN: "·"}
 """The signs of a published number that ours agrees with, one that it does not agree with, and one that we lack."""
 LEGEND = (
-    f"{MARKS[AGREES]} our accuracy agrees: it is within one point, or the difference is not significant at 1 %; "
-    f"{MARKS[OFF]} it is off; {MARKS[NOT_RUN]} we have no runs. Beside the mark: ours minus the published number, in "
-    "points, or of gains, ours minus the published gain."
+    f"{MARKS[AGREES]} ours agrees: within one point, or the difference is not significant at 1 %. {MARKS[OFF]} it is "
+    f"off. {MARKS[NOT_RUN]} it has not been run. The numbers are ours minus the published ones, in points."
 )
 
 
@@ -148,7 +147,9 @@ def counts_in_words(beside: Published) -> str:
     """How many of the published numbers ours agree with, in a sentence."""
     agree, off, absent = (beside.counts.get(state, 0) for state in MARKS)
     whole = agree + off + absent
-    return f"Of {whole} accuracies in {beside.source}, {agree} agree with ours, {off} are off, {absent} have not been run."
+    return (
+        f"Of {whole} accuracies in {beside.source}, {agree} agree with ours, {off} are off, {absent} have not been run."
+    )
 
 
 def make_sections(groups: Sequence[Series]) -> tuple[Section, ...]:

@@ -18,14 +18,13 @@ from cler.report.content import (
     Report,
     Section,
     buffer_size,
-    counts_in_words,
     note,
     possessive,
     time_taken,
 )
 from cler.report.evidence import Evidence
 from cler.report.numbers import SIGNIFICANT, minus, signed
-from cler.report.prose import Heading, pieces
+from cler.report.prose import pieces
 from cler.report.sheets import NAMES, Row, Sheet
 from cler.runs.compare import Series
 from cler.runs.results import SCENARIOS
@@ -83,8 +82,7 @@ def page(report: Report) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.globals |= {"names": list(NAMES.values()), "zip": zip}
     environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": _settings, "pieces": pieces}
-    environment.globals |= {"marks": MARKS, "legend": LEGEND, "counts_in_words": counts_in_words}
-    environment.globals |= {"possessive": possessive, "headed": lambda block: isinstance(block, Heading)}
+    environment.globals |= {"marks": MARKS, "legend": LEGEND, "possessive": possessive}
     template = environment.from_string(files("cler.report").joinpath("page.html.jinja").read_text("utf-8"))
     forests = [forest for section in report.sections for forest in _forests(section, report.beside)]
     colored = charts.colors(group for section in report.sections for group in section.groups)

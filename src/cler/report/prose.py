@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 LATER = "---"
 """A line of a text; what follows it comes at the end of a report."""
@@ -13,6 +14,7 @@ LATER = "---"
 class Heading:
     """A line that begins with ##."""
 
+    kind: ClassVar = "heading"
     text: str
 
 
@@ -20,6 +22,7 @@ class Heading:
 class Paragraph:
     """Lines up to an empty one."""
 
+    kind: ClassVar = "paragraph"
     text: str
 
 
@@ -27,6 +30,7 @@ class Paragraph:
 class Grid:
     """A table: lines that begin with a bar, the second of them a rule."""
 
+    kind: ClassVar = "grid"
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
