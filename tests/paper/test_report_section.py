@@ -181,13 +181,15 @@ def test_gains_of_joint_are_evaluated_as_its_accuracies_are(runs):
     for run in made:
         harder = 5.0 if run.settings["regularizer"] == "none" else 0.0
         run.accuracy["class_il"][-1][0] -= harder  # the first task, which counts for less in the authors' evaluation
-    groups = compare(made).groups
-    (joint,) = (sheet for sheet in beside_paper(groups).sheets if sheet.anchor == "joint")
+    comparison = compare(made)
+    beside = beside_paper(comparison.groups)
+    (joint,) = (sheet for sheet in beside.sheets if sheet.anchor == "joint")
     alone, cler = cells(joint)
     ours = [float(row["accuracy ours"].split()[0]) for row in (alone, cler)]
     assert float(cler["gain ours"]) == pytest.approx(ours[1] - ours[0])
-    assert float(cler["gain ours"]) != pytest.approx(groups[1].gain["class_il"].points, abs=0.1)
+    assert float(cler["gain ours"]) != pytest.approx(comparison.groups[1].gain["class_il"].points, abs=0.1)
     assert "our accuracies and gains are evaluated in the same way here" in joint.note
+    assert "Joint&#39;s gains are by our evaluation here" in page(make_report(comparison, beside=beside))
 
 
 def test_settings_that_were_chosen_by_the_reported_accuracy_are_marked(runs):

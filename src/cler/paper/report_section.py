@@ -34,6 +34,7 @@ PROBABILITIES = (
     "Gains are in points, class-incremental. p-values of Student's two-sided t-test: ours, the paper's, and ours after "
     "Holm's correction for all tests in the whole table, bold where below 0.05."
 )
+CAUTION = "Joint's gains are by our evaluation here, by that of the authors in the paper and in its tables below."
 MAIN = ("table1", "table2")
 """The tables of the paper's main claim."""
 P_VALUES = tuple(Column(heading, "p") for heading in ("ours", "paper", "Holm"))
@@ -66,6 +67,7 @@ def beside_paper(groups: Sequence[Series]) -> Published:
         reading=f"{READING} {unshown}" if repeated else READING,
         sheets=tuple(sheets),
         gains={key: line.paper_gain.points for key, line in known.items() if line.paper_gain},
+        caution=CAUTION if any(line.paper_gain and line.paper and line.paper.slip for line in known.values()) else "",
         columns={key: _columns(line) for key, line in known.items()},
     )
 

@@ -100,6 +100,8 @@ class Published:
     sheets: tuple[Sheet, ...] = ()
     gains: Mapping[tuple[Series, str], float] = field(default_factory=dict)
     """Published gains in points, by our runs and the scenario."""
+    caution: str = ""
+    """What to know when these gains are drawn beside ours."""
     columns: Mapping[tuple[Series, str], Mapping[str, Any]] = field(default_factory=dict)
     """Further columns of the spreadsheet, by our runs and the scenario."""
 
