@@ -40,7 +40,7 @@ docs: $(READY)
 	cp build/report/report.md docs/reproduction.md
 	cp build/report/index.html docs/reproduction.html
 	{ cat docs/figures-notes.md && echo && \
-		$(BIN)/cler analyze figure1 --precision bf16 --out results/figures --markdown && echo && \
+		$(BIN)/cler analyze figure1 --precision bf16 --seeds 0..4 --out results/figures --markdown && echo && \
 		$(BIN)/cler analyze figure3 --precision bf16 --buffer 500 --seeds 0..2 --out results/figures --markdown; \
 	} > build/figures.md
 	mv build/figures.md results/figures/figure1.png results/figures/figure3.png docs

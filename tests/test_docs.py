@@ -16,12 +16,14 @@ from cler.data.images import InMemory
 from cler.methods import METHODS
 from cler.paper.analysis import analysis_jobs, read_subjects
 from cler.paper.analysis_output import analysis_markdown
+from cler.paper.glance import state_of
 from cler.paper.known_analyses import ANALYSES
-from cler.paper.report_section import beside_paper, lines_by_runs, lines_of_all_tables
+from cler.paper.report_section import beside_paper, lines_by_runs, lines_of_all_tables, printed_numbers
 from cler.paper.reproduce import lines
 from cler.paper.tables import find_table
-from cler.report.content import make_report
+from cler.report.content import OFF, make_report
 from cler.report.markdown import markdown
+from cler.report.prose import split
 from cler.runs.compare import compare
 from cler.runs.results import find_results
 from toys import noise
@@ -40,6 +42,16 @@ def test_the_page_of_results_is_that_of_the_result_files():
     beside = beside_paper(comparison.groups)
     expected = markdown(make_report(comparison, complaints, preface=preface, beside=beside))
     assert (ROOT / "docs" / "reproduction.md").read_text("utf-8").strip() == expected.strip()
+
+
+def test_the_notes_name_every_method_that_is_off():
+    """Else: say in `docs/reproduction-notes.md` what differs, why, and what was tried."""
+    results, _ = find_results([ROOT / "results" / name for name in ("cifar100", "mini-imagenet")])
+    (_, differing), _ = split((ROOT / "docs" / "reproduction-notes.md").read_text("utf-8"))
+    told = " ".join(row[0] for row in differing.rows)
+    for line in printed_numbers(lines_of_all_tables(compare(results).groups)):
+        if state_of(line) == OFF:
+            assert METHODS[line.cell.method].about.title in told
 
 
 def test_the_page_of_figures_is_that_of_what_was_found():

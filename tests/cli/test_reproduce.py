@@ -118,7 +118,8 @@ def test_a_table_from_nothing_and_then_from_what_is_there(toy, cler):
 def test_a_dry_run_writes_nothing(toy, cler, tmp_path):
     code, out, err = cler(*QUICK, "--dry-run")
     assert code == 0
-    assert "in all: 4 runs" in err
+    assert "missing: toy, buffer 20: ER-ACE, 2 runs, time not known" in err
+    assert "in all: 4 runs, not counting 2 cells without a known time (--time tries them)" in err
     assert "Ctrl-C" not in err
     assert "A small table" in out
     assert toy.fetched == 0
@@ -126,7 +127,7 @@ def test_a_dry_run_writes_nothing(toy, cler, tmp_path):
 
 
 def test_json_has_the_lines_and_what_is_missing(toy, cler):
-    code, out, _ = cler(*QUICK, "--json", "--dry-run", "--only", "er-ace+jigsaw", "--pretext", "both")
+    code, out, _ = cler(*QUICK, "--json", "--dry-run", "--time", "--only", "er-ace+jigsaw", "--pretext", "both")
     assert code == 0
     told = json.loads(out)
     assert told["table"] == "small"
@@ -136,6 +137,34 @@ def test_json_has_the_lines_and_what_is_missing(toy, cler):
     (missing,) = told["missing"]
     assert (missing["regularizer"], missing["seeds"]) == ("jigsaw", [0, 1])
     assert missing["seconds_per_run"] == 100
+
+
+def test_all_tables_are_trained_counted_and_then_complete(toy, cler, monkeypatch):
+    made = tables.paper_file()
+    small = made["tables"]["small"]
+    small |= {"columns": [column | {"seeds": 1} for column in small["columns"]]}
+    monkeypatch.setattr(tables, "paper_file", lambda: made | {"tables": {"small": small}})
+    code, out, err = cler("all", "--workers", 1)
+    assert code == 0
+    assert "in all: 2 runs, about 3 min" in err
+    assert re.search(r"A small table +\d +\d +1\n", out)
+    assert "nothing is missing" in out
+    code, out, err = cler("all", "--dry-run", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert told["missing"] == []
+    assert [table["table"] for table in told["tables"]] == ["small"]
+    assert [line["ours"]["runs"] for line in told["tables"][0]["lines"] if line["ours"]] == [1, 1]
+    assert "1 run, time not known" in cler("all", "--dry-run", "--pretext", "both")[2]
+    assert "nothing is missing" not in cler("all", "--dry-run", "--seeds", 2)[1]
+
+
+def test_all_tables_of_the_paper_are_listed_without_training(cler):
+    code, out, err = cler("all", "--dry-run", "--dataset", "cifar100", "--out", ROOT / "results" / "cifar100")
+    assert code == 0
+    assert "X-DER" not in err  # all of its runs are there
+    assert re.search(r"Table 1: class-incremental \(oCIL\) +\d+ +\d+ +0\n", out)
+    assert "Tables 1 and 2. Class-incremental: CLER's gain is positive in 8 of 8 cells" in " ".join(out.split())
 
 
 def test_both_pretext_tasks_and_the_rule_of_the_better_one(toy, cler):
@@ -338,6 +367,7 @@ def test_the_help_names_every_table(cler):
         (("table1", "--seeds", "0..9"), "--seeds is the number of runs of each cell"),
         (("table1", "--seeds", 10**9), "--seeds is the number of runs of each cell"),
         (("table1", "--seconds", "nan"), "--seconds must be above zero"),
+        (("table1", "--time"), "--time has no effect without --dry-run"),
         (("table1", "--workers", 0), "--workers must be at least 1"),
         (("table1", "--device", "tpu"), "unknown device 'tpu'"),
     ],

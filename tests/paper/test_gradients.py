@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from cler.nets import ResNet18
-from cler.paper.gradients import among, cosines, mean_gradients
+from cler.paper.gradients import added, among, cosines, mean_gradients, mean_term
 
 LABELS = torch.tensor([2, 3, 3, 2, 3, 2, 2])
 
@@ -28,7 +28,7 @@ def test_the_mean_is_over_images_however_they_are_cut(network, images):
     for name, loss in (("all", F.cross_entropy(logits, LABELS)), ("own", own)):
         network.zero_grad()
         loss.backward(retain_graph=True)
-        wanted = {name: each.grad for name, each in network.named_parameters() if "classifier" not in name}
+        wanted = {name: each.grad for name, each in network.named_parameters()}
         assert found[name].keys() == wanted.keys()
         for parameter, gradient in found[name].items():
             torch.testing.assert_close(gradient, wanted[parameter], atol=1e-12, rtol=1e-9)
@@ -41,6 +41,21 @@ def test_the_network_is_left_alone(network, images):
     assert all(torch.equal(each, before[name]) for name, each in network.state_dict().items())
 
 
+def test_the_mean_of_a_term_counts_what_it_does_not_depend_on_as_zero(network, images):
+    found = mean_term(network, (2 * network.features(images).sum() for _ in range(3)))
+    network.zero_grad()
+    network.features(images).sum().backward()
+    for name, parameter in network.named_parameters():
+        wanted = torch.zeros_like(parameter) if parameter.grad is None else 2 * parameter.grad
+        torch.testing.assert_close(found[name], wanted, atol=1e-12, rtol=1e-9)
+    assert not found["classifier.weight"].any()
+    assert not any(each.any() for each in mean_term(network, ()).values())
+
+
+def test_the_gradient_of_a_sum_is_the_sum_of_gradients():
+    assert added({"a": torch.tensor(1.0)}, {"a": torch.tensor(2.0)}) == {"a": torch.tensor(3.0)}
+
+
 def test_cosines_over_all_and_over_each_part():
     first = {"stem.conv": torch.tensor([3.0, 4.0]), "layer1.a": torch.tensor([[1.0]]), "layer1.b": torch.tensor([2.0])}
     second = {
@@ -48,7 +63,10 @@ def test_cosines_over_all_and_over_each_part():
         "layer1.a": torch.tensor([[-2.0]]),
         "layer1.b": torch.tensor([-4.0]),
     }
+    first["classifier.weight"], second["classifier.weight"] = torch.tensor([10.0]), torch.tensor([10.0])
     found = cosines(first, second)
+    assert found["classifier"] == pytest.approx(1)
+    assert found["all with classifier"] == pytest.approx((100 + 24 - 10) / (130 * 145) ** 0.5)
     assert found["stem"] == pytest.approx(24 / 25)
     assert found["layer1"] == pytest.approx(-1)
     assert found["all"] == pytest.approx((24 - 10) / (30 * 45) ** 0.5)

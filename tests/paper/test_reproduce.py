@@ -384,6 +384,28 @@ def test_the_same_seed_twice_is_told_of(table, tmp_path):
     assert line.startswith("seed 0 twice with different accuracies")
 
 
+def test_without_a_number_each_cell_has_the_runs_that_it_wants(table, tmp_path):
+    cells = [dataclasses.replace(cell, seeds=cell.epochs) for cell in table.cells]
+    state = look(dataclasses.replace(table, cells=tuple(cells)), tmp_path, seeds=None)
+    assert [(pair_of(work.cell), len(work.jobs)) for work in state.missing] == [
+        ("er-ace", 1), ("er-ace+jigsaw", 1), ("er-ace", 3)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("count", "there", "wanted"),
+    [
+        (3, [], [0, 1, 2]),
+        (3, [1], [0, 1, 2]),
+        (3, [10, 11], [0, 10, 11]),
+        (2, [10, 11, 12], [10, 11]),
+        (3, [0, 1, 2, 3], [0, 1, 2]),
+    ],
+)
+def test_runs_count_whatever_their_seeds(count, there, wanted):
+    assert reproduce.wanted_seeds(count, there) == wanted
+
+
 # -- what it costs -----------------------------------------------------------------------------------------------------
 
 
@@ -423,6 +445,23 @@ def test_a_cost_is_that_of_earlier_runs_where_there_are_some(table, tmp_path, mo
     assert {(pair_of(work.cell), work.cell.epochs): costs[work.cell] for work in state.missing} == {
         ("er-ace", 1): 0, ("er-ace+jigsaw", 1): 25, ("er-ace", 3): 0
     }  # fmt: skip
+
+
+def test_what_earlier_runs_tell_is_known_at_once(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "_seconds_per_step", lambda *_: pytest.fail("nothing is to be timed"))
+    (run,) = results(cell_of(table, "er-ace"), [20.0])
+    gpu = {"device": "cuda", "hardware": "a GPU"}
+    store(tmp_path, [run | {"seconds": 40.0, "at_once": 2, "environment": gpu}])
+    state = look(table, tmp_path)
+    seconds, hardware = cost.known_seconds(state.missing, CPU, 2, state.groups)
+    told = {(pair_of(cell), cell.epochs): each for cell, each in seconds.items()}
+    assert (told, hardware) == ({("er-ace", 1): 20, ("er-ace", 3): 60}, "a GPU")
+    here = {"device": "cpu", "hardware": environment(CPU)["hardware"]}
+    store(tmp_path, [run | {"seconds": 10.0, "at_once": 1, "environment": here}])
+    state = look(table, tmp_path)
+    seconds, hardware = cost.known_seconds(state.missing, CPU, 2, state.groups)
+    assert (set(seconds.values()), hardware) == ({5.0, 15.0}, here["hardware"])
+    assert cost.known_seconds(state.missing, CPU, 2, ()) == ({}, here["hardware"])
 
 
 def test_costs_are_measured_on_images_of_the_right_size(tmp_path, monkeypatch):

@@ -57,10 +57,47 @@ def test_every_cell_names_what_exists():
     known = {*data.names(), *METHODS}
     for cell in (cell for name in table_names() for cell in find_table(name).cells):
         assert {cell.method, cell.dataset} <= known
+        assert cell.seeds >= 1
         assert cell.regularizer in ("none", *REGULARIZERS)
         assert cell.available
         assert cell.settings().to_dict().items() >= {"epochs": cell.epochs, "buffer": cell.buffer}.items()
-    assert paper_file().keys() <= {"tables", "contradictions", *data.names()}
+    assert paper_file().keys() <= {"tables", "contradictions", "other_pretext_seeds", *data.names()}
+
+
+@pytest.mark.parametrize(
+    ("table", "pair", "place", "seeds"),
+    [
+        ("table1", "er-ace", {"buffer": 500}, 10),
+        ("table2", "dualnet+rotation", {"dataset": "mini-imagenet", "buffer": 8000}, 10),
+        ("cssl", "cope+barlow-twins", {"buffer": 2000}, 10),
+        ("joint", "joint+jigsaw", {"dataset": "mini-imagenet"}, 10),
+        ("joint", "joint+jigsaw", {"dataset": "mini-imagenet", "epochs": 50}, 1),
+        ("epochs", "er-ace+barlow-twins", {"buffer": 500, "epochs": 20}, 3),
+        ("epochs", "er-ace+jigsaw", {"buffer": 500, "epochs": 50}, 2),
+        ("epochs", "er-ace+barlow-twins", {"buffer": 500, "epochs": 50}, 1),
+        ("data-free", "lwf-mc", {"epochs": 30}, 1),
+        ("data-free", "r-dfcil+rotation", {"epochs": 30}, 2),
+        ("finetune", "finetune+rotation", {"dataset": "mini-imagenet"}, 10),
+    ],
+)
+def test_a_cell_says_how_many_runs_it_wants(table, pair, place, seeds):
+    assert cell_of(table, pair, **place).seeds == seeds
+
+
+def test_the_other_pretext_task_wants_fewer_runs():
+    both = find_table("figure4").with_both_pretexts()
+    assert {cell.seeds for cell in both.cells if cell.class_il} == {10}
+    assert {cell.seeds for cell in both.cells if not cell.class_il} == {5}
+    assert both.with_both_pretexts() == both
+
+
+def test_all_tables_have_each_cell_once_with_as_many_runs_as_any_of_them_wants():
+    whole = find_table("all").cells
+    assert len({cell.key for cell in whole}) == len(whole)
+    for cell in (cell for name in table_names() for cell in find_table(name).cells):
+        assert next(one.seeds for one in whole if one.key == cell.key) >= cell.seeds
+    both = [cell.regularizer for cell in whole if cell.place == ("mini-imagenet", 8000, 1, "cope")]
+    assert both == ["none", "rotation", "jigsaw"]
 
 
 @pytest.mark.parametrize("name", table_names())

@@ -1,8 +1,16 @@
 import pytest
 
-from cler.report.content import Published
+from cler.report.content import Glance, Mark, Published
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
 from cler.runs.results import SCENARIOS
+
+
+def _glance(anchor):
+    """A table of two rows, of which one number agrees, one is off and one has not been run."""
+    agrees = Mark("agrees", "+0.1", "20.1, 20 in the atlas", anchor)
+    marks = (agrees, Mark("off", "−3.0", "17, 20 in the atlas", anchor)), (None, Mark("not run", "", "20 in the atlas"))
+    columns = Column("", numeric=False), Column("50", "toy"), Column("500", "toy")
+    return Glance("Table 1", columns, tuple(zip(("ER-ACE", "Joint"), marks, strict=True)))
 
 
 @pytest.fixture(scope="session")
@@ -13,17 +21,24 @@ def published():
         groups = [group for group in comparison.groups if group.settings["dataset"] == "printed"]
         columns = Column("method", numeric=False), Column("ours", "accuracy"), Column("atlas", "accuracy")
         rows = tuple(
-            Row(group, (Cell(group.label), estimate(group.final_accuracy["class_il"]), Cell("20.00 ± 1.00")), "printed")
-            for group in groups
+            Row(
+                group,
+                (Cell(group.label), estimate(group.final_accuracy["class_il"]), Cell("20.00 ± 1.00")),
+                "printed",
+                f"row-{number}",
+            )
+            for number, group in enumerate(groups)
         )
         keys = [(group, name) for group in groups for name in SCENARIOS]
         return Published(
             source="the atlas",
             title="An Atlas",
-            verdict="Its claim holds.",
+            counts={"agrees": 1, "off": 0, "not run": 2},
+            verdict=("Its claim holds.",),
             agreement="All accuracies agree.",
             reading="How to read it.",
-            sheets=(Sheet("Table 1", columns, rows, "A note."),),
+            glances=(_glance(rows[0].anchor if rows else ""),),
+            sheets=(Sheet("Table 1", columns, rows, "A note.", "table1"),),
             gains={(group, name): 4.0 for group, name in keys if group.regularized},
             columns={key: {"atlas_accuracy": 20.0} for key in keys},
         )

@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 from cler.report.content import make_report
+from cler.report.prose import Paragraph
 from cler.runs.compare import compare
 
 
@@ -116,9 +117,10 @@ def test_without_published_numbers_there_are_none(runs):
     assert (report.beside.sheets, report.beside.gains, report.beside.columns) == ((), {}, {})
 
 
-def test_a_preface_is_paragraphs(runs):
-    report = runs.report((runs.plain, [30.0]), preface="What\nwas done.\n\n\nWhy it differs.\n")
-    assert report.preface == ("What was done.", "Why it differs.")
+def test_a_preface_is_read_and_what_follows_a_rule_ends_the_report(runs):
+    report = runs.report((runs.plain, [30.0]), preface="What\nwas done.\n\n\nWhy it differs.\n---\nNotes.\n")
+    assert report.preface == (Paragraph("What was done."), Paragraph("Why it differs."))
+    assert report.notes == (Paragraph("Notes."),)
 
 
 def test_what_was_left_out_is_told(runs):

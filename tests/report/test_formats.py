@@ -45,12 +45,23 @@ def test_the_sections_come_in_order(runs, published):
     comparison = runs.compare(
         (runs.plain | {"dataset": "printed"}, [20.0]), (runs.cler | {"dataset": "printed"}, [24.0])
     )
-    report = make_report(comparison, preface="First of all.", beside=published(comparison))
-    parts = ["An Atlas", "First of all.", "Beside the atlas", "Its claim holds.", "All accuracies agree.", "Table 1"]
+    preface = "## What differs\n\n| what | why |\n|---|---|\n| all | `x_y` |\n\n---\n## At last\n\nNotes."
+    report = make_report(comparison, preface=preface, beside=published(comparison))
+    parts = ["An Atlas", "Of 3 accuracies in the atlas, 1 agree", "Its claim holds.", "What differs", "what"]
+    parts += ["All accuracies agree.", "ER-ACE + CLER", "Results", "At last", "Notes."]
     for text in (markdown(report), latex(report)):
-        places = [text.index(part) for part in (*parts, "ER-ACE + CLER", "Results")]
+        places = [text.index(part) for part in parts]
         assert places == sorted(places)
         assert "Left out" not in text
+    assert "| what | why |\n| --- | --- |\n| all | `x_y` |" in markdown(report)
+    assert r"all & \texttt{x\char95{}y} \\" in latex(report)
+
+
+def test_markdown_has_the_marks_of_published_numbers(runs, published):
+    comparison = runs.compare((runs.plain | {"dataset": "printed"}, [20.0]))
+    text = markdown(make_report(comparison, beside=published(comparison)))
+    assert "[Table 1](#table-1)" in text
+    assert "| ER-ACE | ✓ +0.1 | ≠ −3.0 |\n| Joint |  | · |" in text
 
 
 def test_latex_escapes():

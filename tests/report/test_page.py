@@ -46,7 +46,8 @@ def report(runs, published):
     pairs += [(runs.finetune, [16.0, 16.5]), (runs.joint, [45.0, 46.0]), (runs.plain, [30.0, 31.0])]
     pairs += [(runs.cler, [33.0, 34.5]), (runs.cler | {"weight": 0.5}, [29.0, 28.5])]
     comparison = runs.compare(*pairs)
-    return make_report(comparison, preface="What was done.", beside=published(comparison))
+    preface = "What was done.\n\n| what | why |\n|---|---|\n| this | `that` |\n\n---\nAt last."
+    return make_report(comparison, preface=preface, beside=published(comparison))
 
 
 def test_commands_in_the_preface_look_like_commands(runs):
@@ -118,10 +119,35 @@ def test_references_alone_are_drawn_all_the_same(runs):
     assert elements.count("i", "span") == 0
 
 
-def test_the_verdict_and_the_gains_come_first(report):
+def test_the_glance_comes_first_and_then_what_differs(report):
     text = page(report)
-    places = [text.index(part) for part in ("<h1>", report.beside.verdict, 'class="forest"', "<dl", "<table")]
+    parts = (
+        "<h1>",
+        'class="counts"',
+        *report.beside.verdict,
+        'class="glance"',
+        "What was done.",
+        'class="forest"',
+        "<dl",
+    )
+    places = [text.index(part) for part in parts]
     assert places == sorted(places)
+    assert text.index("At last.") > text.index("Accuracy matrices")
+
+
+def test_every_mark_is_a_color_and_a_sign_and_leads_to_its_row(report):
+    elements = Elements(page(report))
+    links = [has["href"] for tag, has in elements.found if tag == "a" and "mark" in has.get("class", "")]
+    rows = [has["id"] for tag, has in elements.found if tag == "tr" and "id" in has]
+    assert len(links) == 2
+    assert {link.removeprefix("#") for link in links} <= set(rows)
+    assert len(rows) == len(set(rows))
+    for kind, sign in (("agrees", "✓<small>+0.1"), ("off", "≠<small>−3.0"), ("not-run", "·")):
+        assert re.search(rf'class="mark {kind}"[^>]*>{re.escape(sign)}<', page(report))
+
+
+def test_without_published_numbers_there_is_no_glance(runs):
+    assert 'id="glance"' not in page(runs.report((runs.plain, [30.0])))
 
 
 def test_a_regularized_row_without_its_method_has_no_chart_of_its_own(runs):
@@ -191,7 +217,8 @@ CONTRAST = """() => {
     return color !== 'rgba(0, 0, 0, 0)' || !element.parentElement ? color : behind(element.parentElement);
   };
   const ratio = (one, other) => (Math.max(one, other) + .05) / (Math.min(one, other) + .05);
-  const texts = [...document.querySelectorAll('p, th, td, dt, dd, summary, small, figcaption, li, a, .label, .value')]
+  const with_text = 'p, th, td, dt, dd, summary, small, figcaption, li, a, .mark, .label, .value';
+  const texts = [...document.querySelectorAll(with_text)]
     .map(element => {
       const under = behind(element);
       return ratio(light(getComputedStyle(element).color, under), light(under, under));
@@ -220,6 +247,8 @@ def test_text_is_readable_in_light_and_in_the_dark(look, scheme):
 def test_a_phone_scrolls_the_tables_and_not_the_page(look):
     window = look(width=375)
     assert window.evaluate("document.documentElement.scrollWidth") == 375
+    inside, outside = window.evaluate("(box => [box.scrollWidth, box.clientWidth])(document.querySelector('.across'))")
+    assert inside <= outside  # all marks of a table are seen at once
     boxes = window.evaluate("[...document.querySelectorAll('.scroll')].map(box => [box.scrollWidth, box.clientWidth])")
     assert any(inside > outside for inside, outside in boxes)
     assert all(outside <= 375 for _, outside in boxes)
@@ -229,6 +258,16 @@ def test_a_phone_scrolls_the_tables_and_not_the_page(look):
     assert number["x"] + number["width"] <= frame["x"] + frame["width"]
     small = "[...document.querySelectorAll('svg text')].map(text => text.getBoundingClientRect().height)"
     assert min(window.evaluate(small)) >= 9
+
+
+@pytest.mark.browser
+def test_a_mark_leads_to_a_row_that_stands_out(look):
+    window = look()
+    color = "getComputedStyle(document.getElementById('row-0')).backgroundColor"
+    before = window.evaluate(color)
+    window.locator("a.mark").first.click()
+    assert window.locator("#row-0").is_visible()
+    assert window.evaluate(color) != before
 
 
 @pytest.mark.browser

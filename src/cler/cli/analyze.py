@@ -30,7 +30,8 @@ def analyze(
             "figure3: importance and redundancy of filters, and recovery from losing some."
         ),
     ],
-    seeds: Annotated[str, typer.Option(help="How many seeds: 5 is five of them; 0..4 and 3,7 name them.")] = "5",
+    seeds: Annotated[str, typer.Option(help="How many seeds: 10 is ten of them; 0..9 and 3,7 name them.")] = "10",
+    redo: Annotated[bool, typer.Option("--redo", help="Drop finished runs too, and train them again.")] = False,
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, with a link to the figure.")] = False,
 ) -> None:
@@ -52,6 +53,7 @@ def analyze(
     from cler.paper.known_analyses import find_analysis
     from cler.runs.build import check_fit
     from cler.runs.jobs import past_failures, remaining, tidy
+    from cler.runs.jobs import redo as redo_jobs
     from cler.runs.machine import default_precision, find_device
 
     if as_json and markdown:
@@ -62,6 +64,8 @@ def analyze(
     buffers = given.several("buffer") if chosen["buffer"] is not None else ()
     changes = {"width": chosen["width"], "precision": precision}
     jobs = analysis_jobs(analysis, dataset, buffers, parse_seeds(seeds), out, **changes)
+    if redo:
+        redo_jobs(jobs)
     todo = remaining(jobs)
     ended = [job for job in jobs if job not in todo]
     tidy(ended)

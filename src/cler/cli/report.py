@@ -18,7 +18,10 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder that the report goes to.")] = Path("report"),
     preface: Annotated[
         Path | None,
-        typer.Option(help="Text file with paragraphs to put before the tables, for example about what was done."),
+        typer.Option(
+            help="Text of your own to put before the tables: paragraphs, headings (##) and tables in Markdown; what "
+            "follows a line of --- comes at the end."
+        ),
     ] = None,
 ) -> None:
     """Report on finished runs: a page to look at, Markdown, LaTeX and CSV, with the paper's numbers beside ours.

@@ -57,7 +57,10 @@ MOST_SEEDS = 1000
 def reproduce(
     given: Given,
     table: Annotated[
-        str, typer.Argument(help="table1, table2, significance, figure4, cssl, epochs, joint or data-free.")
+        str,
+        typer.Argument(
+            help="table1, table2, significance, figure4, cssl, epochs, joint, data-free, finetune, or all of them: all."
+        ),
     ],
     only: Annotated[
         str | None, typer.Option(help="Only these methods, or method+regularizer, as er-ace+none,xder; with commas.")
@@ -69,7 +72,12 @@ def reproduce(
             show_default="paper, and both for figure4",
         ),
     ] = None,
-    seeds: Annotated[str, typer.Option(metavar="N", help="Runs of each cell, with seeds 0 to N - 1.")] = "10",
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="Runs of each cell.", show_default="10, and fewer where they take long (paper.toml)"
+        ),
+    ] = None,
     seconds: Annotated[
         float | None,
         typer.Option(help="Stop after this time, as by Ctrl-C, and show the table.", show_default="no limit"),
@@ -78,15 +86,21 @@ def reproduce(
         bool,
         typer.Option(
             "--dry-run",
-            help="Train nothing: list the missing runs with their estimated time, for which a few steps of each kind "
-            "are timed (a minute or more on a CPU), and show the table.",
+            help="Train nothing: list the missing runs, with the time that earlier ones tell, and show the table.",
+        ),
+    ] = False,
+    timed: Annotated[
+        bool,
+        typer.Option(
+            "--time",
+            help="With --dry-run: time a few steps of what no earlier run tells the time of; minutes on a CPU.",
         ),
     ] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Drop the checkpoints of runs that were stopped.")] = False,
     redo: Annotated[bool, typer.Option("--redo", help="Drop finished runs too, and train them again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a table of the paper: train the runs that are missing, and show our numbers beside the paper's.
+    """Reproduce a table of the paper, or all: train the runs that are missing, show our numbers beside the paper's.
 
     With --dataset, --buffer, --epochs or --only it is about these cells; values with commas are several. It can be
     stopped at any moment; the same command resumes.
@@ -100,7 +114,9 @@ def reproduce(
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
     if seconds is not None and not seconds > 0:
         raise UsageError(f"must be above zero, not {seconds}", "seconds")
-    count = _how_many(seeds)
+    if timed and not dry_run:
+        raise UsageError("has no effect without --dry-run: runs are timed before they are trained", "time")
+    count = None if seeds is None else _how_many(seeds)
     whole = _table(table, pretext)
     machine, data_dir, out = given.machine, given.machine.data_dir, given.machine.out
     cells = steps.select(
@@ -126,7 +142,7 @@ def reproduce(
         cost.check_disk(out, todo, at_once)
         failures = _fetch(todo, data_dir)
         todo = [work for work in todo if work.cell.dataset not in failures]
-    costs = _tell_costs(todo, state.groups, target, at_once)
+    costs = _tell_costs(todo, state.groups, target, at_once, measured=timed or not dry_run)
     if dry_run:
         _tell_absent(todo, data_dir)
     elif todo:
@@ -158,22 +174,30 @@ def _table(name: str, pretext: str | None) -> PaperTable:
 
 
 def _tell_costs(
-    missing: Sequence[Work], groups: Sequence[Series], device: torch.device, at_once: int
+    missing: Sequence[Work], groups: Sequence[Series], device: torch.device, at_once: int, *, measured: bool
 ) -> dict[PaperCell, float]:
-    """Print what the missing runs will take; returns the seconds of one run, by cell with missing runs."""
-    from cler.paper.cost import cheapest_first, seconds_per_run
+    """Print what the missing runs will take; returns the seconds of one run, by cell of which they are known."""
+    from cler.paper.cost import cheapest_first, known_seconds, seconds_per_run
     from cler.report.numbers import count_runs, duration
 
     if not missing:
         return {}
-    with errors.status("estimating the time of the missing runs") as line:
-        tell = line.update if errors.is_terminal else say
-        costs = seconds_per_run(missing, device, at_once, groups, lambda what: tell(f"timing steps of {what}"))
+    if measured:
+        with errors.status("estimating the time of the missing runs") as line:
+            tell = line.update if errors.is_terminal else say
+            costs = seconds_per_run(missing, device, at_once, groups, lambda what: tell(f"timing steps of {what}"))
+        where = ""
+    else:
+        costs, where = known_seconds(missing, device, at_once, groups)
     for work in cheapest_first(missing, costs):
-        cost = duration(costs[work.cell] * len(work.jobs))
-        say(f"missing: {work.cell.where}: {work.cell.label}, {count_runs(work.jobs)}, about {cost}")
-    total = sum(costs[work.cell] * len(work.jobs) for work in missing)
-    say(f"in all: {count_runs([job for work in missing for job in work.jobs])}, about {duration(total)}")
+        cost = f"about {duration(costs[work.cell] * len(work.jobs))}" if work.cell in costs else "time not known"
+        say(f"missing: {work.cell.where}: {work.cell.label}, {count_runs(work.jobs)}, {cost}")
+    total = sum(costs[work.cell] * len(work.jobs) for work in missing if work.cell in costs)
+    unknown_cells = len(missing) - len(costs)
+    parts = [count_runs([job for work in missing for job in work.jobs])]
+    parts += [f"about {duration(total)}{f' on {where}' if where else ''}"] if costs else []
+    parts += [f"not counting {unknown_cells} cells without a known time (--time tries them)"] if unknown_cells else []
+    say(f"in all: {', '.join(parts)}")
     return costs
 
 
@@ -253,11 +277,15 @@ def _show(
     """Print the lines of these cells, computed from the whole table and its runs."""
     from cler.paper.report_section import claim
     from cler.paper.reproduce import lacking, lines, notes
+    from cler.paper.tables import WHOLE
     from cler.paper.terminal_table import paper_table
 
+    if table.name == WHOLE:
+        _show_whole(cells, state, costs, precision, as_json)
+        return
     told = [line for line in lines(table, state.groups, precision) if line.cell in cells]
     if as_json:
-        print(json.dumps(_plain(table, told, state.missing, costs), indent=1))
+        print(json.dumps(_plain(table, told) | {"missing": _to_do(state.missing, costs)}, indent=1))
         return
     show(paper_table(table, told))
     sentences = [claim(told), *notes(table, told)]
@@ -267,20 +295,43 @@ def _show(
         console.print(sentence, highlight=False, markup=False)
 
 
-def _plain(
-    table: PaperTable, told: Sequence[Line], missing: Sequence[Work], costs: dict[PaperCell, float]
-) -> dict[str, object]:
+def _show_whole(
+    cells: Sequence[PaperCell], state: State, costs: dict[PaperCell, float], precision: str, as_json: bool
+) -> None:
+    """Print how many accuracies of each table agree with the paper's, of those of these cells."""
+    from cler.paper.report_section import lines_of_all_tables, summary
+    from cler.paper.terminal_table import agreement_table
+
+    keys = {cell.key for cell in cells}
+    tables = [
+        (table, [line for line in told if line.cell.key in keys])
+        for table, told in lines_of_all_tables(state.groups, precision)
+    ]
+    if as_json:
+        whole = {"tables": [_plain(*each) for each in tables], "verdict": summary(tables)}
+        print(json.dumps(whole | {"missing": _to_do(state.missing, costs)}, indent=1))
+        return
+    show(agreement_table(tables))
+    for sentence in summary(tables):
+        console.print(sentence, highlight=False, markup=False)
+    if not state.missing:
+        console.print("nothing is missing", highlight=False)
+
+
+def _plain(table: PaperTable, told: Sequence[Line]) -> dict[str, object]:
     from cler.paper.report_section import claim
     from cler.paper.reproduce import notes
 
-    to_do = [
-        work.cell.to_json() | {"seeds": [job.seed for job in work.jobs], "seconds_per_run": costs.get(work.cell)}
-        for work in missing
-    ]
     return {
         "table": table.name,
         "lines": [line.to_json() for line in told],
         "verdict": claim(told) or None,
-        "missing": to_do,
         "notes": notes(table, told),
     }
+
+
+def _to_do(missing: Sequence[Work], costs: dict[PaperCell, float]) -> list[dict[str, object]]:
+    return [
+        work.cell.to_json() | {"seeds": [job.seed for job in work.jobs], "seconds_per_run": costs.get(work.cell)}
+        for work in missing
+    ]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from cler import stats
 from cler.config.comparing import label_of
 from cler.config.settings import Settings, make_settings, number_of_tasks
 from cler.engine import Run
@@ -60,6 +61,10 @@ class Measure:
     digits: int = 3
     paper: Mapping[str, str] = field(default_factory=dict)
     """What the paper says, by regularizer: 'higher' or 'lower' than without it."""
+    statement: str = ""
+    """The paper's statement that it is one definition of: 'new tasks are learned better'."""
+    definition: str = ""
+    """What distinguishes it from other definitions of the statement: 'class-incremental'."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,19 @@ class Analysis:
     measures: tuple[Measure, ...]
     note: str
     """What a reader of the measures has to know."""
+
+    def found_in(self, subjects: Sequence[Subject]) -> Analysis:
+        """The analysis with the measures that all runs have: older ones lack some."""
+
+        def known(measure: Measure) -> bool:
+            try:
+                for subject in subjects:
+                    subject.values(measure)
+            except KeyError:
+                return False
+            return True
+
+        return replace(self, measures=tuple(filter(known, self.measures)))
 
 
 @dataclass(frozen=True)
@@ -166,6 +184,37 @@ class Difference(NamedTuple):
         if not self.p_value < SIGNIFICANT:
             return "no significant difference"
         return "higher" if self.points > 0 else "lower"
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A statement of the paper about a learner by one definition: what was seen, and how sure that is."""
+
+    subject: Subject
+    measure: Measure
+    difference: Difference
+    holm: float
+    """p-value after Holm's correction for all tests of the analysis."""
+
+    @property
+    def verdict(self) -> str:
+        """'holds', 'contradicted', or 'undecided' where there is no significant difference."""
+        if self.difference.seen not in ("higher", "lower"):
+            return "undecided"
+        return "holds" if self.difference.seen == self.difference.paper else "contradicted"
+
+
+def tested(analysis: Analysis, subjects: Sequence[Subject]) -> list[Tested]:
+    """Every statement of the paper about the figure, by every definition, for each learner that it is about."""
+    found = [
+        (subject, measure, difference(measure, subject, alone))
+        for alone, *others in by_buffer(subjects)
+        for subject in others
+        for measure in analysis.measures
+        if subject.settings.regularizer in measure.paper
+    ]
+    corrected = stats.holm([each.p_value for _, _, each in found])
+    return [Tested(*each, p_value) for each, p_value in zip(found, corrected, strict=True)]
 
 
 def difference(measure: Measure, subject: Subject, alone: Subject) -> Difference:

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from cler import stats
 from cler.config.settings import Settings, make_settings
-from cler.paper.analysis import Analysis, Measure, Panel, Subject, by_buffer, difference
+from cler.files import without_non_finite
+from cler.paper.analysis import Analysis, Measure, Panel, Subject, Tested, by_buffer, difference, tested
 from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure
 from cler.report.numbers import SIGNIFICANT, count_runs, format_p, minus
 
@@ -20,6 +21,8 @@ ABREAST = 3
 """Panels in a row of a figure; more would be too small to read."""
 MOST_MARKS = 20
 """Markers on a curve; more would hide it."""
+VERDICTS = {"holds": "It holds:", "contradicted": "The opposite:", "undecided": "No significant difference:"}
+SURE = "*"
 FOOTNOTE = "Mean ± std over runs. p: Student's t-test of the difference from the first column."
 
 
@@ -46,7 +49,7 @@ def analysis_figure(analysis: Analysis, subjects: Sequence[Subject], path: Path)
 
 def _draw(axis: Any, panel: Panel, subjects: Sequence[Subject]) -> None:
     for subject, color, marker in zip(subjects, COLORS, MARKERS, strict=False):
-        curves = zip(*(panel.curve(findings) for findings in subject.runs.values()), strict=True)
+        curves = zip(*(panel.curve(findings) for findings in subject.runs.values()), strict=False)  # some were longer
         means, deviations = zip(*(stats.mean_std(values) for values in curves), strict=True)
         places = range(panel.first, panel.first + len(means))
         style = {"color": color, "marker": "" if len(means) > MOST_MARKS else marker, "label": subject.label}
@@ -55,6 +58,7 @@ def _draw(axis: Any, panel: Panel, subjects: Sequence[Subject]) -> None:
 
 def analysis_table(analysis: Analysis, subjects: Sequence[Subject]) -> Table:
     """A table for the terminal: a row for each measure, a column for each subject."""
+    analysis = analysis.found_in(subjects)
     rows = by_buffer(subjects)
     table = Table(
         title=analysis.title,
@@ -83,15 +87,11 @@ def _cell(measure: Measure, subject: Subject, alone: Subject) -> str:
 
 
 def analysis_markdown(analysis: Analysis, subjects: Sequence[Subject], picture: str) -> str:
-    """A section of Markdown: the figure, the table of measures, and what the paper says about them."""
-    parts = [f"## {analysis.title}", f"![{analysis.title}]({picture})", "\n".join(_markdown_rows(analysis, subjects))]
-    return "\n\n".join(
-        [
-            *parts,
-            f"{FOOTNOTE} {analysis.note}",
-            "\n".join(f"- {each}" for each in analysis_sentences(analysis, subjects)),
-        ]
-    )
+    """A section of Markdown: the figure, what the paper says about it, and the table of measures."""
+    sentences = "\n".join(f"- {each}" for each in analysis_sentences(analysis, subjects))
+    table = "\n".join(_markdown_rows(analysis.found_in(subjects), subjects))
+    picture = f"![{analysis.title}]({picture})"
+    return "\n\n".join([f"## {analysis.title}", picture, sentences, table, f"{FOOTNOTE} {analysis.note}"])
 
 
 def _markdown_rows(analysis: Analysis, subjects: Sequence[Subject]) -> Iterator[str]:
@@ -107,30 +107,50 @@ def _markdown_rows(analysis: Analysis, subjects: Sequence[Subject]) -> Iterator[
 
 
 def analysis_sentences(analysis: Analysis, subjects: Sequence[Subject]) -> list[str]:
-    """A sentence for each statement of the paper about the figure: whether it holds for our runs."""
+    """A sentence for each statement of the paper about the figure: by which definitions it holds for our runs."""
     if min(len(subject.runs) for subject in subjects) < 2:
         return ["One run of each is too few to test what the paper says: train more seeds."]
-    sentences = list(_other_runs(subjects[0].settings))
-    tested: dict[str, float] = {}
-    for alone, *others in by_buffer(subjects):
-        buffer = f" with buffer {alone.settings.buffer}" if alone.settings.buffer else ""
-        for subject in others:
-            for measure in analysis.measures:
-                found = difference(measure, subject, alone)
-                if found.paper:
-                    agrees = "as in the paper" if found.seen == found.paper else f"{found.paper} in the paper"
-                    p = f" ({format_p(found.p_value)})" if format_p(found.p_value) else ""  # none without any spread
-                    what = f"{subject.label}{buffer}: {measure.name}"
-                    if p:
-                        tested[what] = found.p_value
-                    sentences.append(f"{what}: {found.seen}{p}, {agrees}")
-    return [*sentences, _corrected(tested)]
+    known = analysis.found_in(subjects)
+    found = tested(known, subjects)
+    sentences = [*_other_runs(subjects[0].settings), *_statements(found), _sure(found)]
+    if absent := len(analysis.measures) - len(known.measures):
+        sentences.append(
+            f"Left out: {absent} measures that not all of these runs have, because an older version analyzed them "
+            "(--redo repeats them) or their tasks are too short."
+        )
+    return sentences
 
 
-def _corrected(tested: dict[str, float]) -> str:
-    """The statements that remain significant when all tests are taken together."""
-    significant = [what for what, p in zip(tested, stats.holm(list(tested.values())), strict=True) if p < SIGNIFICANT]
-    return f"Significant after Holm's correction for these {len(tested)} tests: {'; '.join(significant) or 'none'}."
+def _statements(found: Sequence[Tested]) -> Iterator[str]:
+    for (who, statement), some in _grouped(found).items():
+        names = {verdict: [_definition(one) for one in some if one.verdict == verdict] for verdict in VERDICTS}
+        told = [f"{words} {'; '.join(names[verdict])}" for verdict, words in VERDICTS.items() if names[verdict]]
+        count = f"holds by {len(names['holds'])} of {len(some)} definitions"
+        yield f"{who}: {statement}: {count}. {'. '.join(told)}."
+
+
+def _grouped(found: Sequence[Tested]) -> dict[tuple[str, str], list[Tested]]:
+    """The tests by learner and statement."""
+    grouped: dict[tuple[str, str], list[Tested]] = {}
+    for one in found:
+        grouped.setdefault((_who(one.subject), one.measure.statement), []).append(one)
+    return grouped
+
+
+def _definition(one: Tested) -> str:
+    return f"{one.measure.definition or one.measure.name}{SURE if one.holm < SIGNIFICANT else ''}"
+
+
+def _who(subject: Subject) -> str:
+    buffer = f" with buffer {subject.settings.buffer}" if subject.settings.buffer else ""
+    return f"{subject.label}{buffer}"
+
+
+def _sure(found: Sequence[Tested]) -> str:
+    """What remains when all tests are taken together."""
+    tests = [one for one in found if not math.isnan(one.difference.p_value)]  # as without any spread
+    count = sum(one.holm < SIGNIFICANT for one in tests)
+    return f"Of these {len(tests)} tests, {count} are significant after Holm's correction, marked by {SURE}."
 
 
 def _other_runs(settings: Settings) -> Iterator[str]:
@@ -144,6 +164,7 @@ def _other_runs(settings: Settings) -> Iterator[str]:
 
 def analysis_json(analysis: Analysis, subjects: Sequence[Subject]) -> dict[str, Any]:
     """Plain values for JSON."""
+    known = analysis.found_in(subjects)
     return {
         "analysis": analysis.name,
         "learners": [
@@ -151,9 +172,19 @@ def analysis_json(analysis: Analysis, subjects: Sequence[Subject]) -> dict[str, 
                 "label": subject.label,
                 "settings": subject.settings.to_dict(),
                 "seeds": list(subject.runs),
-                "measures": {measure.name: subject.values(measure) for measure in analysis.measures},
+                "measures": {measure.name: subject.values(measure) for measure in known.measures},
             }
             for subject in subjects
+        ],
+        "statements": [
+            {
+                "learner": _who(one.subject),
+                "statement": one.measure.statement,
+                "measure": one.measure.name,
+                "verdict": one.verdict,
+                **without_non_finite({"p_value": one.difference.p_value, "p_holm": one.holm}),
+            }
+            for one in tested(known, subjects)
         ],
         "paper": analysis_sentences(analysis, subjects),
     }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import shutil
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +62,7 @@ def seconds_per_run(
     seconds = {}
     for number, work in enumerate(missing, 1):
         settings = work.jobs[0].settings
-        if (known := _seconds_of_earlier_runs(settings, groups, device, at_once)) is not None:
+        if (known := _seconds_of_earlier_runs(settings, groups, environment(device)["hardware"], at_once)) is not None:
             seconds[work.cell] = known
             continue
         key = settings.pair, settings.dataset, settings.precision
@@ -74,20 +76,50 @@ def seconds_per_run(
     return seconds
 
 
+def known_seconds(
+    missing: Sequence[Work], device: torch.device, at_once: int, groups: Sequence[Series]
+) -> tuple[dict[PaperCell, float], str]:
+    """What earlier runs tell of the seconds that a run of each cell adds, and on which hardware; nothing is timed.
+
+    That is this machine's if they tell anything of it, else that of most of them.
+    """
+    own = environment(device)["hardware"]
+    used = Counter(str(run.environment.get("hardware")) for group in groups for run in group.results)
+    for hardware in dict.fromkeys([own, *(name for name, _ in used.most_common())]):
+        beside = min(at_once if hardware == own else MOST_AT_ONCE, sum(len(work.jobs) for work in missing))
+        times = {
+            work.cell: _seconds_of_earlier_runs(work.jobs[0].settings, groups, hardware, beside, fewest=1)
+            for work in missing
+        }
+        if found := {cell: seconds for cell, seconds in times.items() if seconds is not None}:
+            return found, hardware
+    return {}, own
+
+
 def _seconds_of_earlier_runs(
-    settings: Settings, groups: Sequence[Series], device: torch.device, at_once: int
+    settings: Settings, groups: Sequence[Series], hardware: str, at_once: int, *, fewest: int = MEASURED_AT_ONCE
 ) -> float | None:
-    """The median time of runs with the same amount of work on the same hardware, on a GPU with as many beside them."""
-    wanted, hardware = _work(settings.to_dict()), environment(device)["hardware"]
-    on_cpu = device.type == "cpu"
-    fewest = 1 if on_cpu else min(at_once, MEASURED_AT_ONCE)
-    times = [
-        run.seconds / (at_once if on_cpu else run.at_once)
-        for run in itertools.chain.from_iterable(group.results for group in groups)
-        if run.at_once is not None and run.at_once >= fewest and run.environment.get("hardware") == hardware
-        if _work(run.settings) == wanted
-    ]
-    return statistics.median(times) if times else None
+    """The median time of runs with the same work on this hardware, on a GPU with about as many beside them.
+
+    Where there are none, that of runs which differ in the number of epochs alone, in proportion.
+    """
+    wanted = _work(settings.to_dict())
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for run in itertools.chain.from_iterable(group.results for group in groups):
+        on_cpu = run.environment.get("device") != "cuda"
+        too_few = run.at_once is None or (not on_cpu and run.at_once < min(at_once, fewest))
+        if too_few or run.environment.get("hardware") != hardware:
+            continue
+        work = _work(run.settings)
+        epochs = wanted["epochs"] / work["epochs"]
+        if work | {"epochs": wanted["epochs"]} == wanted and (epochs == 1 or _proportional(settings)):
+            times[epochs == 1].append(epochs * run.seconds / (at_once if on_cpu else run.at_once))
+    return statistics.median(times[True] or times[False]) if any(times.values()) else None
+
+
+def _proportional(settings: Settings) -> bool:
+    """Whether a run takes twice as long in twice as many epochs: not so with phases of their own length."""
+    return len(steps_of_a_run(settings)) == 1
 
 
 def _work(settings: dict[str, Any]) -> dict[str, Any]:
@@ -98,8 +130,11 @@ def _work(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def cheapest_first(missing: Sequence[Work], seconds: dict[PaperCell, float]) -> list[Work]:
-    """The missing runs, sorted by the time that is left for each cell, so that a long one holds up no other."""
-    return sorted(missing, key=lambda work: seconds[work.cell] * len(work.jobs))
+    """The missing runs, sorted by the time that is left for each cell, so that a long one holds up no other.
+
+    Those of which no time is known come last.
+    """
+    return sorted(missing, key=lambda work: seconds.get(work.cell, math.inf) * len(work.jobs))
 
 
 def _seconds_per_step(settings: Settings, data: ImageData, at_once: int) -> dict[str, float]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from cler.paper.reproduce import GAIN_TOLERANCE, Line, lines, notes, verdict
+from cler.config.settings import Settings
+from cler.paper.glance import Told, anchor_of, count_marks, glances
+from cler.paper.reproduce import CHOSEN, GAIN_TOLERANCE, Line, lines, notes, verdict
 from cler.paper.tables import PAPER_RUNS, PaperTable, find_table, table_names
 from cler.report.content import Published
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, minus, signed, tenths
@@ -31,6 +34,9 @@ PROBABILITIES = (
     "Gains are in points, class-incremental. p-values of Student's two-sided t-test: ours, the paper's, and ours after "
     "Holm's correction for all tests in the whole table, bold where below 0.05."
 )
+CAUTION = "Joint's gains are by our evaluation here, by that of the authors in the paper and in its tables below."
+MAIN = ("table1", "table2")
+"""The tables of the paper's main claim."""
 P_VALUES = tuple(Column(heading, "p") for heading in ("ours", "paper", "Holm"))
 
 
@@ -48,36 +54,58 @@ def beside_paper(groups: Sequence[Series]) -> Published:
             seen |= shown
         elif shown:
             repeated.append(table.title)
+    if not sheets:
+        return Published(source="the paper", title=TITLE)
     unshown = f"Not shown, since other tables have all of their numbers: {'; '.join(repeated)}."
     return Published(
         source="the paper",
         title=TITLE,
-        verdict=claim(list(known.values())),
+        counts=count_marks(printed_numbers(tables)),
+        verdict=tuple(summary(tables)),
         agreement=" ".join(_agreement(list(known.values()))),
+        glances=tuple(glances(tables, sheets)),
         reading=f"{READING} {unshown}" if repeated else READING,
         sheets=tuple(sheets),
         gains={key: line.paper_gain.points for key, line in known.items() if line.paper_gain},
+        caution=CAUTION if any(line.paper_gain and line.paper and line.paper.slip for line in known.values()) else "",
         columns={key: _columns(line) for key, line in known.items()},
     )
 
 
-def lines_of_all_tables(groups: Sequence[Series]) -> list[tuple[PaperTable, list[Line]]]:
+def lines_of_all_tables(
+    groups: Sequence[Series], precision: str = Settings.precision
+) -> list[tuple[PaperTable, list[Line]]]:
     """Every table of the paper, with both pretext tasks, and its lines."""
     tables = [find_table(name).with_both_pretexts() for name in table_names()]
-    return [(table, lines(table, groups)) for table in tables]
+    return [(table, lines(table, groups, precision)) for table in tables]
 
 
-def lines_by_runs(tables: Sequence[tuple[PaperTable, Sequence[Line]]]) -> dict[tuple[Series, str], Line]:
+def lines_by_runs(tables: Sequence[Told]) -> dict[tuple[Series, str], Line]:
     """The lines that have both our number and the paper's, by our runs and the scenario; the first table wins."""
     return {
         (line.ours, line.scenario): line for _, told in reversed(tables) for line in told if line.ours and line.beside
     }
 
 
+def printed_numbers(tables: Sequence[Told]) -> list[Line]:
+    """A line for each accuracy that the paper prints; of those that it prints in several tables, that of the first."""
+    found = {(line.cell.key, line.scenario): line for _, told in reversed(tables) for line in told if line.paper}
+    return list(found.values())
+
+
 def claim(told: Sequence[Line]) -> str:
     """Whether our runs confirm the paper's claim that CLER gains, a sentence for each scenario that has such runs."""
     said = {name: verdict(told, name) for name in SCENARIOS}
     return " ".join(f"{NAMES[name].capitalize()}: {sentence}" for name, sentence in said.items() if sentence)
+
+
+def summary(tables: Sequence[Told]) -> list[str]:
+    """What CLER gains in tables 1 and 2, and then in the paper's other tables, in a sentence each."""
+    main = printed_numbers([each for each in tables if each[0].name in MAIN])
+    keys = {(line.cell.key, line.scenario) for line in main}
+    others = [line for line in printed_numbers(tables) if (line.cell.key, line.scenario) not in keys]
+    said = {"Tables 1 and 2": claim(main), "Other tables": claim(others)}
+    return [f"{which}. {sentence}" for which, sentence in said.items() if sentence]
 
 
 def _agreement(told: Sequence[Line]) -> Iterator[str]:
@@ -106,12 +134,13 @@ def _sheet(table: PaperTable, told: Sequence[Line]) -> Sheet:
     columns += [Column("runs"), *(Column(heading, "adjusted forgetting") for heading in ("ours", "paper"))]
     columns += [Column(heading, "gain") for heading in ("ours", "p", "paper", "difference")]
     rows = [
-        Row(group, (_name(line, table), *_numbers(line, group)), _heading(line, table))
+        Row(group, (_name(line, table), *_numbers(line, group)), _heading(line, table), anchor_of(table, line))
         for name in SCENARIOS
         for line in told
         if line.scenario == name and (group := line.ours)
     ]
-    return _without_empty_columns(Sheet(table.title, tuple(columns), tuple(rows), " ".join(_notes(table, told))))
+    note = " ".join(_notes(table, told))
+    return _without_empty_columns(Sheet(table.title, tuple(columns), tuple(rows), note, table.name))
 
 
 def _notes(table: PaperTable, told: Sequence[Line]) -> Iterator[str]:
@@ -131,7 +160,8 @@ def _heading(line: Line, table: PaperTable) -> str:
 def _name(line: Line, table: PaperTable) -> Cell:
     cell = line.cell
     repeated = any(one.method == cell.method and one.epochs > 1 for one in table.cells)
-    return Cell(f"{cell.label}, online" if repeated and cell.epochs == 1 else cell.label)
+    name = f"{cell.label}, online" if repeated and cell.epochs == 1 else cell.label
+    return Cell(f"{name} {CHOSEN}" if cell.chosen else name)
 
 
 def _numbers(line: Line, group: Series) -> list[Cell]:
@@ -170,8 +200,8 @@ def _points(points: float) -> Cell:
 
 def _without_empty_columns(sheet: Sheet) -> Sheet:
     kept = [index for index in range(len(sheet.columns)) if any(row.cells[index].text for row in sheet.rows)]
-    rows = tuple(Row(row.runs, tuple(row.cells[index] for index in kept), row.heading) for row in sheet.rows)
-    return Sheet(sheet.title, tuple(sheet.columns[index] for index in kept), rows, sheet.note)
+    rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in sheet.rows)
+    return replace(sheet, columns=tuple(sheet.columns[index] for index in kept), rows=rows)
 
 
 def _significance_sheets(table: PaperTable, told: Sequence[Line]) -> list[Sheet]:
@@ -180,10 +210,10 @@ def _significance_sheets(table: PaperTable, told: Sequence[Line]) -> list[Sheet]
     for line in told:
         if line.ours and line.gain:
             cells = _name(line, table), Cell(str(line.runs)), _points(line.gain.points), *probabilities(line)
-            rows.append(Row(line.ours, cells, _heading(line, table)))
+            rows.append(Row(line.ours, cells, _heading(line, table), anchor_of(table, line)))
     columns = Column("method", numeric=False), Column("runs"), Column("gain"), *P_VALUES
     note = " ".join([PROBABILITIES, *(one.sentence for one in table.contradictions)])
-    return [Sheet(table.title, columns, tuple(rows), note)] if rows else []
+    return [Sheet(table.title, columns, tuple(rows), note, table.name)] if rows else []
 
 
 def probabilities(line: Line) -> list[Cell]:

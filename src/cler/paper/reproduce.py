@@ -15,13 +15,15 @@ from cler.config.settings import Settings
 from cler.errors import UsageError, unknown
 from cler.files import without_non_finite
 from cler.methods import METHODS
-from cler.paper.tables import BesidePaper, PaperCell, PaperTable, Printed, compared
+from cler.paper.tables import BesidePaper, PaperCell, PaperTable, Printed, compared, evaluated_as
 from cler.runs.compare import Gain, Series, compare, gain
 from cler.runs.jobs import Index, Job, make_jobs, past_failures, remaining
 from cler.runs.results import find_results
 
 GAIN_TOLERANCE = 1.5
 """Points within which our gain counts as agreeing with the paper's."""
+CHOSEN = "†"
+"""Marks rows whose settings we chose by the accuracy that is reported."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ def _line(cell: PaperCell, scenario: str, table: PaperTable, ours: dict[PaperCel
         ours=group,
         paper=paper,
         beside=compared(group, scenario, paper) if group and paper else None,
-        gain=_gain(ours[alone], group, scenario) if alone else None,
+        gain=_gain(ours[alone], group, scenario, alone.printed(scenario)) if alone else None,
         paper_gain=_paper_gain(alone.printed(scenario), paper) if alone else None,
         better_of_two=better,
     )
@@ -188,13 +190,16 @@ def _paper_of(
     if not cell.equivariant or len(scores) < 2:
         return cell.printed(scenario), None
     better = max(rivals, key=scores.__getitem__) == cell
-    return next(filter(None, (one.printed(scenario) for one in rivals))) if better else None, better
+    return next(filter(None, (one.printed(scenario) for one in rivals)), None) if better else None, better
 
 
-def _gain(alone: Series | None, group: Series | None, scenario: str) -> Gain | None:
+def _gain(alone: Series | None, group: Series | None, scenario: str, printed: Printed | None) -> Gain | None:
+    """The gain of runs over those of the method alone, all evaluated as the paper evaluates the method alone."""
     if not (alone and group) or alone.settings.get("precision") != group.settings.get("precision"):
         return None
-    return gain(alone.accuracies(scenario), group.accuracies(scenario))
+    if printed is None:
+        return gain(alone.accuracies(scenario), group.accuracies(scenario))
+    return gain(evaluated_as(printed, alone, scenario), evaluated_as(printed, group, scenario))
 
 
 def _paper_gain(alone: Printed | None, paper: Printed | None) -> Gain | None:
@@ -205,19 +210,21 @@ def _paper_gain(alone: Printed | None, paper: Printed | None) -> Gain | None:
 
 def verdict(told: Sequence[Line], scenario: str) -> str | None:
     """Whether our runs confirm the paper's claim that CLER gains, in one sentence; None without such runs."""
+    claimed = [line for line in told if line.scenario == scenario and line.cell.equivariant and line.paper_gain]
     gains = [
         (line.gain.points, line.gain_difference)
-        for line in told
-        if line.scenario == scenario and line.cell.equivariant and line.better_of_two is not False
+        for line in claimed
         if line.gain is not None and line.gain_difference is not None
     ]
     if not gains:
         return None
     positive = sum(points > 0 for points, _ in gains)
     close = sum(abs(difference) <= GAIN_TOLERANCE for _, difference in gains)
+    absent = len(claimed) - len(gains)
     return (
-        f"CLER's gain is positive in {positive} of {len(gains)} cell{'s' * (len(gains) > 1)} "
-        f"and within {GAIN_TOLERANCE} points of the paper's in {close}."
+        f"CLER's gain is positive in {positive} of {len(claimed)} cell{'s' * (len(claimed) > 1)} "
+        f"and within {GAIN_TOLERANCE} points of the paper's in {close}"
+        f"{f', {absent} not run' if absent else ''}."
     )
 
 
@@ -238,7 +245,13 @@ def notes(table: PaperTable, told: Sequence[Line]) -> list[str]:
     if any(line.paper and line.paper.slip for line in told):
         sentences.append(
             "The authors tested Joint's first task on the images of all tasks, which lowers its task-incremental "
-            "accuracy and moves the class-incremental one a little; ours are evaluated in the same way here."
+            "accuracy and moves the class-incremental one a little; our accuracies and gains are evaluated in the same "
+            "way here."
+        )
+    chosen = dict.fromkeys(f"{line.cell.label}: {line.cell.chosen}" for line in told if line.cell.chosen and line.ours)
+    if chosen:
+        sentences.append(
+            f"{CHOSEN} marks settings that we chose by the accuracy that is reported ({'; '.join(chosen)})."
         )
     several = len({line.cell.method for line in told}) > 1
     return sentences + [one.sentence for one in table.contradictions if several]
@@ -302,11 +315,12 @@ class State:
 
 
 def look(
-    table: PaperTable, out: Path, *, seeds: int, precision: str, cells: Sequence[PaperCell] | None = None
+    table: PaperTable, out: Path, *, seeds: int | None, precision: str, cells: Sequence[PaperCell] | None = None
 ) -> State:
     """Which runs a folder has of a table, and which are missing for this many seeds of each cell, or of `cells`.
 
-    Missing runs are to be made in the precision of most runs that are there, and in `precision` without any.
+    Without `seeds`, each cell has as many as it wants. Missing runs are to be made in the precision of most runs that
+    are there, and in `precision` without any.
     """
     results, skipped = find_results([out]) if out.exists() else ([], [])
     # Runs that were stopped or have failed are reported below, where they are missing.
@@ -320,7 +334,7 @@ def look(
 
 
 def _missing(
-    cells: Sequence[PaperCell], groups: Sequence[Series], *, seeds: int, precision: str, out: Path
+    cells: Sequence[PaperCell], groups: Sequence[Series], *, seeds: int | None, precision: str, out: Path
 ) -> tuple[list[Work], list[Job], list[str]]:
     index = Index(out)
     works, done, complaints = [], [], []
@@ -328,8 +342,9 @@ def _missing(
         group = find_group(cell, groups, precision)
         settings = cell.settings(group.settings["precision"] if group else precision)
         todo = []
-        for job in make_jobs(settings, range(seeds), out, index=index):
-            if group and job.seed in group.seeds:
+        there = group.seeds if group else []
+        for job in make_jobs(settings, wanted_seeds(cell.seeds if seeds is None else seeds, there), out, index=index):
+            if job.seed in there:
                 done += [job] if (job.folder / "result.json").exists() else []
                 continue
             try:
@@ -342,3 +357,9 @@ def _missing(
         if todo:
             works.append(Work(cell, tuple(todo)))
     return works, done, complaints
+
+
+def wanted_seeds(count: int, there: Sequence[int]) -> list[int]:
+    """So many seeds: those that are there count, the lowest others fill up."""
+    new = [seed for seed in range(count) if seed not in there]
+    return sorted([*there[:count], *new[: max(0, count - len(there))]])

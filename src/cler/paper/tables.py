@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -23,6 +23,8 @@ PAPER_RUNS, FEWER_RUNS = 10, 3
 PRETEXTS = ("rotation", "jigsaw")
 """CLER's two pretext tasks."""
 REGULARIZER_ORDER = ("none", "barlow-twins", *PRETEXTS)
+WHOLE = "all"
+"""The name that all tables together go by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,10 @@ class PaperCell:
     epochs: int = 1
     changes: tuple[tuple[str, float], ...] = ()
     """Settings that differ from those of the paper's first tables."""
+    seeds: int = PAPER_RUNS
+    """How many runs of it we want."""
+    chosen: str = ""
+    """Which of its settings we chose by the accuracy that is reported."""
     class_il: Printed | None = None
     task_il: Printed | None = None
 
@@ -60,6 +66,11 @@ class PaperCell:
     def place(self) -> tuple[Any, ...]:
         """What the cell has in common with the one of the method alone."""
         return self.dataset, self.buffer, self.epochs, self.method
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for cells of the same runs, in whatever table."""
+        return *self.place, self.regularizer, self.changes
 
     @property
     def label(self) -> str:
@@ -155,8 +166,9 @@ class PaperTable:
 
     @property
     def scenarios(self) -> tuple[str, ...]:
-        """The scenarios of the table: class_il, task_il or both."""
-        return tuple(name for name in SCENARIOS if any(cell.printed(name) for cell in self.cells))
+        """The scenarios of the table: class_il, task_il or both; both where the paper prints no number."""
+        printed = tuple(name for name in SCENARIOS if any(cell.printed(name) for cell in self.cells))
+        return printed or SCENARIOS
 
     @property
     def contradictions(self) -> list[Contradiction]:
@@ -170,12 +182,14 @@ class PaperTable:
 
     def with_both_pretexts(self) -> PaperTable:
         """The table with the other pretext task beside each CLER cell, for which the paper prints no number."""
-        cells = list(self.cells)
+        cells = {cell.key: cell for cell in self.cells}
         for cell in self.cells:
             if cell.equivariant:
                 (other,) = set(PRETEXTS) - {cell.regularizer}
-                cells.append(replace(cell, regularizer=other, class_il=None, task_il=None))
-        return replace(self, cells=_sorted(cells))
+                seeds = min(cell.seeds, paper_file()["other_pretext_seeds"])
+                unprinted = replace(cell, regularizer=other, seeds=seeds, class_il=None, task_il=None)
+                cells.setdefault(unprinted.key, unprinted)
+        return replace(self, cells=_sorted(list(cells.values())))
 
 
 def table_names() -> tuple[str, ...]:
@@ -184,10 +198,13 @@ def table_names() -> tuple[str, ...]:
 
 
 def find_table(name: str) -> PaperTable:
-    """A table of the paper by its name: 'table1', 'cssl', ..."""
+    """A table of the paper by its name: 'table1', 'cssl', ..., or 'all' of them as one."""
+    if name == WHOLE:
+        cells = (cell for each in table_names() for cell in _with_its_pretexts(each).cells)
+        return PaperTable(WHOLE, "All tables", _sorted(_one_each(cells)))
     about = paper_file()["tables"].get(name)
     if about is None:
-        raise unknown("table", name, table_names())
+        raise unknown("table", name, [*table_names(), WHOLE])
     return PaperTable(name, about["title"], _sorted(_cells(about)), about.get("pretext", "paper"))
 
 
@@ -206,16 +223,38 @@ def _cells(about: dict[str, Any]) -> list[PaperCell]:
     return list(merged.values())
 
 
+def _with_its_pretexts(name: str) -> PaperTable:
+    """A table, with both pretext tasks where the paper shows both."""
+    table = find_table(name)
+    return table.with_both_pretexts() if table.pretext == "both" else table
+
+
+def _one_each(cells: Iterable[PaperCell]) -> list[PaperCell]:
+    """One cell for the same runs: the first of them, with as many runs as any of them wants."""
+    found: dict[tuple[Any, ...], PaperCell] = {}
+    for cell in cells:
+        first = found.setdefault(cell.key, cell)
+        found[cell.key] = replace(first, seeds=max(first.seeds, cell.seeds))
+    return list(found.values())
+
+
 def _own(about: dict[str, Any]) -> Iterator[PaperCell]:
     for column in about.get("columns", ()):
         known = {name: value for name, value in column["runs"].items() if name in ("dataset", "buffer", "epochs")}
         changes = tuple((name, value) for name, value in column["runs"].items() if name not in known)
+        known |= {"changes": changes} | {name: column[name] for name in ("seeds", "chosen") if name in column}
+        for pair in column.get("unprinted", ()):
+            yield PaperCell(**_named(pair), **known)
         for scenario in SCENARIOS:
             for pair, numbers in column.get(scenario, {}).items():
-                method, _, regularizer = pair.partition("+")
                 printed = Printed(**numbers, doubtful=about.get("doubtful_runs", False))
-                own: dict[str, Any] = known | {"changes": changes, scenario: printed}
-                yield PaperCell(method=method, regularizer=regularizer or "none", **own)
+                own: dict[str, Any] = known | {scenario: printed}
+                yield PaperCell(**_named(pair), **own)
+
+
+def _named(pair: str) -> dict[str, Any]:
+    method, _, regularizer = pair.partition("+")
+    return {"method": method, "regularizer": regularizer or "none"}
 
 
 def _taken(about: dict[str, Any]) -> Iterator[PaperCell]:
@@ -260,12 +299,17 @@ class BesidePaper:
         return abs(self.difference) <= 1 or any(each >= 0.01 for each in p_values)
 
 
+def evaluated_as(printed: Printed, group: Series, scenario: str) -> list[float]:
+    """The final average accuracies of runs, evaluated as those that the paper prints."""
+    if not printed.slip:
+        return group.accuracies(scenario)
+    finals = [(run.accuracy["class_il"][-1], run.accuracy["task_il"][-1]) for run in group.results]
+    return [joint_paper_style(class_il, task_il)[SCENARIOS.index(scenario)] for class_il, task_il in finals]
+
+
 def compared(group: Series, scenario: str, printed: Printed) -> BesidePaper:
     """The final average accuracy of runs beside a printed one."""
-    values = group.accuracies(scenario)
-    if printed.slip:  # compare with what the authors' evaluation gives for our runs
-        finals = [(run.accuracy["class_il"][-1], run.accuracy["task_il"][-1]) for run in group.results]
-        values = [joint_paper_style(class_il, task_il)[SCENARIOS.index(scenario)] for class_il, task_il in finals]
+    values = evaluated_as(printed, group, scenario)
     ours, ours_std = stats.mean_std(values)
     if printed.std is None:
         return BesidePaper(ours, ours_std, printed.mean, None)

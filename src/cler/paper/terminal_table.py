@@ -9,9 +9,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from cler.paper.glance import Told, count_marks
 from cler.paper.report_section import P_VALUES, PROBABILITIES, probabilities
-from cler.paper.reproduce import GAIN_TOLERANCE, Line
+from cler.paper.reproduce import CHOSEN, GAIN_TOLERANCE, Line
 from cler.paper.tables import BesidePaper, PaperTable
+from cler.report.content import MARKS
 from cler.report.numbers import plus_minus, signed, tenths
 from cler.report.sheets import NAMES
 from cler.report.terminal import gain_text
@@ -25,6 +27,8 @@ FOOTNOTE = (
     f"1 %; gains that differ by more than {GAIN_TOLERANCE} points; and gains of CLER that are not positive."
 )
 
+COUNTED = "Accuracies agree if they are within one point, or the difference is not significant at 1 %."
+
 
 def paper_table(table: PaperTable, lines: Sequence[Line]) -> Table:
     """A row for each line of a table whose method and dataset this version has."""
@@ -36,6 +40,19 @@ def paper_table(table: PaperTable, lines: Sequence[Line]) -> Table:
         *("our\ngain", "paper's\ngain", "diff."),
     )
     return _by_section(table, told, FOOTNOTE, headings, map(_beside_paper, told))
+
+
+def agreement_table(tables: Sequence[Told]) -> Table:
+    """A row for each table of the paper that prints accuracies: how many of them ours agree with."""
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, padding=0, caption=COUNTED, caption_justify="left")
+    shown.add_column("table of the paper")
+    for state, mark in MARKS.items():
+        shown.add_column(f"{mark} {state}", justify="right")
+    for table, told in tables:
+        printed = [line for line in told if line.paper]
+        if printed and table.name != "significance" and table.pretext != "both":
+            shown.add_row(table.title, *(str(count) for count in count_marks(printed).values()))
+    return shown
 
 
 def _significance_table(table: PaperTable, told: Sequence[Line]) -> Table:
@@ -72,7 +89,8 @@ def _by_section(
             section = f"{scenario}{line.cell.where}"
             shown.add_section()
             shown.add_row(Text(section, style="bold"))
-        shown.add_row(line.cell.label.replace(" + ", "\n+ "), *cells)
+        chosen = f" {CHOSEN}" if line.cell.chosen else ""
+        shown.add_row(line.cell.label.replace(" + ", "\n+ ") + chosen, *cells)
     return shown
 
 

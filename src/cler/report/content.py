@@ -9,6 +9,7 @@ from typing import Any
 
 from cler.report.evidence import Evidence, evidence
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, duration, interval, minus, signed
+from cler.report.prose import Block, split
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate
 from cler.runs.compare import SHOWN_ANYWAY, Comparison, Series, distinguishing_settings
 from cler.runs.results import SCENARIOS, Result
@@ -45,6 +46,40 @@ class Section:
         return [sheet for sheet in (self.results, self.gains) if sheet.rows]
 
 
+AGREES, OFF, NOT_RUN = "agrees", "off", "not run"
+MARKS = {AGREES: "✓", OFF: "≠", NOT_RUN: "·"}
+"""The signs of a published number that ours agrees with, one that it does not agree with, and one that we lack."""
+LEGEND = (
+    f"{MARKS[AGREES]} ours agrees: within one point, or the difference is not significant at 1 %. {MARKS[OFF]} it is "
+    f"off. {MARKS[NOT_RUN]} it has not been run. The numbers are ours minus the published ones, in points."
+)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a published number compares with ours."""
+
+    state: str
+    """One of `MARKS`."""
+    text: str = ""
+    """How much ours differs."""
+    told: str = ""
+    """Both numbers, in words."""
+    anchor: str = ""
+    """The row of a sheet that has them."""
+
+
+@dataclass(frozen=True)
+class Glance:
+    """A published table with a mark for each of its numbers."""
+
+    title: str
+    columns: tuple[Column, ...]
+    """The first is that of the rows' names."""
+    rows: tuple[tuple[str, tuple[Mark | None, ...]], ...]
+    """The name of each row, and a mark for each other column; None where nothing is published."""
+
+
 @dataclass(frozen=True)
 class Published:
     """Numbers that somebody has published, beside those of our runs; without sheets there are none."""
@@ -53,15 +88,20 @@ class Published:
     """Where they were published, as it reads within a sentence: 'the paper'."""
     title: str = ""
     """The full title of the source."""
-    verdict: str = ""
-    """Whether what the source claims holds for our runs."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many of the published numbers have each of `MARKS`."""
+    verdict: tuple[str, ...] = ()
+    """Whether what the source claims holds for our runs, in sentences."""
     agreement: str = ""
     """How close our accuracies are to the published ones."""
+    glances: tuple[Glance, ...] = ()
     reading: str = ""
     """How to read the tables."""
     sheets: tuple[Sheet, ...] = ()
     gains: Mapping[tuple[Series, str], float] = field(default_factory=dict)
     """Published gains in points, by our runs and the scenario."""
+    caution: str = ""
+    """What to know when these gains are drawn beside ours."""
     columns: Mapping[tuple[Series, str], Mapping[str, Any]] = field(default_factory=dict)
     """Further columns of the spreadsheet, by our runs and the scenario."""
 
@@ -71,8 +111,10 @@ class Report:
     """What a report is made of; each complaint is a line about something that was left out."""
 
     title: str
-    preface: tuple[str, ...]
-    """Paragraphs."""
+    preface: tuple[Block, ...]
+    """What a person says before the tables."""
+    notes: tuple[Block, ...]
+    """What a person says after them."""
     facts: tuple[tuple[str, str], ...]
     beside: Published
     sections: tuple[Section, ...]
@@ -85,14 +127,30 @@ def make_report(
     """The report on a comparison, `beside` published numbers; `complaints` are from reading the results."""
     groups, beside = comparison.groups, beside or Published()
     sections = make_sections(groups)
+    first, last = split(preface)
     about = f"{sum(len(group.results) for group in groups)} runs on {', '.join(one.title for one in sections)}"
     return Report(
         title=f"{beside.title}: our {about}" if beside.sheets else f"Results of {about}",
-        preface=tuple(" ".join(paragraph.split()) for paragraph in preface.split("\n\n") if paragraph.strip()),
+        preface=first,
+        notes=last,
         facts=tuple(_facts(groups)),
         beside=beside,
         sections=sections,
         complaints=tuple(map(readable, (*complaints, *comparison.complaints))),
+    )
+
+
+def possessive(source: str) -> str:
+    """A source at the beginning of a heading: "The paper's"."""
+    return f"{source[0].upper()}{source[1:]}'s"
+
+
+def counts_in_words(beside: Published) -> str:
+    """How many of the published numbers ours agree with, in a sentence."""
+    agree, off, absent = (beside.counts.get(state, 0) for state in MARKS)
+    whole = agree + off + absent
+    return (
+        f"Of {whole} accuracies in {beside.source}, {agree} agree with ours, {off} are off, {absent} have not been run."
     )
 
 

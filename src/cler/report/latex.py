@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from cler.report.content import Report
+from cler.report.content import Report, counts_in_words, possessive
+from cler.report.prose import Block, Grid, Heading, Paragraph, pieces
 from cler.report.sheets import Cell, Column, Sheet
 
 PREAMBLE = r"""\documentclass{article}
@@ -19,7 +20,7 @@ NAME_COLUMN = r">{\raggedright\arraybackslash}p{58mm}"
 SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$", '"': "''",
-    "±": r"$\pm$", "−": "$-$", "–": "--", "×": r"$\times$", "≠": r"$\neq$", "λ": r"$\lambda$", "’": "'",
+    "±": r"$\pm$", "−": "$-$", "–": "--", "×": r"$\times$", "≠": r"$\neq$", "λ": r"$\lambda$", "†": r"\dag{}", "’": "'",
 }  # fmt: skip
 CODE = SPECIAL | {"-": "-{}", "_": r"\char95{}", "$": r"\char36{}", "'": r"\char13{}"} | {one: one for one in '<>|"'}
 """As `SPECIAL`, but for a typewriter font, so that commands can be copied."""
@@ -40,8 +41,8 @@ def escape(text: str) -> str:
 def _paragraph(text: str) -> str:
     """A paragraph in which LaTeX prints what stands between backticks as code."""
     return "".join(
-        rf"\texttt{{{_printed(part, CODE)}}}" if index % 2 else _printed(part, SPECIAL)
-        for index, part in enumerate(" ".join(text.split()).split("`"))
+        rf"\texttt{{{_printed(part, CODE)}}}" if code else _printed(part, SPECIAL)
+        for part, code in pieces(" ".join(text.split()))
     )
 
 
@@ -56,11 +57,13 @@ def _known(character: str) -> bool:
 def _parts(report: Report) -> Iterator[str]:
     yield PREAMBLE
     yield rf"\section*{{{escape(report.title)}}}"
-    yield from map(_paragraph, report.preface)
+    if report.beside.sheets:
+        yield escape(counts_in_words(report.beside))
+        yield from map(escape, report.beside.verdict)
+    yield from map(_block, report.preface)
     yield "\n".join(rf"\textbf{{{escape(name)}:}} {escape(value)}\\" for name, value in report.facts)
     if report.beside.sheets:
-        yield rf"\section*{{Beside {escape(report.beside.source)}}}"
-        yield escape(report.beside.verdict)
+        yield rf"\section*{{{escape(possessive(report.beside.source))} tables}}"
         yield escape(report.beside.agreement)
         yield escape(report.beside.reading)
     for sheet in report.beside.sheets:
@@ -70,10 +73,25 @@ def _parts(report: Report) -> Iterator[str]:
         yield escape(section.summary)
         for sheet in section.sheets:
             yield from _sheet(sheet)
+    yield from map(_block, report.notes)
     if report.complaints:
         yield r"\section*{Left out}"
         yield "\n".join(rf"{escape(line)}\\" for line in report.complaints)
     yield r"\end{document}"
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Heading(text):
+            return rf"\section*{{{_paragraph(text)}}}"
+        case Paragraph(text):
+            return _paragraph(text)
+        case Grid(columns, rows):
+            width = f"{0.94 / len(columns):.3f}"
+            kinds = rf">{{\raggedright\arraybackslash}}p{{{width}\textwidth}}" * len(columns)
+            lines = [r"\toprule", _line(map(_paragraph, columns)), r"\midrule", r"\endhead"]
+            lines += [*(_line(map(_paragraph, row)) for row in rows), r"\bottomrule"]
+            return "\n".join([rf"\begin{{longtable}}{{@{{}}{kinds}@{{}}}}", *lines, r"\end{longtable}"])
 
 
 def _sheet(sheet: Sheet) -> Iterator[str]:
@@ -111,7 +129,7 @@ def _above(columns: Sequence[Column]) -> Iterator[str]:
     yield "".join(rules)
 
 
-def _line(cells: Iterator[str] | Sequence[str]) -> str:
+def _line(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 

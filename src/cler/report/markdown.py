@@ -6,7 +6,18 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from cler.report.content import Report, Section
+from cler.report.content import (
+    LEGEND,
+    MARKS,
+    Glance,
+    Mark,
+    Published,
+    Report,
+    Section,
+    counts_in_words,
+    possessive,
+)
+from cler.report.prose import Block, Grid, Heading, Paragraph
 from cler.report.sheets import Cell, Column, Sheet
 
 
@@ -22,19 +33,58 @@ def markdown_sections(sections: Sequence[Section]) -> str:
 
 def _parts(report: Report) -> Iterator[str]:
     yield f"# {_plain(report.title)}"
-    yield from report.preface
+    if report.beside.glances:
+        yield from _glances(report.beside)
+    yield from map(_block, report.preface)
     yield "\n".join(f"- {name}: {_plain(value)}" for name, value in report.facts)
     if report.beside.sheets:
-        yield f"## Beside {_plain(report.beside.source)}"
-        yield report.beside.verdict
+        yield f"## {possessive(report.beside.source)} tables"
         yield report.beside.agreement
         yield report.beside.reading
     for sheet in report.beside.sheets:
         yield from _sheet(sheet)
     yield markdown_sections(report.sections)
+    yield from map(_block, report.notes)
     if report.complaints:
         yield "## Left out"
         yield "\n".join(f"- {_plain(line)}" for line in report.complaints)
+
+
+def _glances(beside: Published) -> Iterator[str]:
+    yield f"## {possessive(beside.source)} numbers at a glance"
+    yield f"**{counts_in_words(beside)}**"
+    yield from beside.verdict
+    yield LEGEND
+    for glance in beside.glances:
+        yield f"[{_plain(glance.title)}](#{_slug(glance.title)})" if _shown(glance, beside) else _plain(glance.title)
+        lines = [[f"{column.above} {column.heading}".strip() for column in glance.columns]]
+        lines.append(["---", *["---:"] * (len(glance.columns) - 1)])
+        lines += [[_plain(name), *map(_mark, marks)] for name, marks in glance.rows]
+        yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _mark(mark: Mark | None) -> str:
+    return f"{MARKS[mark.state]} {mark.text}".strip() if mark else ""
+
+
+def _shown(glance: Glance, beside: Published) -> bool:
+    return any(sheet.title == glance.title for sheet in beside.sheets)
+
+
+def _slug(title: str) -> str:
+    """What a link to a heading says."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Heading(text):
+            return f"## {text}"
+        case Paragraph(text):
+            return text
+        case Grid(columns, rows):
+            lines = [columns, ("---",) * len(columns), *rows]
+            return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _section(section: Section) -> Iterator[str]:

@@ -10,9 +10,21 @@ from itertools import groupby
 
 from cler.report import charts
 from cler.report.charts import ChartLine
-from cler.report.content import Published, Report, Section, buffer_size, note, time_taken
+from cler.report.content import (
+    LEGEND,
+    MARKS,
+    Glance,
+    Published,
+    Report,
+    Section,
+    buffer_size,
+    note,
+    possessive,
+    time_taken,
+)
 from cler.report.evidence import Evidence
 from cler.report.numbers import SIGNIFICANT, minus, signed
+from cler.report.prose import pieces
 from cler.report.sheets import NAMES, Row, Sheet
 from cler.runs.compare import Series
 from cler.runs.results import SCENARIOS
@@ -69,7 +81,8 @@ def page(report: Report) -> str:
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.globals |= {"names": list(NAMES.values()), "zip": zip}
-    environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": _settings}
+    environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": _settings, "pieces": pieces}
+    environment.globals |= {"marks": MARKS, "legend": LEGEND, "possessive": possessive}
     template = environment.from_string(files("cler.report").joinpath("page.html.jinja").read_text("utf-8"))
     forests = [forest for section in report.sections for forest in _forests(section, report.beside)]
     colored = charts.colors(group for section in report.sections for group in section.groups)
@@ -77,7 +90,7 @@ def page(report: Report) -> str:
     return template.render(report=report, forests=forests, drawn=drawn)
 
 
-def _headings(sheet: Sheet) -> list[tuple[str, int]]:
+def _headings(sheet: Sheet | Glance) -> list[tuple[str, int]]:
     """The headings that columns share, and how many columns share each; empty where none do."""
     if not any(column.above for column in sheet.columns):
         return []

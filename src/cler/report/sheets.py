@@ -37,6 +37,8 @@ class Row:
     runs: Series
     cells: tuple[Cell, ...]
     heading: str = ""
+    anchor: str = ""
+    """What a link to it says, where there are links to it."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Sheet:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     note: str
+    anchor: str = ""
 
 
 def estimate(mean_and_std: Estimate) -> Cell:

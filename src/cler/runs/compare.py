@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from cler import metrics as measures
@@ -215,13 +216,21 @@ def _told(setting: str, value: Any) -> str:
 
 
 def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
+    """The first run of each seed, and a line for each folder whose runs are left out for those of another."""
     kept: dict[int, Result] = {}
-    complaints = []
+    twice: dict[tuple[Path, Path], list[tuple[Result, Result]]] = {}
     for run in runs:
         first = kept.setdefault(run.seed, run)
         if first.accuracy != run.accuracy:
-            complaints.append(f"seed {run.seed} twice with different accuracies: kept {first.path}, not {run.path}")
-    return [kept[seed] for seed in sorted(kept)], complaints
+            twice.setdefault((first.path.parent.parent, run.path.parent.parent), []).append((first, run))
+    return [kept[seed] for seed in sorted(kept)], [_twice(*folders, runs) for folders, runs in twice.items()]
+
+
+def _twice(here: Path, there: Path, runs: list[tuple[Result, Result]]) -> str:
+    seeds = f"seed{'s' * (len(runs) > 1)} {', '.join(str(first.seed) for first, _ in runs)}"
+    if len(runs) == 1:
+        here, there = (run.path for run in runs[0])
+    return f"{seeds} twice with different accuracies: kept {here}, not {there}"
 
 
 def _group(runs: list[Result]) -> Series:
