@@ -13,7 +13,7 @@ import torch
 
 from cler.data import cifar, download
 from cler.data.cifar import Cifar, Layout, Member
-from cler.errors import UsageError
+from cler.errors import DamagedError, UsageError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 3072), dtype=np.uint8)
 COARSE = np.array([5, 6, 7] * 4, dtype=np.uint8)
@@ -170,7 +170,7 @@ def test_damaged_file_is_named(tmp_path: Path, damage: Callable[[Path], None], s
 def test_truncated_file_is_found_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path, {"test.bin": BINARY_FILES["test.bin"][:-1]})
     monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail("was read"))
-    with pytest.raises(cifar.DamagedError, match="9221 bytes instead of 9222"):
+    with pytest.raises(DamagedError, match="9221 bytes instead of 9222"):
         TINY.layouts[0].test[0].read(tmp_path)
 
 

@@ -21,15 +21,11 @@ import torch
 
 from cler.data import download
 from cler.data.images import ImageData, Progress, Status, register
-from cler.errors import UsageError
+from cler.errors import DamagedError, UsageError
 
 PIXELS = 3 * 32 * 32
 Arrays = tuple[np.ndarray, np.ndarray]
 """Images N×3×32×32 and labels N."""
-
-
-class DamagedError(Exception):
-    """A file is not what it should be."""
 
 
 @dataclass(frozen=True)

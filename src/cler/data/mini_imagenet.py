@@ -21,9 +21,8 @@ import numpy as np
 import torch
 
 from cler.data import download
-from cler.data.cifar import DamagedError
 from cler.data.images import ImageData, Progress, Status, register
-from cler.errors import UsageError, one_line
+from cler.errors import DamagedError, UsageError, one_line
 from cler.files import replacing
 
 MOST_BYTES = 100_000
