@@ -20,7 +20,23 @@ DEEPEST = 20
 LARGEST = 50_000_000
 """Bytes that are read of a file of text; ours have a few thousand."""
 LINE = 120
-"""Longest line of JSON that is written, in characters."""
+"""Longest line of JSON that is written, and longest path that is told in full, in characters."""
+
+
+def as_path(given: str | os.PathLike[str]) -> Path:
+    """The path that a user gave, `~` standing for a home folder; refuses what cannot be one, or cannot be looked at."""
+    shown = os.fspath(given) if len(os.fspath(given)) <= LINE else f"{os.fspath(given)[:LINE]}…"
+    try:
+        path = Path(given).expanduser()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(path)
+    except RuntimeError:
+        raise UsageError(f"{shown} is no path: there is no such user, or it has no home folder") from None
+    except ValueError:
+        raise UsageError(f"{shown} is no path: it has a null character") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {shown}: {error.strerror}") from None
+    return path
 
 
 @contextmanager
