@@ -90,22 +90,26 @@ def write_json(path: str | Path, value: object) -> None:
     write_text(path, _layout(value) + "\n")
 
 
-def read_bytes(path: Path, limit: int = LARGEST, *, follow: bool = True) -> bytes:
-    """The content of a plain file of at most `limit` bytes; an `OSError` says why it cannot be read.
+@contextmanager
+def opened(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
+    """A plain file to read; an `OSError` says why it cannot be read.
 
-    A pipe or a device is refused by a `UsageError` and not waited for; without `follow` so is a
-    link.
+    A pipe or a device is refused by a `UsageError` and not waited for; without `follow` so is a link.
     """
     _check_plain(path, os.stat(path, follow_symlinks=follow))
     descriptor = os.open(path, _READING | (0 if follow else _NOT_FOLLOWING))
     with open(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        _check_plain(path, about)  # it may have been replaced since
-        content = b"" if about.st_size > limit else file.read(limit + 1) or b""
-        if max(about.st_size, len(content)) > limit:
-            raise UsageError(
-                f"{path} has {max(about.st_size, len(content))} bytes, more than the {limit} that cler reads"
-            )
+        _check_plain(path, os.fstat(descriptor))  # it may have been replaced since
+        yield file
+
+
+def read_bytes(path: Path, limit: int = LARGEST, *, follow: bool = True) -> bytes:
+    """The content of a plain file, as `opened` opens it, of at most `limit` bytes."""
+    with opened(path, follow=follow) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = b"" if size > limit else file.read(limit + 1) or b""
+    if max(size, len(content)) > limit:
+        raise UsageError(f"{path} has {max(size, len(content))} bytes, more than the {limit} that cler reads")
     return content
 
 
