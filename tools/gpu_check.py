@@ -83,7 +83,7 @@ def cases() -> list[str]:
 def settings_of(name: str, precision: str) -> Settings:
     method, regularizer, *teacher = (name if "+" in name else "er-ace+jigsaw").split("+")
     others: dict[str, Any] = {"optimizer": name} if name in OPTIMIZERS else {}
-    others |= {"teacher": each for each in teacher}
+    others |= {"teacher": teacher[0]} if teacher else {}
     if name in OPTIMIZERS and OPTIMIZERS[name].takes_momentum:
         others["sgd_momentum"] = 0.9
     return make_settings(

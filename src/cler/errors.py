@@ -26,6 +26,10 @@ class UsageError(ValueError):
         return type(self), (self.line, self.parameter)
 
 
+class DamagedError(Exception):
+    """A file is not what it should be, in a few words; who reads it says what to do about that."""
+
+
 def one_line(text: str) -> str:
     """The same without what would break the line, or be an order to the terminal."""
     return "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in text)

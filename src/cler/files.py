@@ -1,7 +1,8 @@
-"""Files: written whole or not at all, JSON read with care, and errors in one line."""
+"""Files: written whole or not at all, read only if they are plain files, and errors in one line."""
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -17,9 +18,34 @@ from cler.errors import UsageError
 DEEPEST = 20
 """Levels of nesting that are read in a JSON file, four times what ours have."""
 LARGEST = 50_000_000
-"""Bytes that are read of a JSON file; ours have a few thousand."""
+"""Bytes that are read of a file of text; ours have a few thousand."""
 LINE = 120
-"""Longest line of JSON that is written, in characters."""
+"""Longest line of JSON that is written, and longest path that is told in full, in characters."""
+
+
+def as_path(given: str | os.PathLike[str]) -> Path:
+    """The path that a user gave, `~` standing for a home folder; refuses what cannot be one, or cannot be looked at."""
+    shown = os.fspath(given) if len(os.fspath(given)) <= LINE else f"{os.fspath(given)[:LINE]}…"
+    try:
+        path = Path(given).expanduser()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(path)
+    except RuntimeError:
+        raise UsageError(f"{shown} is no path: there is no such user, or it has no home folder") from None
+    except ValueError:
+        raise UsageError(f"{shown} is no path: it has a null character") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {shown}: {error.strerror}") from None
+    return path
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn errors of reading inside the block into one-line errors."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
 @contextmanager
@@ -64,6 +90,52 @@ def write_json(path: str | Path, value: object) -> None:
     write_text(path, _layout(value) + "\n")
 
 
+@contextmanager
+def opened(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
+    """A plain file to read; an `OSError` says why it cannot be read.
+
+    A pipe or a device is refused by a `UsageError` and not waited for; without `follow` so is a link.
+    """
+    _check_plain(path, os.stat(path, follow_symlinks=follow))
+    descriptor = os.open(path, _READING | (0 if follow else _NOT_FOLLOWING))
+    with open(descriptor, "rb") as file:
+        _check_plain(path, os.fstat(descriptor))  # it may have been replaced since
+        yield file
+
+
+def read_bytes(path: Path, limit: int = LARGEST, *, follow: bool = True) -> bytes:
+    """The content of a plain file, as `opened` opens it, of at most `limit` bytes."""
+    with opened(path, follow=follow) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = b"" if size > limit else file.read(limit + 1) or b""
+    if max(size, len(content)) > limit:
+        raise UsageError(f"{path} has {max(size, len(content))} bytes, more than the {limit} that cler reads")
+    return content
+
+
+def read_text(path: Path, limit: int = LARGEST) -> str:
+    """The content of a plain file of UTF-8; a `UsageError` says in one line what is wrong with it."""
+    with reading(path):
+        content = read_bytes(path, limit)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a UTF-8 text file") from error
+
+
+_READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_NOT_FOLLOWING = getattr(os, "O_NOFOLLOW", 0)
+
+
+def _check_plain(path: Path, about: os.stat_result) -> None:
+    if stat.S_ISLNK(about.st_mode):
+        raise UsageError(f"{path} is a link, which is not followed here: put the file itself there, or delete it")
+    if stat.S_ISDIR(about.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(about.st_mode):
+        raise UsageError(f"{path} is not a plain file")
+
+
 def frozen(value: Any) -> Hashable:
     """A hashable stand-in, equal when the JSON values are equal."""
     if isinstance(value, dict):
@@ -73,31 +145,18 @@ def frozen(value: Any) -> Hashable:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file of finite numbers; `UsageError` says in one line what is wrong with the file."""
+    text = read_text(path)
     try:
-        value = json.loads(_text(path), parse_constant=_finite, parse_float=_finite, parse_int=_whole)
+        value = json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_whole)
         _check_depth(value, DEEPEST)
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair cannot be printed
-    except UsageError:
-        raise
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
     if not isinstance(value, dict):
         raise UsageError(f"{path} is not a JSON object")
     return value
-
-
-def _text(path: Path) -> str:
-    """The content of a file, if it is a plain file of reasonable size."""
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
-        raise UsageError(f"{path} is not a plain file")
-    if about.st_size > LARGEST:
-        raise UsageError(f"{path} has {about.st_size} bytes, more than the {LARGEST} that cler reads")
-    return path.read_text("utf-8")
 
 
 def without_non_finite(value: Any) -> Any:

@@ -87,7 +87,7 @@ def test_an_empty_file_gives_nothing(config):
         ("lr = 0.1\nwidth = = 3\n", r"not valid TOML: .*line 2"),
         ("lr = ", r"not valid TOML: .*(line 1|end of document)"),
         ("lr = 0.1\nlr = 0.2\n", r"not valid TOML: .*line 2"),
-        (b"\xff\xfe", "not valid TOML"),
+        (b"\xff\xfe", "not a UTF-8 text file"),
         ("lrr = 0.1", r"unknown setting in .*'lrr'.*did you mean 'lr'"),
         ("replay_bach = 3", r"did you mean 'replay_batch'"),
         ("[run]\nlr = 0.1", r"unknown setting in .*'run'"),

@@ -13,7 +13,7 @@ import torch
 
 from cler.data import cifar, download
 from cler.data.cifar import Cifar, Layout, Member
-from cler.errors import UsageError
+from cler.errors import DamagedError, UsageError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 3072), dtype=np.uint8)
 COARSE = np.array([5, 6, 7] * 4, dtype=np.uint8)
@@ -78,9 +78,10 @@ def with_archive(folder: Path, source: Path) -> Cifar:
     return replace(TINY, layouts=(replace(first, archive_md5=download.file_md5(archive)), second))
 
 
-def served_from(folder: Path, source: Path) -> Cifar:
-    """The tiny dataset, its archive to be fetched from `folder`."""
-    return replace(with_archive(folder, source), base_url=folder.as_uri() + "/")
+@pytest.fixture
+def served(tmp_path: Path, serve: Callable[[Path], str]) -> Cifar:
+    """The tiny dataset, its archive to be fetched from the folder `site`."""
+    return replace(with_archive(tmp_path / "site", tmp_path / "source"), base_url=serve(tmp_path / "site"))
 
 
 def assert_tiny(data: cifar.ImageData) -> None:
@@ -170,17 +171,17 @@ def test_damaged_file_is_named(tmp_path: Path, damage: Callable[[Path], None], s
 def test_truncated_file_is_found_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path, {"test.bin": BINARY_FILES["test.bin"][:-1]})
     monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail("was read"))
-    with pytest.raises(cifar.DamagedError, match="9221 bytes instead of 9222"):
+    with pytest.raises(DamagedError, match="9221 bytes instead of 9222"):
         TINY.layouts[0].test[0].read(tmp_path)
 
 
 def test_unreadable_file_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path / "tiny-binary", BINARY_FILES)
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, *_: object) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(cifar, "read_bytes", refuse)
     with pytest.raises(UsageError, match=r"cannot read .*train_1.bin \(Permission denied\)"):
         TINY.load(tmp_path)
 
@@ -204,24 +205,22 @@ def test_damaged_archive_is_not_unpacked(tmp_path: Path):
     assert not (tmp_path / "data/tiny-binary").exists()
 
 
-def test_get_fetches_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    tiny = served_from(tmp_path / "site", tmp_path / "source")
+def test_get_fetches_once(tmp_path: Path, served: Cifar, monkeypatch: pytest.MonkeyPatch):
     seen: list[int] = []
-    status = tiny.get(tmp_path / "data", lambda done, total: seen.append(done))
+    status = served.get(tmp_path / "data", lambda done, total: seen.append(done))
     assert (status.state, status.path) == ("present", tmp_path / "data/tiny-binary")
     assert seen
-    assert_tiny(tiny.load(tmp_path / "data"))
+    assert_tiny(served.load(tmp_path / "data"))
     monkeypatch.setattr(download, "fetch", lambda *_: pytest.fail("fetched again"))
-    assert tiny.get(tmp_path / "data") == status
+    assert served.get(tmp_path / "data") == status
 
 
 @pytest.mark.parametrize("damage", [truncate, alter, Path.unlink])
-def test_get_repairs(tmp_path: Path, damage: Callable[[Path], None]):
-    tiny = served_from(tmp_path / "site", tmp_path / "source")
+def test_get_repairs(tmp_path: Path, served: Cifar, damage: Callable[[Path], None]):
     write(tmp_path / "data/tiny-binary", BINARY_FILES)
     damage(tmp_path / "data/tiny-binary/test.bin")
-    assert tiny.get(tmp_path / "data").state == "present"
-    assert_tiny(tiny.load(tmp_path / "data"))
+    assert served.get(tmp_path / "data").state == "present"
+    assert_tiny(served.load(tmp_path / "data"))
 
 
 class Evil:

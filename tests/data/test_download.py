@@ -2,13 +2,20 @@ from __future__ import annotations
 
 import hashlib
 import io
-import random
+import os
 import re
+import socket
 import tarfile
 import threading
+import time
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import URLError
+from urllib.request import Request
 
 import pytest
 
@@ -81,7 +88,7 @@ def server() -> Iterator[Server]:
 
 
 def fetch(server: Server, target: Path, **options: object) -> Path:
-    return download.fetch(server.url, target, MD5, **({"wait": 0.0} | options))  # type: ignore[arg-type]
+    return download.fetch(server.url, target, MD5, **({"wait": 0.0, "most": 2_000_000} | options))  # type: ignore[arg-type]
 
 
 def part_of(target: Path) -> Path:
@@ -202,7 +209,7 @@ def test_nobody_listening(tmp_path: Path):
     with Server() as unused:
         url = unused.url
     with pytest.raises(UsageError, match="by hand and put it in"):
-        download.fetch(url, tmp_path / "file.tar.gz", MD5, attempts=2, wait=0.0)
+        download.fetch(url, tmp_path / "file.tar.gz", MD5, attempts=2, wait=0.0, most=10)
 
 
 def test_attempts_wait_longer_and_longer(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -219,6 +226,149 @@ def test_folder_that_cannot_be_made_is_not_tried_again(server: Server, tmp_path:
     with pytest.raises(UsageError, match=r"cannot write to .*/file: File exists; choose another data folder"):
         fetch(server, tmp_path / "file" / "file.tar.gz")
     assert server.asked == []
+
+
+# -- answers that are none ---------------------------------------------------------------------------------------------
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+ANSWERS = {
+    "nothing": b"",
+    "no status": b"\r\n\r\n",
+    "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    "a status that is no number": b"HTTP/1.1 OK fine\r\n\r\n",
+    "a status too large": b"HTTP/1.1 99999 x\r\n\r\n",
+    "a status below zero": b"HTTP/1.1 -200 OK\r\n\r\n",
+    "a long status": b"HTTP/1.1 200 " + b"x" * 70_000 + b"\r\n\r\n",
+    "an order to the terminal": b"HTTP/1.1 503 \x1b[2J\x1b]0;x\x07\r\nContent-Length: 0\r\n\r\n",
+    "a length that is no number": OK + b"Content-Length: many\r\n\r\nxxxx",
+    "a length below zero": OK + b"Content-Length: -5\r\n\r\nxxxx",
+    "a length with a point": OK + b"Content-Length: 1e3\r\n\r\nxxxx",
+    "a length in other digits": OK + "Content-Length: ٣\r\n\r\nxxxx".encode(),
+    "an endless length": OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nxxxx",
+    "an empty length": OK + b"Content-Length: \r\n\r\nxxxx",
+    "a length that is too large": OK + b"Content-Length: 5000000\r\n\r\nxxxx",
+    "more than is allowed": OK + b"\r\n" + b"x" * 3_000_000,
+    "too few bytes": OK + b"Content-Length: 1000\r\n\r\nxxxx",
+    "a chunk that is no number": OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nxxxx\r\n0\r\n\r\n",
+    "a chunk below zero": OK + b"Transfer-Encoding: chunked\r\n\r\n-4\r\nxxxx\r\n0\r\n\r\n",
+    "a chunk that is cut": OK + b"Transfer-Encoding: chunked\r\n\r\nff\r\nxxxx",
+    "a huge chunk": OK + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nxxxx",
+    "a long header": OK + b"X: " + b"x" * 70_000 + b"\r\n\r\nxxxx",
+    "many headers": OK + b"X: x\r\n" * 1000 + b"\r\nxxxx",
+    "a header that is none": OK + b"\x00\xff\r\n: \r\n\r\nxxxx",
+    "a part nobody asked for": b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes x-y/z\r\n\r\nxxxx",
+    "416": b"HTTP/1.1 416 No\r\n\r\n",
+    "a redirection to nowhere": b"HTTP/1.1 302 Found\r\n\r\n",
+    **{
+        f"a redirection to {target[:30]!r}": b"HTTP/1.1 302 Found\r\nLocation: " + target.encode() + b"\r\n\r\n"
+        for target in (
+            "", "http://", "http:///x", "http://[::1", "http://[x]/", "http://a b/", "http://127.0.0.1:99999/",
+            "http://127.0.0.1:x/", "http://127.0.0.1:-1/", "file:///etc/passwd", "ftp://127.0.0.1:9/", "data:,x",
+            "gopher://x/", "http://" + "x" * 300 + "/", "http://..../", "http://é/", "http://\u2100/",
+            "//", "javascript:x", "http://%00/", "http://\x7f/", "http://user:pass@/", "http://" + "a." * 40_000, "/",
+        )
+    },
+}  # fmt: skip
+
+
+class Raw(threading.Thread):
+    """Answers every request with the same bytes, the last of them again and again if it has `drops`."""
+
+    def __init__(self, answer: bytes, drops: bytes = b"") -> None:
+        super().__init__(daemon=True)
+        self.answer, self.drops = answer, drops
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}/file.tar.gz"
+        self.start()
+
+    def run(self) -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = self.socket.accept()
+                threading.Thread(target=self.speak, args=[caller], daemon=True).start()
+
+    def speak(self, caller: socket.socket) -> None:
+        with caller, suppress(OSError):
+            caller.recv(4096)
+            caller.sendall(self.answer)
+            while self.drops:
+                caller.sendall(self.drops)
+                time.sleep(0.01)
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self.join()
+
+
+@pytest.mark.parametrize("have", [b"", b"some"], ids=["new", "resumed"])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_that_is_none_is_told_in_one_line(tmp_path: Path, answer: str, have: bytes):
+    target = tmp_path / "file.tar.gz"
+    if have:
+        part_of(target).write_bytes(have)
+    with Raw(ANSWERS[answer]) as server, pytest.raises(UsageError, match=r"^cannot fetch http") as raised:
+        download.fetch(server.url, target, MD5, most=2_000_000, attempts=2, wait=0.0)
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 600
+    assert not target.exists()
+    assert not part_of(target).exists() or part_of(target).stat().st_size <= 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "drops"),
+    [
+        (b"HTTP", b"x"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (OK, b"X: x\r\n"),
+        (OK + b"Content-Length: 1000000\r\n\r\n", b"x"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    ],
+    ids=["status", "continue", "headers", "body", "chunks"],
+)
+def test_a_server_that_never_ends_is_given_up(tmp_path: Path, answer: bytes, drops: bytes):
+    with Raw(answer, drops) as server, pytest.raises(UsageError, match="cannot fetch") as raised:
+        download.fetch(server.url, tmp_path / "file", MD5, most=2_000_000, attempts=1, patience=0.3)
+    assert "it takes too long" in str(raised.value) or drops == b"X: x\r\n"  # of which only so many are read
+
+
+def test_what_has_arrived_of_a_slow_one_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock = [0.0]
+    monkeypatch.setattr(download, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda _: None))
+    target, answer = tmp_path / "file", OK + b"Content-Length: 1000000\r\n\r\n" + b"x" * 500_000
+    with Raw(answer, b"x") as server, pytest.raises(UsageError, match="what has arrived is kept"):
+        download.fetch(server.url, target, MD5, lambda *_: clock.append(clock.pop() + 1e6), most=2_000_000)
+    assert part_of(target).stat().st_size > 0
+
+
+def test_an_encrypted_connection_is_not_left_for_one_that_is_not():
+    request = Request("https://example.org/x")
+    with pytest.raises(URLError, match="not encrypted"):
+        download._Redirects().redirect_request(request, None, 302, "", {}, "http://example.org/x")
+    assert download._Redirects().redirect_request(request, None, 302, "", {}, "https://example.org/y") is not None
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_part_that_is_no_plain_file_is_refused(server: Server, tmp_path: Path, kind: str):
+    target, other = tmp_path / "file.tar.gz", tmp_path / "other"
+    other.write_bytes(b"precious")
+    if kind == "link":
+        part_of(target).symlink_to(other)
+    elif kind == "pipe":
+        os.mkfifo(part_of(target))
+    else:
+        part_of(target).mkdir()
+    with pytest.raises(UsageError, match=r"\.part is not a plain file"):
+        fetch(server, target)
+    assert other.read_bytes() == b"precious"
+    assert server.asked == []
+
+
+# -- archives ----------------------------------------------------------------------------------------------------------
 
 
 def tar_of(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
@@ -320,16 +470,55 @@ def test_headers_that_tarfile_stumbles_over(tmp_path: Path, headers: dict[str, s
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["bz2", "xz"])
-def test_other_compressed_archives_that_are_damaged(tmp_path: Path, kind: str):
+@pytest.mark.parametrize("kind", ["", "bz2", "xz"])
+def test_other_archives_than_gzipped_ones_are_refused(tmp_path: Path, kind: str):
     with tarfile.open(tmp_path / "a.tar", f"w:{kind}") as tar:
-        member = tarfile.TarInfo("set/one")
-        member.size = 100_000
-        tar.addfile(member, io.BytesIO(bytes(random.Random(0).choices(b"abcd", k=member.size))))
-    content = (tmp_path / "a.tar").read_bytes()
-    (tmp_path / "a.tar").write_bytes(content[:9000] + b"\xff" * 100 + content[9100:])
+        tar.addfile(tarfile.TarInfo("set/one"))
     with pytest.raises(UsageError, match="will not unpack"):
         download.extract(tmp_path / "a.tar", tmp_path / "out")
+
+
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("where", ["name", "link"])
+def test_a_long_name_takes_no_memory(tmp_path: Path, form: int, where: str):
+    member = tarfile.TarInfo("set/one")
+    setattr(member, where if where == "name" else "linkname", "x" * 20_000_000)
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=form, compresslevel=1) as tar:
+        tar.addfile(member)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="a header of"):
+            download.extract(tmp_path / "a.tar.gz", tmp_path / "out")
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_many_headers_take_no_memory_either(tmp_path: Path):
+    """Each is for all members that follow, and tarfile remembers them all."""
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz", compresslevel=1) as tar:
+        for number in range(100):
+            header = tarfile.TarInfo.create_pax_global_header({f"key{number}": "x" * 30_000})
+            tar.fileobj.write(header)
+            tar.fileobj.write(tarfile.TarInfo(f"set/{number}").tobuf())
+    with pytest.raises(UsageError, match="its headers are too long"):
+        download.extract(tmp_path / "a.tar.gz", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["x" * 501, "a\nb", "\x1b[2J", "\u202etxt", "d/" * 300 + "x"])
+def test_a_name_that_no_file_should_have_is_refused(tmp_path: Path, name: str):
+    with pytest.raises(UsageError, match="no name for a file") as raised:
+        download.extract(tar_of(tmp_path / "a.tar.gz", plain(name)), tmp_path / "out")
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 400
+
+
+def test_no_more_files_than_a_dataset_has_are_unpacked(tmp_path: Path):
+    archive = tar_of(tmp_path / "a.tar.gz", *(plain(f"set/{number}", b"") for number in range(21)))
+    with pytest.raises(UsageError, match="it holds more than 20 files"):
+        download.extract(archive, tmp_path / "out", members=20)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_extract_into_a_file_is_refused(tmp_path: Path):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import json
 import logging
 import os
 import sys
 import tarfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,6 @@ from cler.errors import UsageError
 from cler.paper import cost
 
 IDS = ("n01", "n02", "n03", "n04")
-TINY = replace(mini_imagenet.mini_imagenet, base_url="http://127.0.0.1:9/", wordnet_ids=IDS, train=6, test=2)
 
 
 def picture(size: tuple[int, int] = (84, 84), seed: int = 0) -> Image.Image:
@@ -34,15 +32,34 @@ def picture(size: tuple[int, int] = (84, 84), seed: int = 0) -> Image.Image:
     return Image.fromarray(blocks).resize(size)
 
 
+def jpeg(seed: int) -> bytes:
+    picture(seed=seed).save(stream := io.BytesIO(), "JPEG")
+    return stream.getvalue()
+
+
+FILES = {
+    f"{'train' if index < 6 else 'val'}/{name}/{name}{index:08}.jpg": jpeg(8 * number + index)
+    for number, name in enumerate(IDS)
+    for index in range(8)
+}
+LISTED = "".join(f"{hashlib.sha256(FILES[name]).hexdigest()}  {name}\n" for name in sorted(FILES))
+TINY = replace(
+    mini_imagenet.mini_imagenet,
+    base_url="http://127.0.0.1:9/",
+    wordnet_ids=IDS,
+    train=6,
+    test=2,
+    sha256=hashlib.sha256(LISTED.encode()).hexdigest(),
+)
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The images as the archive has them."""
     root = tmp_path_factory.mktemp("source")
-    for number, name in enumerate(IDS):
-        for index in range(8):
-            folder = root / ("train" if index < 6 else "val") / name
-            folder.mkdir(parents=True, exist_ok=True)
-            picture(seed=8 * number + index).save(folder / f"{name}{index:08}.jpg")
+    for name, content in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
     return root
 
 
@@ -68,11 +85,6 @@ def pack(source: Path, site: Path) -> Path:
     return site / TINY.archive
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def site(tmp_path: Path, source: Path) -> Path:
     """A folder with the archive; `served` fetches from there."""
@@ -81,13 +93,8 @@ def site(tmp_path: Path, source: Path) -> Path:
 
 
 @pytest.fixture
-def served(site: Path) -> Iterator[MiniImageNet]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site)) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        yield replace(TINY, base_url=f"http://127.0.0.1:{server.server_port}/")
-        server.shutdown()
-        thread.join()
+def served(site: Path, serve: Callable[[Path], str]) -> MiniImageNet:
+    return replace(TINY, base_url=serve(site))
 
 
 def decoded(file: Path) -> np.ndarray:
@@ -133,6 +140,31 @@ def test_every_place_is_read(source: Path, tmp_path: Path, place: str):
     assert (data.name, data.image_size, data.mean, data.std) == ("mini-imagenet", 84, (0.5,) * 3, (0.5,) * 3)
     status = TINY.check(tmp_path)
     assert (status.state, status.path) == ("present", tmp_path / place)
+
+
+def test_the_copy_that_was_fetched_has_to_be_the_published_one(source: Path, tmp_path: Path):
+    root = lay(source, tmp_path / TINY.folder)
+    picture(seed=999).save(root / "val/n02/n0200000007.jpg")
+    assert TINY.check(tmp_path).state == "damaged"
+    with pytest.raises(UsageError, match=r"does not hold the images that were published .*: delete it and run"):
+        TINY.load(tmp_path)
+    assert not (root / CACHE).exists()
+
+
+def test_a_folder_of_a_user_s_own_is_taken_as_it_is(source: Path, tmp_path: Path):
+    root = lay(source, tmp_path / "anywhere")
+    picture(seed=999).save(root / "val/n02/n0200000007.jpg")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mini-imagenet").symlink_to(root)
+    for folder in (root, tmp_path / "data"):
+        assert TINY.check(folder).state == "present"
+        images = TINY.load(folder).test_images
+        assert np.array_equal(images[2 * TINY.classes.index("n02") + 1], decoded(root / "val/n02/n0200000007.jpg"))
+
+
+def test_a_pipe_in_the_place_of_the_pixels_is_not_waited_for(source: Path, root: Path):
+    os.mkfifo(root / CACHE)
+    assert_tiny(TINY.load(root.parent), source)
 
 
 def test_what_an_operating_system_leaves_behind_is_no_image(source: Path, root: Path):
@@ -254,10 +286,10 @@ def test_a_wrong_layout_is_named(root: Path, change: Callable[[Path], object], n
 
 
 def test_a_file_that_cannot_be_read_is_not_called_damaged(root: Path, monkeypatch: pytest.MonkeyPatch):
-    def refuse(path: Path, **_: object) -> None:
+    def refuse(path: Path, *_: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Image, "open", refuse)
+    monkeypatch.setattr(mini_imagenet, "read_bytes", refuse)
     with pytest.raises(UsageError, match=r"cannot read .*00000000.jpg \(Permission denied\)"):
         TINY.load(root.parent)
 

@@ -1,8 +1,8 @@
 import errno
 import json
 import os
+import resource
 import struct
-from pathlib import Path
 
 import pytest
 import torch
@@ -244,14 +244,16 @@ DAMAGE = [cut, cut_in_the_header, flip_a_bit, change_a_number, empty, zeros]
 def test_a_damaged_one_is_replaced_by_the_one_before_and_said_so(two, damage):
     file = two / checkpoint.NAME
     whole = file.read_bytes()
-    file.write_bytes(damage(whole))
-    assert file.read_bytes() != whole
+    damaged = damage(whole)
+    assert damaged != whole
+    file.write_bytes(damaged)
     position, (line,) = found_in(two)
     assert position == 2
     assert line.startswith(f"{file} is damaged (")
-    assert line.endswith("); resuming from the checkpoint before it")
+    assert line.endswith(") and set aside as checkpoint.damaged-1; resuming from the checkpoint before it")
     assert "\n" not in line
-    assert names(two) == [checkpoint.PREVIOUS]  # or the next one would push out the whole one
+    assert names(two) == ["checkpoint.damaged-1", checkpoint.PREVIOUS]  # or the next one would push out the whole one
+    assert (two / "checkpoint.damaged-1").read_bytes() == damaged
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -260,7 +262,9 @@ def test_where_none_is_whole_the_run_begins_anew_and_says_so(two, damage):
         (two / name).write_bytes(damage((two / name).read_bytes()))
     position, (line,) = found_in(two)
     assert position is None
-    assert line.endswith(") and there is no other; starting over")
+    assert line.endswith(") and set aside as checkpoint.damaged-1, and there is no other; starting over")
+    assert names(two) == ["checkpoint.damaged-1", "checkpoint.damaged-2"]
+    checkpoint.delete(two)
     assert names(two) == []
 
 
@@ -309,14 +313,49 @@ def test_killed_between_the_two_renames(two, monkeypatch):
     assert found_in(two) == (4, [])
 
 
-def test_one_that_cannot_be_opened_is_neither_overlooked_nor_deleted(two, monkeypatch):
-    def refuse(path, *_):
-        raise PermissionError(errno.EACCES, "Permission denied")
+def test_a_folder_whose_name_is_not_utf_8_is_as_good_as_any(two):
+    other = two.with_name(os.fsdecode(b"caf\xe9"))
+    two.rename(other)
+    assert found_in(other) == (4, [])
 
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(UsageError, match="Permission denied"):
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.EIO, errno.ESTALE])
+def test_one_that_cannot_be_read_is_neither_overlooked_nor_taken_for_damaged(two, monkeypatch, number):
+    def refuse(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(UsageError, match=os.strerror(number)):
         checkpoint.find(two, pytest.fail)
-    assert (two / checkpoint.NAME).exists()
+    monkeypatch.undo()
+    assert found_in(two) == (4, [])
+
+
+def test_without_a_free_file_descriptor_nothing_is_taken_for_damaged(two):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+        with pytest.raises(UsageError, match=os.strerror(errno.EMFILE)):
+            checkpoint.find(two, pytest.fail)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert found_in(two) == (4, [])
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_one_that_is_no_plain_file_is_refused_and_left_alone(two, kind):
+    other, file = two / "other", two / checkpoint.NAME
+    file.rename(other)
+    if kind == "link":
+        file.symlink_to(other)
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.mkdir()
+    before = names(two)
+    with pytest.raises(UsageError, match=f"{checkpoint.NAME}"):
+        checkpoint.find(two, pytest.fail)
+    assert names(two) == before
 
 
 def test_when_asked_to_stop_training_ends_after_the_step_at_hand_with_a_checkpoint():

@@ -2,6 +2,7 @@ import copy
 import doctest
 import gc
 import json
+import os
 import pickle
 import signal
 import struct
@@ -731,6 +732,12 @@ def test_a_file_that_is_cut_or_altered_anywhere_is_refused(saved):
             assert "\n" not in str(caught.value)
     saved.write_bytes(whole)
     Learner.load(saved)
+
+
+def test_a_path_that_is_not_utf_8_can_be_saved_to_and_loaded_from(fitted, tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9")
+    fitted.save(path)
+    assert Learner.load(path).n_seen_ == fitted.n_seen_
 
 
 def test_files_of_other_kinds_are_refused(tmp_path):

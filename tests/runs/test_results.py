@@ -245,7 +245,7 @@ def test_a_run_that_was_stopped_may_have_fewer_rows(folder):
     assert len(results.find_results([folder])[0]) == 1
 
 
-def test_what_has_no_end_is_skipped(folder, monkeypatch):
+def test_what_has_no_end_is_skipped(folder):
     for name, make_it in (
         ("pipe", os.mkfifo),
         ("zeros", lambda path: path.symlink_to("/dev/zero")),
@@ -253,14 +253,14 @@ def test_what_has_no_end_is_skipped(folder, monkeypatch):
     ):
         (folder / name).mkdir()
         make_it(folder / name / "result.json")
-    monkeypatch.setattr(files, "LARGEST", 2000)
-    files.write_json(folder / "large" / "result.json", make(environment={"torch": "2" * 2000}))
+    files.write_json(folder / "large" / "result.json", make())
+    os.truncate(folder / "large" / "result.json", files.LARGEST + 1)
     found, complaints = results.find_results([folder])
     assert [result.path for result in found] == [folder / "result.json"]
     folder_line, large, pipe, zeros = complaints
     assert "cannot read" in folder_line
     assert large.startswith(f"skipped: {folder / 'large' / 'result.json'} has ")
-    assert large.endswith("more than the 2000 that cler reads")
+    assert large.endswith(f"more than the {files.LARGEST} that cler reads")
     assert pipe == f"skipped: {folder / 'pipe' / 'result.json'} is not a plain file"
     assert zeros == f"skipped: {folder / 'zeros' / 'result.json'} is not a plain file"
 
@@ -270,7 +270,7 @@ def test_what_has_no_end_is_skipped(folder, monkeypatch):
     [
         (b"", "not JSON"),
         (b'{"format": 1, "settings"', "not JSON"),
-        (b"\xff\xfe\x00", "not JSON"),
+        (b"\xff\xfe\x00", "not a UTF-8 text file"),
         (b"[" * 100_000, "not JSON"),
         (b"[1, 2]", "not a JSON object"),
         (b'{"format": 1, "seconds": 1e999}', "not finite"),

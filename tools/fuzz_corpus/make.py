@@ -279,10 +279,8 @@ def make_archives() -> None:
 
     folder = ("data", b"", {"type": tarfile.DIRTYPE, "mode": 0o755})
     for kind in ("", ":gz", ":bz2", ":xz"):
-        ending = kind.replace(":", ".")
-        archive(
-            f"good-plain.tar{ending}", folder, ("data/a.bin", bytes(range(256)), {}), ("b", b"b", {}), mode=f"w{kind}"
-        )
+        name = f"{'good' if kind == ':gz' else 'bad'}-plain.tar{kind.replace(':', '.')}"
+        archive(name, folder, ("data/a.bin", bytes(range(256)), {}), ("b", b"b", {}), mode=f"w{kind}")
     archive("bad-parent.tar.gz", ("../../outside", b"x", {}))
     archive("bad-hidden-parent.tar.gz", ("data/../../outside", b"x", {}))
     archive("bad-absolute.tar.gz", ("/tmp/cler-fuzz-outside", b"x", {}))
@@ -297,10 +295,11 @@ def make_archives() -> None:
     archive("bad-null.tar.gz", ("data", b"x", {"pax_headers": {"path": "a\0b"}}))
     archive("bad-file-as-folder.tar.gz", ("data", b"x", {}), ("data/a", b"x", {}))
     archive("bad-sparse.tar.gz", ("data", b"x", {"pax_headers": {"GNU.sparse.map": "0,1,x", "GNU.sparse.size": "9"}}))
-    archive("bad-bomb.tar.xz", ("data", bytes(30_000_000), {}), mode="w:xz")
+    archive("bad-bomb.tar.gz", ("data", bytes(30_000_000), {}))
+    archive("bad-name.tar.gz", ("x" * 3_000_000, b"x", {}))
     good = (CORPUS / "archives" / "good-plain.tar.gz").read_bytes()
     put("archives/bad-half.tar.gz", good[: len(good) // 2])
-    put("archives/bad-half.tar.xz", (CORPUS / "archives" / "good-plain.tar.xz").read_bytes()[:150])
+    put("archives/bad-half.tar.xz", (CORPUS / "archives" / "bad-plain.tar.xz").read_bytes()[:150])
     put("archives/bad-text.tar.gz", "this is no archive\n")
 
 

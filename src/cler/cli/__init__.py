@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import functools
 import inspect
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from cler.cli import run, reproduce, analyze, compare, report, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
 from cler.cli.options import spoken
 from cler.errors import UsageError
+from cler.files import as_path
 
 __all__ = [
     "analyze",
@@ -36,8 +40,25 @@ def _paragraphs(docstring: str | None) -> str:
     return "\n\n".join(" ".join(each.split()) for each in inspect.cleandoc(docstring or "").split("\n\n"))
 
 
-for _command in app.registered_commands:
+def _with_checked_paths(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same command, which refuses what cannot be a path wherever it takes one."""
+
+    def checked(value: Any) -> Any:
+        if isinstance(value, list):
+            return [checked(each) for each in value]
+        return as_path(value) if isinstance(value, Path) else value
+
+    @functools.wraps(command)
+    def called(**values: Any) -> Any:
+        return command(**{name: checked(value) for name, value in values.items()})
+
+    return called
+
+
+for _command in (*app.registered_commands, *data.data_app.registered_commands):
+    assert _command.callback is not None
     _command.help = _paragraphs(_command.callback.__doc__)
+    _command.callback = _with_checked_paths(_command.callback)
 
 NO_ROOM = (
     "take a smaller --width, --batch or --buffer, or close other programs; if the GPU is too small, --device cpu uses "
@@ -67,6 +88,8 @@ def _mistakes_in_one_line() -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EPIPE) and error.filename is None:
             _cannot_print(error)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            _stop(f"{os.fsdecode(error.filename)}: {error.strerror}", 2)
         if isinstance(error, RuntimeError) and (lack := _lack_of_memory(error)):
             _stop(f"{str(lack).splitlines()[0]}; {NO_ROOM}", 1)
         if not hasattr(error, "format_message"):  # typer's own errors have it, whichever click they come from

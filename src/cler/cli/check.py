@@ -9,9 +9,10 @@ import typer
 from rich.markup import escape
 
 from cler.cli.app import AsJson, app, console
+from cler.cli.options import OnceEach
 
 
-@app.command()
+@app.command(cls=OnceEach)
 def check(
     name: Annotated[
         str, typer.Argument(help="A method, regularizer, teacher or network, as `cler methods` lists them.")

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from cler.cli.app import AsJson, app, show_comparison
+from cler.cli.options import OnceEach
 from cler.errors import UsageError
 
 
-@app.command()
+@app.command(cls=OnceEach)
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
     as_json: AsJson = False,

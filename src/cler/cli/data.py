@@ -10,12 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from cler.cli.app import AsJson, DataDir, app, console, errors
+from cler.cli.options import OnceEach
 
 data_app = typer.Typer(help="Datasets: list them, download them, check them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
-@data_app.command("list")
+@data_app.command("list", cls=OnceEach)
 def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the datasets and whether they are here."""
     from cler import data
@@ -30,7 +31,7 @@ def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     console.print(table)
 
 
-@data_app.command("check")
+@data_app.command("check", cls=OnceEach)
 def data_check(
     names: Annotated[list[str] | None, typer.Argument(help="Datasets (default: all).", show_default=False)] = None,
     data_dir: DataDir = None,
@@ -50,7 +51,7 @@ def data_check(
         raise typer.Exit(1)
 
 
-@data_app.command("get")
+@data_app.command("get", cls=OnceEach)
 def data_get(
     name: Annotated[str, typer.Argument(help="A dataset; `cler data list` lists them.")], data_dir: DataDir = None
 ) -> None:

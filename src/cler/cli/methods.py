@@ -10,9 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from cler.cli.app import AsJson, app, console
+from cler.cli.options import OnceEach
 
 
-@app.command()
+@app.command(cls=OnceEach)
 def methods(as_json: AsJson = False) -> None:
     """List the methods, regularizers, teachers, networks, augmentations and optimizers, with settings of their own."""
     known = _known()

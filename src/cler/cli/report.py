@@ -9,10 +9,10 @@ import typer
 from rich.markup import escape
 
 from cler.cli.app import app, console, read_comparison
-from cler.errors import UsageError
+from cler.cli.options import OnceEach
 
 
-@app.command()
+@app.command(cls=OnceEach)
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder that the report goes to.")] = Path("report"),
@@ -28,21 +28,13 @@ def report(
 
     The page, index.html, is one file that needs no network. The paper's numbers are shown for runs with its settings.
     """
+    from cler.files import read_text
     from cler.paper.report_section import beside_paper
     from cler.report.content import make_report, readable
     from cler.report.write import write_report
 
-    text = _read(preface) if preface else ""
+    text = read_text(preface) if preface else ""
     comparison, complaints = read_comparison(folders)
     made = make_report(comparison, complaints, preface=text, beside=beside_paper(comparison.groups))
     for path in write_report(made, out):
         console.print(escape(readable(str(path))), highlight=False, soft_wrap=True)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not a UTF-8 text file") from error

@@ -12,6 +12,7 @@ from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of
 from cler.config.settings import PARTS, Machine, Settings, own_settings
 from cler.errors import UsageError, unknown
+from cler.files import read_text
 
 LARGEST_SEED = 999_999
 
@@ -21,10 +22,9 @@ def read_config(path: Path, given: Mapping[str, Any] | None = None) -> dict[str,
 
     `given` are those of the command line, which win: they decide which method's own settings the file may have.
     """
+    text = read_text(path)
     try:
-        config = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        config = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
     config = {key.replace("-", "_"): value for key, value in config.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from cler.errors import UsageError, unknown
+from cler.files import as_path
 
 T = TypeVar("T")
 PLUGINS = "cler.plugins"
@@ -88,11 +90,11 @@ def import_code(named: str) -> None:
 
     Its folder, for a module the working directory, is then searched for other modules too.
     """
-    path = Path(named)
-    is_file = path.suffix == ".py"
+    is_file = named.endswith(".py")
+    path = as_path(named) if is_file else Path()
     if is_file and not path.is_file():
         raise UsageError(f"there is no file {named} to import")
-    folder = str((path.parent if is_file else Path()).resolve())
+    folder = os.path.realpath(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:

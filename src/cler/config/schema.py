@@ -19,6 +19,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from cler.errors import UsageError, unknown
+from cler.files import as_path
 
 Role = Literal["numbers", "addition", "bits", "machine"]
 _LATER = object()
@@ -97,7 +98,7 @@ class Setting:
         if self.kind is int and isinstance(value, Integral) and not isinstance(value, bool):
             return int(value)
         if self.kind is Path and isinstance(value, str | Path):
-            return Path(value)
+            return as_path(value)
         if self.kind in (str, bool) and isinstance(value, self.kind):
             return value
         raise UsageError(f"must be {self.takes}, not {value!r}", self.name)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cler.data import cifar, mini_imagenet, sample  # noqa: F401  each registers its datasets
 from cler.data.images import DATASETS, ImageData, Progress, Status, find
+from cler.files import as_path
 
 __all__ = ["ImageData", "Status", "check", "data_folder", "describe", "get", "load", "names"]
 
@@ -14,9 +15,7 @@ __all__ = ["ImageData", "Status", "check", "data_folder", "describe", "get", "lo
 def data_folder(data_dir: str | Path | None = None) -> Path:
     """Where datasets are kept: `data_dir`, else the variable CLER_DATA, else a folder in the user's cache."""
     chosen = data_dir or os.environ.get("CLER_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "cler" / "data"
+    return as_path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cler", "data"))
 
 
 def names() -> tuple[str, ...]:

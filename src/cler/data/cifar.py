@@ -21,15 +21,16 @@ import torch
 
 from cler.data import download
 from cler.data.images import ImageData, Progress, Status, register
-from cler.errors import UsageError
+from cler.errors import DamagedError, UsageError
+from cler.files import read_bytes
 
 PIXELS = 3 * 32 * 32
+LARGEST = 200_000_000
+"""Bytes of an archive, and of what it holds: the official ones have 169 to 171 million, and hold 187."""
+MOST_MEMBERS = 20
+"""Files and folders in an archive: the official ones hold nine at most."""
 Arrays = tuple[np.ndarray, np.ndarray]
 """Images N×3×32×32 and labels N."""
-
-
-class DamagedError(Exception):
-    """A file is not what it should be."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Member:
         size = path.stat().st_size
         if self.size is not None and size != self.size:
             raise DamagedError(f"{path} has {size} bytes instead of {self.size}")
-        content = path.read_bytes()
+        content = read_bytes(path, LARGEST)
         if not _matches(content, self.digest):
             raise DamagedError(f"{path} was altered (its checksum is wrong)")
         return content
@@ -138,8 +139,8 @@ class Cifar:
         status = self.check(folder)
         if status.state != "present":
             layout = self.layouts[0]
-            archive = download.fetch(self.url, folder / layout.archive, layout.archive_md5, progress)
-            download.extract(archive, folder)
+            archive = download.fetch(self.url, folder / layout.archive, layout.archive_md5, progress, most=LARGEST)
+            download.extract(archive, folder, limit=LARGEST, members=MOST_MEMBERS)
             status = self.check(folder)
         return status
 
@@ -170,7 +171,7 @@ class Cifar:
 
 def _unpack(layout: Layout, archive: Path, folder: Path) -> Path:
     _verify_archive(layout, archive)
-    download.extract(archive, folder)
+    download.extract(archive, folder, limit=LARGEST, members=MOST_MEMBERS)
     return folder / layout.folder
 
 

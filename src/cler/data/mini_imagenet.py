@@ -1,12 +1,14 @@
 """mini-ImageNet: 100 classes of ImageNet at 84×84 pixels (Vinyals et al., 2016; Ravi and Larochelle, 2017).
 
-A folder of JPEGs for each class, 500 of them under `train` and 100 under `val`, from a public copy; ImageNet's terms
-allow research only. Decoding them takes a minute, so their pixels are kept beside them in one file.
+A folder of JPEGs for each class, 500 of them under `train` and 100 under `val`. `get` fetches a public copy, whose
+files have to be those that we know; a folder that a user has put there by hand is taken as it is. ImageNet's terms
+allow research only. Decoding takes a minute, so the pixels are kept beside the images in one file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import multiprocessing
 import os
@@ -21,13 +23,14 @@ import numpy as np
 import torch
 
 from cler.data import download
-from cler.data.cifar import DamagedError
 from cler.data.images import ImageData, Progress, Status, register
-from cler.errors import UsageError, one_line
-from cler.files import replacing
+from cler.errors import DamagedError, UsageError, one_line
+from cler.files import opened, read_bytes, replacing
 
 MOST_BYTES = 100_000
 """Bytes of a JPEG at most: several times what its pixels take, so that none takes long to decode."""
+LARGEST = 500_000_000
+"""Bytes of the archive, and of what it holds: about 250 and 300 million."""
 CACHE = "mini-imagenet.pixels"
 """SHA-256 of the list of files and all pixels, then the pixels."""
 DIGEST_BYTES = hashlib.sha256().digest_size
@@ -64,6 +67,8 @@ class MiniImageNet:
     """Test images of each class."""
     pixels: int
     """Height and width of an image."""
+    sha256: str
+    """Of the output of `sha256sum train/*/*.jpg val/*/*.jpg` in what the archive unpacks to."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of settings for runs on this dataset."""
 
@@ -108,7 +113,7 @@ class MiniImageNet:
         )
 
     def check(self, folder: Path) -> Status:
-        """Look for every file, and decode it or read its pixels: no checksum of the images was published."""
+        """Look for every file, and decode it or read its pixels."""
         root = self._find(folder)
         if root is None:
             return Status("missing", self._missing(folder), folder)
@@ -122,11 +127,11 @@ class MiniImageNet:
         """Fetch and unpack the archive, unless the dataset is there and complete."""
         status = self.check(folder)
         if status.state != "present":
-            archive = download.fetch(self.url, folder / self.archive, None, progress)
-            download.extract(archive, folder)
+            archive = download.fetch(self.url, folder / self.archive, None, progress, most=LARGEST)
+            download.extract(archive, folder, limit=LARGEST)
             status = self.check(folder)
             if status.state != "present":
-                raise UsageError(f"unpacked {archive}, but {status.reason}")
+                raise UsageError(f"unpacked {archive}, but {status.reason}; delete the archive too, to fetch it anew")
         return status
 
     def _find(self, folder: Path) -> Path | None:
@@ -153,11 +158,16 @@ class MiniImageNet:
         kept = _read_cache(root / CACHE, listed, shape)
         if kept is not None:
             return kept
-        images = np.empty(shape, np.uint8)
+        images, digests = np.empty(shape, np.uint8), []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns about oddities of files that it can read
             for image, file in zip(images, files, strict=True):
-                image[:] = _decode(file, self.pixels)
+                content = _content(file)
+                digests.append((file.path.relative_to(root).as_posix(), hashlib.sha256(content).hexdigest()))
+                image[:] = _decode(file.path, content, self.pixels)
+        told = "".join(f"{digest}  {name}\n" for name, digest in sorted(digests))
+        if root.name == self.folder and hashlib.sha256(told.encode()).hexdigest() != self.sha256:
+            raise DamagedError(f"{root} does not hold the images that were published (a checksum is wrong)")
         _write_cache(root / CACHE, listed, images)
         return images
 
@@ -186,31 +196,34 @@ def _list_images(folder: Path) -> list[Entry]:
     return sorted(entries)
 
 
-def _decode(file: Entry, pixels: int) -> np.ndarray:
+def _content(file: Entry) -> bytes:
+    """The bytes of an image; their number is checked before anything is decoded."""
+    if file.size > MOST_BYTES:
+        raise DamagedError(f"{file.path} has {file.size} bytes, more than {MOST_BYTES}")
+    return read_bytes(file.path, MOST_BYTES)
+
+
+def _decode(path: Path, content: bytes, pixels: int) -> np.ndarray:
     """A JPEG as 3×H×W; its size is checked before anything is decoded."""
     from PIL import Image
 
-    if file.size > MOST_BYTES:
-        raise DamagedError(f"{file.path} has {file.size} bytes, more than {MOST_BYTES}")
     try:
-        with Image.open(file.path, formats=("JPEG",)) as picture:
+        with Image.open(io.BytesIO(content), formats=("JPEG",)) as picture:
             if picture.size == (pixels, pixels):
                 return np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
             size = f"{picture.width}×{picture.height}"
     except Exception as error:  # Pillow raises errors of many kinds for broken files
-        if isinstance(error, OSError) and error.strerror:
-            raise
-        raise DamagedError(f"{file.path} is not a JPEG, or is incomplete") from error
-    raise DamagedError(f"{file.path} has {size} pixels instead of {pixels}×{pixels}")
+        raise DamagedError(f"{path} is not a JPEG, or is incomplete") from error
+    raise DamagedError(f"{path} has {size} pixels instead of {pixels}×{pixels}")
 
 
 def _read_cache(path: Path, listed: bytes, shape: tuple[int, ...]) -> np.ndarray | None:
     """The pixels that were kept for these files, in memory that processes share; None if any byte is not as it was."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             digest = file.read(DIGEST_BYTES)
             images = np.memmap(file, np.uint8, "c", DIGEST_BYTES, shape)
-    except (OSError, ValueError):  # there is none, or it is too short
+    except (OSError, ValueError):  # there is none, or it is too short, or no file
         return None
     return images if digest == _digest(listed, images) else None
 
@@ -262,6 +275,7 @@ mini_imagenet = register(
         train=500,
         test=100,
         pixels=84,
+        sha256="399528ee9c3895cd787e8e534d4ce65dbc6ed2207b2dcec6295ff64e87871ac4",
         defaults={"tasks": 20},
     )
 )

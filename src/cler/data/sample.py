@@ -106,7 +106,7 @@ class Sample:
 
     def _read(self) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
         """Training and test images, each classes×N×3×H×W, and the label of each class."""
-        index = json.loads((self.files / "index.json").read_text())
+        index = json.loads((self.files / "index.json").read_text("utf-8"))
         shards, train = index["shards"], index["train_per_class"]
         shape = (train + index["test_per_class"], 3, index["height"], index["width"])
         errors = [unpack_errors(self.files / shard["file"], shape) for shard in shards]

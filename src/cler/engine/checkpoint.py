@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
+from cler.engine import tensorfile
 from cler.engine.run import Run
 from cler.engine.state import State
 from cler.engine.tensorfile import checksum, on_host, pieces
-from cler.errors import UsageError, one_line
-from cler.files import replacing
+from cler.errors import DamagedError, UsageError
+from cler.files import replacing, writing
 
 FORMAT = 1
 NAME = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
+DAMAGED = "checkpoint.damaged-"
+"""Before a number: what one that is damaged is called from then on, until the run ends."""
 
 
 @dataclass(frozen=True)
@@ -60,55 +62,58 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def find(folder: Path, message: Callable[[str], None]) -> Checkpoint | None:
-    """The newest whole checkpoint in a folder; damaged ones are deleted, with a message."""
+    """The newest whole checkpoint in a folder; damaged ones are set aside, with a message.
+
+    One that cannot be read may be whole: a `UsageError` says why it cannot, and everything stays where it is.
+    """
     damaged = []
     for name in (NAME, PREVIOUS):
         try:
             found = _read(folder / name)
         except FileNotFoundError:
             continue
-        except _DamagedError as error:
-            damaged.append(f"{folder / name} is damaged ({error})")
-            (folder / name).unlink()
+        except DamagedError as error:
+            damaged.append(f"{folder / name} is damaged ({error}) and set aside as {_set_aside(folder / name)}")
             continue
         if damaged:
             message(f"{damaged[0]}; resuming from the checkpoint before it")
         return found
     if damaged:
-        message(f"{damaged[0]} and there is no other; starting over")
+        message(f"{damaged[0]}, and there is no other; starting over")
     return None
 
 
 def delete(folder: Path) -> None:
-    """Delete the checkpoints in a folder."""
-    for name in (NAME, PREVIOUS):
-        (folder / name).unlink(missing_ok=True)
+    """Delete the checkpoints in a folder, also those that were set aside."""
+    for path in (folder / NAME, folder / PREVIOUS, *folder.glob(f"{DAMAGED}*")):
+        path.unlink(missing_ok=True)
 
 
-class _DamagedError(Exception):
-    pass
+def _set_aside(path: Path) -> str:
+    """Give a file a name that no other has, and tell it."""
+    number = 1
+    while os.path.lexists(path.with_name(f"{DAMAGED}{number}")):
+        number += 1
+    with writing(path):
+        return path.rename(path.with_name(f"{DAMAGED}{number}")).name
 
 
 def _read(path: Path) -> Checkpoint:
     try:
-        with path.open("rb"), safe_open(path, framework="pt") as file:  # whose own error for any trouble is "not found"
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+        tensors, metadata = tensorfile.read(path, follow=False)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}; fix that, or delete the run's folder to start over"
         ) from None
-    except SafetensorError as error:
-        raise _DamagedError(one_line(str(error).partition("\n")[0])) from None
     header = metadata.get("header", "")
     if metadata.get("checksum") != checksum(header, tensors):
-        raise _DamagedError("its checksum is wrong")
+        raise DamagedError("its checksum is wrong")
     try:
         value = json.loads(header)
         if value["format"] <= FORMAT:
             return Checkpoint(dict(value["about"]), State(tensors, dict(value["numbers"])), dict(value["accuracy"]))
     except (LookupError, RecursionError, TypeError, ValueError):
-        raise _DamagedError("its header is not as it should be") from None
+        raise DamagedError("its header is not as it should be") from None
     raise UsageError(f"{path} was written by a newer cler: update cler, or delete the run's folder to start over")

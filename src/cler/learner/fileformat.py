@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import safetensors
 from torch import Tensor
 
-from cler.engine.tensorfile import KINDS, checksum, on_host, pieces
-from cler.errors import UsageError
-from cler.files import replacing, writing
+from cler.engine import tensorfile
+from cler.engine.tensorfile import checksum, on_host, pieces
+from cler.errors import DamagedError, UsageError
+from cler.files import reading, replacing, writing
 
 FORMAT = "cler-learner"
 VERSION = 1
@@ -36,18 +36,13 @@ def write(path: str | Path, content: bytes) -> None:
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What `encode` was given; refuses files that are damaged, of a newer version, or something else."""
-    try:
-        with Path(path).open("rb"), safetensors.safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            _check_version(path, metadata)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except safetensors.SafetensorError as error:
-        raise UsageError(f"{path} is not a saved learner, or is damaged: {error}") from None
+    with reading(Path(path)):
+        try:
+            tensors, metadata = tensorfile.read(Path(path))
+        except DamagedError as error:
+            raise UsageError(f"{path} is not a saved learner, or is damaged: {error}") from None
+    _check_version(path, metadata)
     text = metadata.get("learner", "")
-    if any(tensor.dtype not in KINDS for tensor in tensors.values()):
-        raise UsageError(f"{path} is damaged: it holds numbers of a kind that no learner has")
     if metadata.get("checksum") != checksum(text, tensors):
         raise UsageError(f"{path} is damaged: its checksum is wrong")
     if bad := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:

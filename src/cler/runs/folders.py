@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -14,6 +15,30 @@ from cler.errors import UsageError
 from cler.files import writing
 
 LOCK = ".lock"
+
+
+def search(folder: Path, names: Collection[str]) -> tuple[list[Path], list[str]]:
+    """The files of these names below a folder, and a line for each folder there that cannot be read.
+
+    Links are not followed to other folders. A folder that is not there has none; one that cannot be read is refused.
+    """
+    found, complaints, folders = [], [], [folder]
+    while folders:
+        looked_at = folders.pop()
+        try:
+            with os.scandir(looked_at) as entries:
+                for each in entries:
+                    if each.name in names:
+                        found.append(Path(each.path))
+                    elif each.is_dir(follow_symlinks=False):
+                        folders.append(Path(each.path))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            if looked_at is folder:
+                raise UsageError(f"cannot read {folder}: {error.strerror}") from None
+            complaints.append(f"cannot read {looked_at}: {error.strerror}")
+    return sorted(found), complaints
 
 
 def check_writable(folder: Path) -> None:

@@ -17,7 +17,7 @@ from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
 from cler.files import frozen, read_json, write_json, writing
-from cler.runs.folders import check_writable, locked
+from cler.runs.folders import check_writable, locked, search
 from cler.runs.results import read_result
 from cler.runs.revisions import differing, revisions
 
@@ -67,7 +67,7 @@ class Index:
         """By settings and seed: the folders of a run, and whether it has ended there."""
         self._of: dict[Path, Any] = {}
         """Settings and seed of the run in a folder."""
-        for folder in dict.fromkeys(path.parent for name in FILES for path in sorted(out.rglob(name))):
+        for folder in dict.fromkeys(path.parent for path in search(out, FILES)[0]):
             self._add(folder)
 
     def _add(self, folder: Path) -> None:

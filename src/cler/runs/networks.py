@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load
 
 from cler.config.settings import Settings
-from cler.engine import Run
+from cler.engine import Run, tensorfile
 from cler.engine.tensorfile import on_host, pieces
-from cler.errors import UsageError
+from cler.errors import DamagedError, UsageError
 from cler.files import replacing
 from cler.methods import find_method
 from cler.nets.backbone import Backbone
@@ -41,20 +40,21 @@ def load_network(folder: Path) -> Backbone:
     """The network that a run kept, in evaluation, on the CPU; it takes images normalized as the dataset's are."""
     path = folder / NAME
     try:
-        content = path.read_bytes()
+        tensors, metadata = tensorfile.read(path)
     except FileNotFoundError:
         raise UsageError(
             f"{folder} has no {NAME}: train with save_network=True, and redo=True if the run is finished"
         ) from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except DamagedError as error:
+        raise UsageError(f"{path} is damaged: {error}") from None
     try:
-        length = int.from_bytes(content[:8], "little")
-        about: dict[str, Any] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["about"])
+        about: dict[str, Any] = json.loads(metadata["about"])
         settings = about["settings"]
         method, shape = find_method(settings["method"]), tuple(about["image_shape"])
         network = _build(settings, method, len(about["classes"]), shape)
-        network.load_state_dict(load(content))
+        network.load_state_dict(tensors)
     except UsageError:
         raise
     except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,8 +16,9 @@ from cler.config.comparing import completed
 from cler.config.settings import number_of_tasks, read_tasks
 from cler.engine.run import VALIDATION
 from cler.errors import UsageError
-from cler.files import read_json, without_non_finite, write_text
+from cler.files import as_path, read_json, without_non_finite, write_text
 from cler.methods import METHODS
+from cler.runs.folders import search
 
 FORMAT = 2
 MOST = 1e12
@@ -180,14 +182,16 @@ def read_result(folder_or_file: str | Path) -> dict[str, Any]:
 
 
 def find_results(paths: Iterable[str | Path]) -> tuple[list[Result], list[str]]:
-    """Every result under the given folders, and one complaint for each `result.json` that is not one."""
-    files: dict[Path, Path] = {}
-    for path in map(Path, paths):
+    """Every result under the given folders, and a complaint for each `result.json` or folder that cannot be read."""
+    files: dict[str, Path] = {}
+    results, complaints = [], []
+    for path in map(as_path, paths):
         if not path.exists():
             raise UsageError(f"no such file or folder: {path}")
-        for file in sorted(path.rglob("result.json")) if path.is_dir() else [path]:
-            files.setdefault(file.resolve(), file)
-    results, complaints = [], []
+        found, unreadable = search(path, ["result.json"]) if path.is_dir() else ([path], [])
+        for file in found:
+            files.setdefault(os.path.realpath(file), file)
+        complaints += [f"skipped: {line}" for line in unreadable]
     for file in files.values():
         try:
             results.append(Result.from_dict(file, read_result(file)))

@@ -1,0 +1,74 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from cler.errors import UsageError
+from cler.files import read_bytes, read_json, read_text
+
+
+@pytest.fixture
+def plain(tmp_path):
+    (tmp_path / "plain").write_bytes(b"content")
+    return tmp_path / "plain"
+
+
+def test_a_plain_file_is_read(plain, tmp_path):
+    assert read_bytes(plain) == read_bytes(plain, 7, follow=False) == b"content"
+    (tmp_path / "link").symlink_to(plain)
+    assert read_bytes(tmp_path / "link") == b"content"
+
+
+def test_a_link_is_not_followed_where_none_should_be(plain, tmp_path):
+    for number, target in enumerate((plain, tmp_path / "nothing", "/dev/zero")):
+        (tmp_path / f"link-{number}").symlink_to(target)
+        with pytest.raises(UsageError, match="is a link"):
+            read_bytes(tmp_path / f"link-{number}", follow=False)
+
+
+def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), Path("/dev/null")):
+        with pytest.raises(UsageError, match=f"{path} is not a plain file"):
+            read_bytes(path)
+    with pytest.raises(IsADirectoryError):
+        read_bytes(tmp_path)
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_meanwhile_is_not_waited_for(plain, monkeypatch):
+    stat = os.stat
+
+    def look(*arguments, **options):
+        about = stat(*arguments, **options)
+        plain.unlink()
+        os.mkfifo(plain)
+        return about
+
+    monkeypatch.setattr(os, "stat", look)
+    with pytest.raises(UsageError, match="not a plain file"):
+        read_bytes(plain)
+
+
+def test_no_more_is_read_than_the_limit(plain, tmp_path):
+    with pytest.raises(UsageError, match="has 7 bytes, more than the 6 that cler reads"):
+        read_bytes(plain, 6)
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UsageError, match=f"has {1 << 40} bytes, more than the"):
+        read_text(tmp_path / "sparse")
+
+
+@pytest.mark.skipif(not Path("/proc/self/pagemap").is_file(), reason="there is no such file here")
+def test_nor_of_a_file_that_does_not_know_its_size():
+    with pytest.raises(UsageError, match="more than the 8000 that cler reads"):
+        read_bytes(Path("/proc/self/pagemap"), 8000)
+
+
+@pytest.mark.parametrize("read", [read_text, read_json])
+def test_text_that_is_none_is_refused_in_one_line(plain, tmp_path, read):
+    plain.write_bytes(b"\xff")
+    with pytest.raises(UsageError, match="is not a UTF-8 text file"):
+        read(plain)
+    with pytest.raises(UsageError, match=f"cannot read {tmp_path}: {os.strerror(errno.EISDIR)}"):
+        read(tmp_path)
