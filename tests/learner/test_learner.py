@@ -23,7 +23,7 @@ import cler
 from cler.errors import UsageError
 from cler.learner import Learner, NotFittedError, fileformat, inputs
 from cler.learner.core import Core
-from cler.learner.turns import Turns
+from cler.learner.worker import Worker
 from cler.methods import METHODS
 from cler.nets import NETWORKS, Network
 
@@ -330,24 +330,6 @@ def test_others_may_predict_while_one_fits():
     for thread in others:
         thread.join()
     assert not wrong
-
-
-def test_who_waits_for_a_turn_has_it_before_who_has_just_had_it():
-    turns, order = Turns(), []
-
-    def wait():
-        with turns:
-            order.append("who waited")
-
-    other = threading.Thread(target=wait)
-    with turns:
-        other.start()
-        while not turns._door.locked():
-            time.sleep(0.001)
-    with turns:
-        order.append("who had it")
-    other.join()
-    assert order == ["who waited", "who had it"]
 
 
 def test_a_call_that_began_before_a_fit_answers_from_before_it(monkeypatch):
@@ -961,29 +943,28 @@ def test_predictions_beside_learning_see_a_state_between_two_steps():
 
     learner, answers, finished = small().partial_fit(images[:10], labels[:10]), [], threading.Event()
 
-    class Patient(Turns):
-        """Has who learns wait, out of turn, until an answer has come that was begun after the step."""
+    class Patient(Worker):
+        """Has who learns wait after each step until an answer has come that was begun after it."""
 
-        def __exit__(self, *_):
-            super().__exit__()
-            told = len(answers)
+        def __call__(self, *call):
+            result, told = super().__call__(*call), len(answers)
             while threading.current_thread() is threading.main_thread() and len(answers) <= told + len(threads):
                 time.sleep(0.001)
+            return result
 
     def ask():
-        torch.set_num_threads(1)
         while not finished.is_set():
             answers.append(learner.predict_proba(IMAGES).tobytes())
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
-    learner._turns = Patient()
+    learner._worker = Patient()
     for thread in threads:
         thread.start()
     learner.partial_fit(images[10:], labels[10:])
     finished.set()
     for thread in threads:
         thread.join()
-    learner._turns = Turns()
+    learner._worker = Worker()
     assert set(answers) == states  # nobody had to wait for the whole call, and nobody saw half a step
     assert same(learner, alone)
 

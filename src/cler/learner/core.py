@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +14,8 @@ from torch import Tensor
 
 from cler.data.views import Views
 from cler.engine.state import State, collect, restore
-from cler.errors import UsageError
+from cler.errors import UsageError, one_line
+from cler.learner import fileformat
 from cler.learner.classifier import Classifier
 from cler.learner.inputs import Label, in_order, to_labels
 from cler.learner.parameters import check_parameters, resolved_parameters
@@ -55,6 +58,10 @@ class Core:
         self.steps = 0
         self.method: Method | None = None
         self.waiting = torch.empty(0, *self.shape, dtype=torch.uint8, device=self.device), list[Label]()
+        self.saved: tuple[Path, int] | None = None
+        """The file that it was saved in last, or loaded from, and the images seen by then."""
+        self.failure: str | None = None
+        """Why it can neither learn on nor answer."""
 
     @property
     def n_seen(self) -> int:
@@ -73,20 +80,57 @@ class Core:
                 raise UsageError(f"label {label!r} is not among the classes of this learner; classes='grow' takes any")
 
     def learn(self, pixels: Tensor, labels: Sequence[Label]) -> None:
-        """One step of the method; new classes get the next numbers."""
+        """One step of the method, on a batch that begins with the images that wait; new classes get the next numbers.
+
+        An error leaves no trace if the step began with a method that was built for it, else a learner of no more use.
+        """
+        self.check_whole()
         before, known = self.method, self.numbers.copy()
         numbers = [known.setdefault(label, len(known)) for label in labels]
+        drawn = self.generator.get_state() if before is None or before.n_classes < len(known) else None
         try:
             method = self.make_room(len(known))
             if method.task == 0 and method.settled:
                 method.begin_task(1)
+            pixels = pixels.clone()  # which may be a tensor of the caller's inference mode
             batch = Batch(pixels, method.views.augmented(pixels), torch.tensor(numbers, device=self.device))
             loss = total(method.observe(batch))
-        except BaseException:
-            self.method = before  # without room for classes that were not learned
+        except BaseException as error:
+            if drawn is not None:
+                self.method = before
+                self.generator.set_state(drawn)
+            else:
+                error.add_note(self._fail(f"a step failed after {self.n_seen} images, {type(error).__name__}: {error}"))
             raise
         self.numbers, self.steps = known, self.steps + 1
-        self._check_finite("the loss was", loss)
+        self.keep_waiting(pixels[:0], [])
+        try:
+            self._check_finite("the loss was", loss)
+        except UsageError as error:
+            self.failure = str(error)
+            raise
+
+    def _fail(self, reason: str) -> str:
+        self.failure = one_line(f"this learner cannot go on: {reason}; {self._last_save}")
+        return self.failure
+
+    @property
+    def _last_save(self) -> str:
+        return f"load its last save, {self.saved[0]} ({self.saved[1]} images)" if self.saved else "it was never saved"
+
+    def check_whole(self) -> None:
+        """Refuse to go on after an error inside a step."""
+        if self.failure is not None:
+            raise UsageError(self.failure)
+
+    def what_waits(self) -> tuple[Tensor, list[Label]]:
+        """Images that do not fill a batch yet, with their labels."""
+        self.check_whole()
+        return self.waiting
+
+    def keep_waiting(self, pixels: Tensor, labels: list[Label]) -> None:
+        """Have a copy of these wait, in the place of those that do."""
+        self.waiting = pixels.clone(), labels
 
     def make_room(self, n_classes: int) -> Method:
         """The method, built or made larger if it has no room for so many classes."""
@@ -126,24 +170,36 @@ class Core:
             missing = self.batch - len(self.waiting[1])
             raise NotFittedError(f"this learner has not learned anything yet: give partial_fit {missing} more images")
 
+    def fitted_labels(self) -> list[Label]:
+        """Those learned, sorted; refuses if there are none."""
+        self.check_is_fitted()
+        return self.labels
+
     def classifier(self) -> Classifier:
         """From pixels to the probabilities of `labels`."""
+        self.check_whole()
         self.check_is_fitted()
         assert self.method is not None
         return Classifier(self.method, [self.numbers[label] for label in self.labels])
 
+    def classify(self, pixels: Tensor, is_awaited: Callable[[], bool]) -> tuple[Tensor, list[Label]]:
+        """The probabilities in main memory, and the labels of their columns; may end early if nobody awaits them."""
+        return self.probabilities(pixels, is_awaited).cpu(), self.labels
+
     @torch.no_grad()
-    def probabilities(self, pixels: Tensor) -> Tensor:
+    def probabilities(self, pixels: Tensor, is_awaited: Callable[[], bool] = lambda: True) -> Tensor:
         """Those (N, labels) of uint8 images, on the device."""
         classifier = self.classifier()
         assert self.method is not None
+        chunks = takewhile(lambda _: is_awaited(), pixels.split(CHUNK))
         with self.method.answering():
-            probabilities = torch.cat([classifier(chunk) for chunk in pixels.split(CHUNK)])
+            probabilities = torch.cat([classifier(chunk) for chunk in chunks])
         self._check_finite("probabilities are", probabilities)
         return probabilities
 
     def check_sound(self) -> None:
-        """Refuse to keep what has diverged: its weights, or what it makes of a black and a white image."""
+        """Refuse to keep what has failed, or diverged: its weights, or what it makes of a black and a white image."""
+        self.check_whole()
         tensors, _ = self.content()
         self._check_finite("weights are", *tensors.values())
         if self.steps:
@@ -153,8 +209,8 @@ class Core:
     def _check_finite(self, what: str, *tensors: Tensor) -> None:
         if not all(tensor.isfinite().all() for tensor in tensors):
             raise UsageError(
-                f"{what} not finite after {self.steps * self.batch} images, so this learner is of no more use: load "
-                "one that was saved before, or make a new one with a lower lr or weight"
+                f"{what} not finite after {self.steps * self.batch} images, so this learner is of no more use: "
+                f"{self._last_save}; a new one may need a lower lr or weight"
             )
 
     def content(self) -> Content:
@@ -172,8 +228,14 @@ class Core:
         }
         return tensors, about
 
+    def encoded(self) -> tuple[bytes, int]:
+        """The content of its file, and the images seen by now."""
+        self.check_sound()
+        return fileformat.encode(*self.content()), self.n_seen
+
     def copied_content(self) -> Content:
-        """The same with copies of the tensors, in main memory."""
+        """The content with copies of the tensors, in main memory."""
+        self.check_whole()
         tensors, about = self.content()
         return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, about
 
@@ -184,7 +246,7 @@ class Core:
         self.check_allowed([*saved.labels, *saved.waiting])
         self.numbers = {label: number for number, label in enumerate(saved.labels)}
         self.steps = saved.steps
-        self.waiting = saved.pixels.to(self.device), saved.waiting
+        self.waiting = saved.pixels.to(self.device, copy=True), saved.waiting
         if saved.steps:
             saved.check_size(self.settings, self._room(len(saved.labels)), self.own_network)
             self.method = self.build(len(saved.labels), pretrained=False)

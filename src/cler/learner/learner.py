@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from operator import eq
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from cler.learner.core import Content, Core
 from cler.learner.export import export
 from cler.learner.inputs import Label, to_array, to_labels, to_pixels
 from cler.learner.parameters import check_among, completed_parameters, resolved_parameters, to_plain
-from cler.learner.turns import Turns, uninterrupted
+from cler.learner.worker import Worker, is_awaited
 from cler.nets.backbone import Backbone
 from cler.nets.build import TIMM
 
@@ -82,10 +81,14 @@ class Learner:
     Replay begins as soon as the buffer holds a replay batch. What a learner occupies does not grow with the stream,
     only with the number of classes.
 
-    A call that is interrupted, or fails, ends between two steps. Images of the call that were not learned by then are
-    dropped: `n_seen_` is the place in the stream to continue from.
+    A call that is interrupted, by whatever, ends between two steps. Images of the call that were not learned by then
+    are dropped: `n_seen_` is the place in the stream to continue from. After an error inside a step a learner can
+    neither learn on nor predict, and says from which save one can; `fit` starts over.
 
     Other threads may predict, score, save and export while one learns; each call sees the state between two steps.
+    Signal handlers may do so too. All of it is computed in a thread of the learner's own, where the caller's modes do
+    not hold, such as no_grad, inference_mode and autocast. If torch's default dtype is another one, it is float32 for
+    all threads while a learner computes.
     """
 
     def __init__(
@@ -129,18 +132,17 @@ class Learner:
         unnamed = {name: each.default for name, each in learner_settings().items() if name not in self._explicit()}
         vars(self).update(unnamed | options)
         self._options = tuple(unnamed | options)
-        self._turns, self._calls = Turns(), Lock()
+        self._worker = Worker()
         self._core = Core(self.get_params())
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def fit(self, images: Any, labels: Any) -> Learner:
         """Forget everything, then `partial_fit`; what cannot be learned from makes it forget nothing."""
-        with self._calls:
+        with self._worker.calls:
             core = Core(self.get_params())
             pixels, plain = _checked(core, images, labels)
-            with self._turns:
-                self._core = core
+            self._core = core
             self._take(pixels, plain)
         return self
 
@@ -149,36 +151,31 @@ class Learner:
 
         With `classes` only these may occur in this call. As ever, `classes_` has those that were learned.
         """
-        with self._calls:  # one call after the other, so that no batch is mixed of two
+        with self._worker.calls:  # one call after the other, so that no batch is mixed of two
             self._take(*_checked(self._core, images, labels, classes))
         return self
 
     def _take(self, pixels: Tensor, plain: list[Label]) -> None:
         core = self._core
-        pixels, plain = torch.cat([core.waiting[0], pixels]), core.waiting[1] + plain
+        waiting, labels = self._worker(core.what_waits)
+        pixels, plain = torch.cat([waiting, pixels]), labels + plain
         whole = len(plain) // core.batch * core.batch
         for start in range(0, whole, core.batch):
             batch = slice(start, start + core.batch)
-            with uninterrupted(), self._turns:
-                core.learn(pixels[batch], plain[batch])
-                core.waiting = pixels[:0], []
-        with self._turns:
-            core.waiting = pixels[whole:].clone(), plain[whole:]  # a copy, so that the others can go
+            self._worker(core.learn, pixels[batch], plain[batch])
+        self._worker(core.keep_waiting, pixels[whole:], plain[whole:])
 
     # -- what it knows -------------------------------------------------------------------------------------------------
 
     @property
     def n_seen_(self) -> int:
         """Images that it was given: those learned, and fewer than a batch that wait."""
-        with self._turns:
-            return self._core.n_seen
+        return self._worker(lambda: self._core.n_seen)
 
     @property
     def classes_(self) -> np.ndarray:
         """The labels it has learned, sorted; predict_proba has a column for each."""
-        with self._turns:
-            self._core.check_is_fitted()
-            return to_array(self._core.labels)
+        return to_array(self._worker(self._core.fitted_labels))
 
     def predict_proba(self, images: Any) -> np.ndarray:
         """Probabilities (N, classes) of the classes in `classes_`, which add up to one."""
@@ -200,8 +197,8 @@ class Learner:
         """Probabilities, and the labels of their columns, from one and the same state."""
         core = self._core  # once, for another may be put in its place while the images are read
         pixels = _read(core, images)
-        with self._turns:
-            return core.probabilities(pixels).cpu().numpy(), to_array(core.labels)
+        probabilities, labels = self._worker(core.classify, pixels, is_awaited)
+        return probabilities.numpy(), to_array(labels)
 
     # -- keeping it ----------------------------------------------------------------------------------------------------
 
@@ -210,10 +207,10 @@ class Learner:
 
         Of a network of one's own the file has the weights, not the code: `load` has to be given it again.
         """
-        with self._turns:
-            self._core.check_sound()
-            content = fileformat.encode(*self._core.content())
+        core = self._core
+        content, n_seen = self._worker(core.encoded)
         fileformat.write(path, content)
+        core.saved = Path(path), n_seen
 
     @classmethod
     def load(
@@ -236,26 +233,27 @@ class Learner:
             if device is None and parameters["device"] == "cuda" and not torch.cuda.is_available():
                 raise UsageError("it was made for a GPU, and torch sees none here; with device='cpu' it can")
             learner = cls(**parameters | ({} if device is None else {"device": device}))
-            learner._core.restore(tensors, about)
+            learner._worker(learner._core.restore, tensors, about)
         except UsageError as error:
             raise UsageError(f"{path} cannot be loaded: {error}") from None
         except torch.OutOfMemoryError:
             raise
         except (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError):
             raise UsageError(f"{path} is damaged: its parts do not belong together") from None
+        learner._core.saved = Path(path), learner._core.n_seen
         return learner
 
     def __getstate__(self) -> Content:
-        with self._turns:
-            tensors, about = self._core.copied_content()
-            return tensors, about | {"parameters": self._core.parameters}  # with a network of one's own, not its name
+        core = self._core
+        tensors, about = self._worker(core.copied_content)
+        return tensors, about | {"parameters": core.parameters}  # with a network of one's own, not its name
 
     def __setstate__(self, content: Content) -> None:
         parameters = content[1]["parameters"]
         if parameters["device"] == "cuda" and not torch.cuda.is_available():
             parameters = parameters | {"device": "cpu"}  # there is nobody to ask for another one
         type(self).__init__(self, **parameters)
-        self._core.restore(*content)
+        self._worker(self._core.restore, *content)
 
     def export(self, path: str | Path) -> None:
         """Write the classifier as it is now, to be used without cler: `.pt2` (torch.export) or `.onnx`.
@@ -264,12 +262,7 @@ class Learner:
         `classes_`, which are in the file too, as 'classes.json'. Before it is written, the file is checked to give what
         this learner gives. ONNX needs `pip install 'cler[onnx]'`.
         """
-        with self._turns:
-            core = self._core
-            core.check_sound()
-            if core.device.type != "cpu":
-                core = core.copy_on("cpu")  # where everybody can run it
-            export(core.classifier(), Path(path), core.shape, core.labels)
+        self._worker(_export, self._core, Path(path))
 
     # -- scikit-learn's conventions ------------------------------------------------------------------------------------
 
@@ -286,7 +279,7 @@ class Learner:
 
     def set_params(self, **changes: Any) -> Learner:
         """Change some of the parameters, before it has been given any image."""
-        with self._calls:
+        with self._worker.calls:
             if self._core.n_seen:
                 raise UsageError("a learner that has begun to learn cannot be changed; make a new one")
             wanted = self.get_params() | changes
@@ -294,9 +287,7 @@ class Learner:
             for name in changes:
                 if name not in known:
                     raise unknown("parameter", name, dict.fromkeys(known))
-            core = Core(wanted)
-            with self._turns:
-                self._core = core
+            self._core = Core(wanted)
             vars(self).update(changes)
             self._options = tuple(dict.fromkeys([*self._options, *(changes.keys() - self._explicit())]))
         return self
@@ -357,6 +348,13 @@ def _checked(core: Core, images: Any, labels: Any, classes: Any = None) -> tuple
     if classes is not None:
         core.check_allowed(check_among(plain, to_plain(classes)))
     return pixels, plain
+
+
+def _export(core: Core, path: Path) -> None:
+    core.check_sound()
+    if core.device.type != "cpu":
+        core = core.copy_on("cpu")  # where everybody can run it
+    export(core.classifier(), path, core.shape, core.labels)
 
 
 def _read(core: Core, images: Any) -> Tensor:

@@ -1,0 +1,170 @@
+"""A thread of a learner's own, in which all happens that touches its network, one thing after the other."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+from cler.errors import UsageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Worker:
+    """Calls functions in a thread of its own, in the order in which they come.
+
+    No signal handler runs in that thread, so a function that has begun ends as it would have, whatever interrupts its
+    caller. Nor do the caller's modes hold there, such as no_grad, inference_mode, autocast, and the defaults for dtype
+    and device; only its CUDA stream and its number of CPU threads do.
+    """
+
+    calls: threading.Lock
+    """For who calls several functions that those of nobody else may come between."""
+
+    def __init__(self) -> None:
+        self._forked_inside = False
+        self._begin()
+        _workers.add(self)
+
+    def _begin(self) -> None:
+        self.calls = threading.Lock()
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._running, self._inside = threading.Lock(), threading.Lock()
+        self._end = weakref.finalize(self, self._tasks.put, None)
+        self._end.atexit = False
+
+    def __call__(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """What the function gives, or its error; an interrupted caller waits until the function has ended."""
+        if self._forked_inside:
+            raise UsageError(
+                "this process was forked while another thread used the learner, which is not whole here: use it in the "
+                "process that made it, or save it and load it in this one"
+            )
+        if not self._running.locked():
+            parts = self._tasks, self._running, self._inside
+            threading.Thread(target=_work, args=parts, name="cler-learner", daemon=True).start()
+        task = _Task(lambda: function(*arguments, **named))
+        self._tasks.put(task)
+        interruption = task.wait()
+        error = task.error if interruption is None else interruption
+        if error is None:
+            return task.result
+        try:
+            raise error
+        finally:
+            del error, interruption, task  # or the error would refer to itself, and keep all that it refers to
+
+    def after_fork(self) -> None:
+        """In a forked child, where there is no thread but the one that has forked."""
+        self._end.detach()
+        self._forked_inside |= self._inside.locked()
+        self._begin()
+
+
+class _Task:
+    """A function that somebody waits for."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.threads = torch.get_num_threads()
+        self.stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
+        self.awaited, self.ended = True, False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def run(self) -> None:
+        """Call the function; one that nobody waits for any more is left out."""
+        try:
+            if self.threads != torch.get_num_threads():
+                torch.set_num_threads(self.threads)
+            stream: AbstractContextManager[Any] = torch.cuda.stream(self.stream) if self.stream else nullcontext()
+            with _single_precision, stream:
+                if self.awaited:
+                    self.result = self.function()
+        except BaseException as error:
+            self.error = error
+        finally:
+            del self  # which the error would refer to
+
+    def wait(self) -> BaseException | None:
+        """Until it is done, whatever happens meanwhile; gives back what has interrupted the wait."""
+        interruption = None
+        while not self.ended:  # which may be so although the wait was interrupted
+            try:
+                self.done.acquire()
+            except BaseException as error:
+                interruption, self.awaited = error, False
+        return interruption
+
+
+def _work(tasks: SimpleQueue[_Task | None], running: threading.Lock, inside: threading.Lock) -> None:
+    """Run tasks until there is None; refers to the worker by nothing, which ends the thread when it goes itself."""
+    if not running.acquire(blocking=False):
+        return  # another thread was started at the same moment
+    while task := tasks.get():
+        with inside:
+            _here.task = task
+            task.run()
+            del _here.task
+        task.ended = True
+        task.done.release()
+        del task
+
+
+def is_awaited() -> bool:
+    """Whether somebody still waits for what this thread computes."""
+    task: _Task | None = getattr(_here, "task", None)
+    return task is None or task.awaited
+
+
+class _SinglePrecision:
+    """Inside, torch's default dtype is float32; all threads share it, so the last to leave puts it back."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, torch.float32
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = torch.get_default_dtype()
+                self._switch(torch.float32)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._switch(self._before)
+
+    def _switch(self, dtype: torch.dtype) -> None:
+        if self._before is not torch.float32:
+            torch.set_default_dtype(dtype)
+
+    def after_fork(self) -> None:
+        """In a forked child, where nobody is inside."""
+        if self._inside:
+            self._switch(self._before)
+        self.__init__()  # type: ignore[misc]
+
+
+def _after_fork() -> None:
+    _single_precision.after_fork()
+    for worker in list(_workers):
+        worker.after_fork()
+
+
+_here = threading.local()
+_single_precision = _SinglePrecision()
+_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
