@@ -12,9 +12,9 @@ import itertools
 from pathlib import Path
 
 from cler.config.written import parse_seeds
-from rich.console import Console
 
 from cler.config.settings import Settings, make_settings
+from cler.report.console import Terminal
 from cler.report.progress import ProgressBars
 from cler.report.terminal import comparison_table
 from cler.runs.compare import compare
@@ -56,10 +56,10 @@ def main() -> None:
         jobs += [Job(settings, seed, arguments.out / name / f"seed-{seed}") for seed in parse_seeds(arguments.seeds)]
     todo = remaining(jobs)
     if todo:
-        with ProgressBars(Console(stderr=True), len(todo)) as bars:
+        with ProgressBars(Terminal(stderr=True), len(todo)) as bars:
             execute(todo, device=device, at_once=arguments.at_once, callbacks=[bars])
     groups = compare(find_results([arguments.out])[0]).groups
-    Console(width=140).print(comparison_table(groups))
+    Terminal(width=140).print(comparison_table(groups))
 
 
 if __name__ == "__main__":

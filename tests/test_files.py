@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cler.errors import UsageError
-from cler.files import read_bytes, read_json, read_text
+from cler.files import append, read_bytes, read_json, read_text, write_text
 
 
 @pytest.fixture
@@ -72,3 +72,49 @@ def test_text_that_is_none_is_refused_in_one_line(plain, tmp_path, read):
         read(plain)
     with pytest.raises(UsageError, match=f"cannot read {tmp_path}: {os.strerror(errno.EISDIR)}"):
         read(tmp_path)
+
+
+# -- written -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_appended_goes_to_the_end_of_a_plain_file(tmp_path):
+    for line in ("one\n", "two\n", "caf\udce9\n"):
+        append(tmp_path / "log", line)
+    assert (tmp_path / "log").read_text() == "one\ntwo\ncaf?\n"
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe"])
+def test_nothing_is_appended_to_what_is_no_plain_file(plain, tmp_path, kind):
+    log = tmp_path / "log"
+    if kind == "pipe":
+        os.mkfifo(log)
+    else:
+        log.symlink_to(plain if kind == "link" else tmp_path / "nothing")
+    with pytest.raises(UsageError, match="log is"):
+        append(log, "line")
+    assert plain.read_bytes() == b"content"
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_link_is_replaced_and_not_followed(plain, tmp_path):
+    (tmp_path / "link").symlink_to(plain)
+    write_text(tmp_path / "link", "other")
+    assert (plain.read_bytes(), (tmp_path / "link").read_bytes()) == (b"content", b"other")
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe is not a plain file"):
+        write_text(tmp_path / "pipe", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr("threading.get_ident", lambda: 7)
+    write_text(tmp_path / "file", "first")
+    for name in {f".file.{os.getpid()}.7.tmp"}:
+        (tmp_path / name).symlink_to(plain)
+    write_text(tmp_path / "file", "second")
+    assert plain.read_bytes() == b"content"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "plain"]

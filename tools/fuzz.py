@@ -36,7 +36,6 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from rich.console import Console
 
 from cler.config import comparing, reading, settings
 from cler.data import cifar, download, images, sample
@@ -45,6 +44,7 @@ from cler.engine.tensorfile import checksum
 from cler.errors import UsageError
 from cler.learner import Learner
 from cler.learner.folder import JOURNAL, FolderLearner
+from cler.report.console import Terminal
 from cler.report.content import make_report
 from cler.report.terminal import comparison_table, markdown_table, one_sentence
 from cler.report.write import write_report
@@ -315,7 +315,7 @@ def read_results(name: str, content: bytes, folder: Path) -> list[str]:
     for some in ([one for one in found if one.path.parent.name == "seed-1"], found):
         comparison = compare(some)
         json.dumps(comparison.to_json(), allow_nan=False)
-        shown = Console(file=io.StringIO(), width=80)
+        shown = Terminal(file=io.StringIO(), width=80)
         shown.print(comparison_table(comparison.groups))
         f"{shown.file.getvalue()}{markdown_table(comparison.groups)}{one_sentence(comparison.groups)}".encode()
     write_report(make_report(comparison, complaints), folder / "report")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from rich.console import Console
 from torch import nn
 
 from cler.config.reading import parse_seeds
@@ -15,12 +14,13 @@ from cler.config.registry import DATASETS, METHODS, NETWORKS
 from cler.config.settings import Machine, make_settings
 from cler.data.images import ImageData
 from cler.engine.events import Event
-from cler.errors import UsageError
+from cler.errors import UsageError, one_line
 from cler.methods.base import Method
 from cler.nets.backbone import Backbone
 from cler.nets.build import Network
 from cler.regularizers.base import Entry
 from cler.regularizers.base import register as register_regularizer
+from cler.report.console import Terminal
 from cler.report.progress import ProgressBars
 from cler.report.shown import Table
 from cler.runs.compare import Series
@@ -160,7 +160,7 @@ def train(
         width=width, pretrained=pretrained, freeze=freeze, augment=augment, class_order=class_order, validate=validate,
         precision=precision or default_precision(find_device(device)), threads=threads, compile=compile, **options,
     )  # fmt: skip
-    console = Console(stderr=True, quiet=not verbose)
+    console = Terminal(stderr=True, quiet=not verbose)
     say = _sayer(console)
     plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=say)
     failures = plan.past_failures + train_jobs(plan.todo, machine, console, callbacks)
@@ -174,7 +174,7 @@ def train(
 
 
 def train_jobs(
-    jobs: Sequence[Job], machine: Machine, console: Console, callbacks: Sequence[Callback] = ()
+    jobs: Sequence[Job], machine: Machine, console: Terminal, callbacks: Sequence[Callback] = ()
 ) -> list[str]:
     """Do the jobs under progress bars; gives back what went wrong, a line for each run that failed."""
     if not jobs:
@@ -192,8 +192,8 @@ def train_jobs(
     return bars.failures
 
 
-def _sayer(console: Console) -> Callable[[str], None]:
-    return lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
+def _sayer(console: Terminal) -> Callable[[str], None]:
+    return lambda line: console.print(one_line(line), soft_wrap=True)
 
 
 T = TypeVar("T")

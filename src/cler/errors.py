@@ -30,9 +30,16 @@ class DamagedError(Exception):
     """A file is not what it should be, in a few words; who reads it says what to do about that."""
 
 
+def printable(text: str) -> str:
+    """The same without orders to a terminal and signs that turn the direction of reading; lines stay lines."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else " " if each.isspace() else "\ufffd" for each in text)
+
+
 def one_line(text: str) -> str:
-    """The same without what would break the line, or be an order to the terminal."""
-    return "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in text)
+    """The same in one line, and printable."""
+    return printable(text).replace("\n", " ")
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:

@@ -63,9 +63,15 @@ def replacing(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]
 
     With `previous` the old one is kept under that name.
     """
+    with suppress(FileNotFoundError):
+        about = path.lstat()
+        if not stat.S_ISLNK(about.st_mode):  # a link is replaced itself, and nothing behind it
+            _check_plain(path, about)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    with suppress(FileNotFoundError):
+        temporary.unlink()  # of a process that was killed and had the same number
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -75,6 +81,16 @@ def replacing(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def append(path: Path, text: str) -> None:
+    """Add a string to a plain file, which is made if it is missing; a link is not followed."""
+    with suppress(FileNotFoundError):
+        _check_plain(path, path.lstat())
+    descriptor = os.open(path, _APPENDING, 0o666)
+    with open(descriptor, "ab") as file:
+        _check_plain(path, os.fstat(descriptor))
+        file.write(text.encode("utf-8", "replace"))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -125,6 +141,7 @@ def read_text(path: Path, limit: int = LARGEST) -> str:
 
 _READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _NOT_FOLLOWING = getattr(os, "O_NOFOLLOW", 0)
+_APPENDING = _READING | _NOT_FOLLOWING | os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 def _check_plain(path: Path, about: os.stat_result) -> None:

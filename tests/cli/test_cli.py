@@ -146,8 +146,44 @@ def test_a_reader_that_has_gone_is_no_trouble(environment):
         assert (process.wait(), process.stderr.read()) == (1, "")
 
 
+@pytest.mark.parametrize(
+    ("streams", "code", "says"),
+    [
+        (">&-", 2, "cler: the standard output is closed: send it to /dev/null if nobody is to read it\n"),
+        (">&- 2>&-", 2, ""),
+        ("2>&-", 0, ""),
+        ("<&-", 0, ""),
+        ("1</dev/null", 1, "cler: cannot write the output: Bad file descriptor\n"),
+    ],
+)
+def test_a_stream_that_is_closed(environment, streams, code, says):
+    done = subprocess.run(
+        ["bash", "-c", f"'{CLER}' --version {streams}"], capture_output=True, text=True, env=environment
+    )
+    assert (done.returncode, done.stderr) == (code, says)
+    assert (done.stdout == "") == (code != 0)
+
+
+def test_a_file_does_not_take_the_place_of_a_stream_that_is_closed(environment):
+    program = "import os, cler.cli; cler.cli._check_streams(); print(os.open('/dev/null', os.O_RDONLY))"
+    command = f"'{sys.executable}' -c \"{program}\" <&- 2>&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment)
+    assert int(done.stdout) > 2
+
+
+@pytest.mark.parametrize("encoding", ["ascii:strict", "utf-8:strict"])
+def test_strict_encodings_stop_nothing(environment, tmp_path, encoding):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    done = subprocess.run(
+        [CLER, "compare", folder], capture_output=True, env=environment | {"PYTHONIOENCODING": encoding, "LC_ALL": "C"}
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"cler: no such file or folder: ")
+    assert done.stderr.count(b"\n") == 1
+
+
 def test_signs_that_a_terminal_does_not_have_stop_nothing(environment):
-    environment = environment | {"PYTHONIOENCODING": "ascii"}
+    environment = environment | {"PYTHONIOENCODING": "ascii:strict"}
     for arguments in (["methods"], ["methods", "--json"]):
         done = subprocess.run([CLER, *arguments], capture_output=True, text=True, env=environment)
         assert (done.returncode, done.stderr) == (0, "")

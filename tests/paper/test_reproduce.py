@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 
 from cler.errors import UsageError
 from cler.files import write_json
@@ -18,6 +17,7 @@ from cler.paper import settings as paper_settings
 from cler.paper.settings import paper_file
 from cler.paper.tables import find_table
 from cler.paper.terminal_table import paper_table
+from cler.report.console import Terminal
 from cler.runs.bench import MOST_UNTIMED
 from cler.runs.compare import compare
 from cler.runs.jobs import make_jobs
@@ -148,7 +148,7 @@ def test_the_terminal_marks_accuracies_and_gains_that_disagree(table, ours, mark
     alone, jigsaw = cell_of(table, "er-ace"), cell_of(table, "er-ace+jigsaw")
     groups = groups_of(results(alone, [21.0] * 3), results(jigsaw, [ours - 0.01, ours, ours + 0.01]))
     lines = [line for line in reproduce.lines(table, groups) if line.scenario == "class_il"]
-    console = Console(width=120)
+    console = Terminal(width=120)
     with console.capture() as shown:
         console.print(paper_table(table, lines))
     text = shown.get().split("accuracy: final")[0]

@@ -1,16 +1,15 @@
 import io
 
-from rich.console import Console
-
 from cler.config.settings import make_settings
 from cler.paper.reproduce import lines
 from cler.paper.tables import find_table
 from cler.paper.terminal_table import paper_table
+from cler.report.console import Terminal
 
 
 def shown(table, width=80):
     stream = io.StringIO()
-    Console(width=width, color_system=None, file=stream).print(table)
+    Terminal(width=width, color_system=None, file=stream).print(table)
     return stream.getvalue()
 
 

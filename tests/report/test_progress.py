@@ -1,17 +1,17 @@
 import io
 
 import pytest
-from rich.console import Console
 
 from cler.engine import RunName
 from cler.engine.events import Elsewhere, Failed, Finished, Progress
 from cler.report import progress
+from cler.report.console import Terminal
 from cler.report.progress import ProgressBars
 
 
 @pytest.fixture
 def bars():
-    return ProgressBars(Console(file=io.StringIO(), force_terminal=True, width=100), runs=4)
+    return ProgressBars(Terminal(file=io.StringIO(), force_terminal=True, width=100), runs=4)
 
 
 def report(bars, *labels, done):
@@ -69,7 +69,7 @@ def test_runs_that_another_process_does_are_not_waited_for(bars):
 def test_without_a_terminal_a_line_says_from_time_to_time_where_the_runs_stand(monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     now = 0.0
-    bars = ProgressBars(Console(file=io.StringIO(), force_terminal=False, width=100), runs=4)
+    bars = ProgressBars(Terminal(file=io.StringIO(), force_terminal=False, width=100), runs=4)
     for now in (59.0, 61.0, 119.0, 122.0):
         report(bars, "a", "b", done=now / 1000)
     line = "[0/4] a and 1 more: task 1/2 step 5/10 3.0 steps/s\n"

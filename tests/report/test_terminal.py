@@ -2,8 +2,8 @@ import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from cler.report.console import Terminal
 from cler.report.content import make_report
 from cler.report.markdown import markdown
 from cler.report.numbers import format_p, tenths
@@ -51,7 +51,7 @@ def printed(groups, width=80):
 
 def shown(table, width=80):
     stream = io.StringIO()
-    Console(width=width, color_system=None, file=stream).print(table)
+    Terminal(width=width, color_system=None, file=stream).print(table)
     return stream.getvalue()
 
 

@@ -324,16 +324,22 @@ def test_losses_that_cannot_be_logged_stop_no_run(tmp_path, monkeypatch):
 # -- callbacks ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [Started, Progress, Evaluated, Checkpointed, Finished])
-def test_a_callback_that_raises_ends_training_and_nothing_is_lost(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        *((kind, ZeroDivisionError) for kind in (Started, Progress, Evaluated, Checkpointed, Finished)),
+        (Progress, SystemExit),
+    ],
+)
+def test_a_callback_that_raises_ends_training_and_nothing_is_lost(tmp_path, kind, error):
     whole, stopped = (make_jobs(tmp_path / name, method="er", buffer=8)[0] for name in ("whole", "stopped"))
     run_all([whole])
 
     def fail(event):
         if isinstance(event, kind):
-            raise ZeroDivisionError
+            raise error
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(error):
         execute([stopped], device=CPU, workers=1, callbacks=[fail])
     assert (kind is Finished) == (remaining([stopped]) == [])
     assert (kind is Finished) != (stopped.folder / checkpoint.NAME).exists()

@@ -257,6 +257,24 @@ def test_no_checkpoint_is_whole(tmp_path, monkeypatch, whole):
     assert_ended_like(job.folder, whole)
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_log_that_is_no_plain_file_is_refused_and_left_alone(tmp_path, kind):
+    job = make_job(tmp_path)
+    job.folder.mkdir(parents=True)
+    log, other = job.folder / "log.jsonl", tmp_path / "other"
+    other.write_text("precious")
+    if kind == "link":
+        log.symlink_to(other)
+    elif kind == "pipe":
+        os.mkfifo(log)
+    else:
+        log.mkdir()
+    with pytest.raises(UsageError, match=r"log\.jsonl|cannot write to"):
+        run(job)
+    assert other.read_text() == "precious"
+    assert not (job.folder / "result.json").exists()
+
+
 def test_images_that_were_replaced_are_refused(tmp_path, monkeypatch, whole):
     job = make_job(tmp_path)
     with stopping_at(monkeypatch, (1, 3)):

@@ -65,6 +65,8 @@ NO_ROOM = (
     "the CPU; finished runs are kept, and the same command resumes from there"
 )
 STOPPED = "stopped; finished runs are kept, and the same command resumes the others"
+NOT_PRINTED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EBADF, errno.EIO)
+"""What can be wrong with an output."""
 TERMINATED = 143
 """The exit code of a command that SIGTERM has stopped."""
 
@@ -86,7 +88,7 @@ def _mistakes_in_one_line() -> Iterator[None]:
             _stop(STOPPED, TERMINATED)
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EPIPE) and error.filename is None:
+        if isinstance(error, OSError) and error.errno in NOT_PRINTED and error.filename is None:
             _cannot_print(error)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             _stop(f"{os.fsdecode(error.filename)}: {error.strerror}", 2)
@@ -106,23 +108,46 @@ def _lack_of_memory(error: RuntimeError) -> BaseException | None:
 
 
 def _cannot_print(error: OSError) -> None:
-    """Send the rest of the output nowhere; otherwise Python would try to write it again when it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if error.errno == errno.EPIPE:  # whoever reads the output has stopped reading
+    """Say so, unless whoever reads the output has stopped reading."""
+    _drop_output()
+    if error.errno == errno.EPIPE:
         raise SystemExit(1)
     _stop(f"cannot write the output: {error.strerror}", 1)
 
 
+def _drop_output() -> None:
+    """Send the rest of the output nowhere; otherwise Python would try to write it again when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _stop(line: str, code: int) -> None:
-    errors.print("cler: " + " ".join(line.split()), highlight=False, markup=False, soft_wrap=True)
+    try:
+        sys.stdout.flush()
+    except OSError:  # the mistake is what to tell
+        _drop_output()
+    errors.print("cler: " + " ".join(line.split()), soft_wrap=True)
     raise SystemExit(code)
+
+
+def _check_streams() -> None:
+    """Let no file take the place of a standard stream that is closed, and no sign stop an output that lacks it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - to the end
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - to the end
+        _stop("the standard output is closed: send it to /dev/null if nobody is to read it", 2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def main() -> None:
     """The `cler` command."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
-            stream.reconfigure(errors="replace")
+    _check_streams()
     with _mistakes_in_one_line():
         code = app(standalone_mode=False)
         sys.stdout.flush()

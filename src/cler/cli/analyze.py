@@ -88,7 +88,7 @@ def analyze(
     else:
         show(analysis_table(analysis, subjects))
         for sentence in analysis_sentences(analysis, subjects):
-            console.print(sentence, highlight=False, markup=False)
-        console.print(f"figure: {path}", highlight=False, markup=False, soft_wrap=True)
+            console.print(sentence)
+        console.print(f"figure: {path}", soft_wrap=True)
     if failures:
         raise typer.Exit(1)

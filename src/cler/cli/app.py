@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from cler import __version__
 from cler.config.settings import Machine
-from cler.errors import UsageError
+from cler.errors import UsageError, one_line
+from cler.report.console import Terminal
 
 if TYPE_CHECKING:
     from cler.runs.compare import Comparison
@@ -29,8 +28,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console()
-errors = Console(stderr=True)
+console = Terminal()
+errors = Terminal(stderr=True)
 TABLE_WIDTH = 80
 """Columns that the tables of numbers need."""
 
@@ -52,12 +51,12 @@ def _version(
 
 def show(table: Table) -> None:
     """Print a table of numbers in full; a terminal that is too narrow wraps its lines."""
-    Console(width=max(console.width, TABLE_WIDTH)).print(table)
+    Terminal(width=max(console.width, TABLE_WIDTH)).print(table)
 
 
 def say(line: str) -> None:
     """Print a line for people, on stderr, apart from the command's output."""
-    errors.print(escape(line), highlight=False, soft_wrap=True)
+    errors.print(one_line(line), soft_wrap=True)
 
 
 def train_with_progress(jobs: Any, machine: Machine) -> list[str]:

@@ -6,7 +6,6 @@ import json
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from cler.cli.app import AsJson, app, console
 from cler.cli.options import OnceEach
@@ -43,4 +42,4 @@ def check(
 
 
 def _print(text: str) -> None:
-    console.print(escape(text), highlight=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)

@@ -6,7 +6,6 @@ import json
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from cler.cli.app import AsJson, DataDir, app, console, errors
@@ -45,7 +44,7 @@ def data_check(
     damaged = False
     for name in names or data.names():
         status = data.check(name, data_dir)
-        console.print(f"{name}: {status.state} - {escape(status.reason)}", highlight=False, soft_wrap=True)
+        console.print(f"{name}: {status.state} - {status.reason}", soft_wrap=True)
         damaged |= status.state == "damaged" or (bool(names) and status.state == "missing")
     if damaged:
         raise typer.Exit(1)
@@ -61,4 +60,4 @@ def data_get(
 
     with download_bar(errors, name) as advance:
         status = data.get(name, data_dir, advance)
-    console.print(f"{name}: {status.state} - {escape(status.reason)}", highlight=False, soft_wrap=True)
+    console.print(f"{name}: {status.state} - {status.reason}", soft_wrap=True)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from cler.cli.app import AsJson, app, console
@@ -89,6 +88,6 @@ def _first_sentence(documented: Any) -> str:
 def _show(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
     table = Table(*headings, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     console.print(table)
     console.print()

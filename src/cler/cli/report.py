@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from cler.cli.app import app, console, read_comparison
 from cler.cli.options import OnceEach
@@ -37,4 +36,4 @@ def report(
     comparison, complaints = read_comparison(folders)
     made = make_report(comparison, complaints, preface=text, beside=beside_paper(comparison.groups))
     for path in write_report(made, out):
-        console.print(escape(readable(str(path))), highlight=False, soft_wrap=True)
+        console.print(readable(str(path)), soft_wrap=True)

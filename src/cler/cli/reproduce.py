@@ -292,7 +292,7 @@ def _show(
     if absent := lacking(cells):
         sentences.insert(0, f"not in this version: {', '.join(absent)}")
     for sentence in filter(None, sentences):
-        console.print(sentence, highlight=False, markup=False)
+        console.print(sentence)
 
 
 def _show_whole(

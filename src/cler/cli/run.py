@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from cler.cli.app import AsJson, app, console, say, show, show_comparison, train_with_progress
 from cler.cli.options import Given, OnceEach, takes
@@ -114,8 +113,8 @@ def demo(
     figure = out / "accuracy.png"
     accuracy_after_each_task(groups, figure)
     show(comparison_table(groups))
-    console.print(f"\n{one_sentence(groups)}\n", highlight=False)
-    console.print(f"Accuracy after each task: {escape(str(figure))}", highlight=False, soft_wrap=True)
+    console.print(f"\n{one_sentence(groups)}\n")
+    console.print(f"Accuracy after each task: {figure}", soft_wrap=True)
     console.print("A few short runs leave much to chance: docs/getting-started.md tells of ten seeds.")
     if failures:
         raise typer.Exit(1)

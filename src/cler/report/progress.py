@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from rich import progress as bars
-from rich.console import Console
-from rich.markup import escape
 
 from cler.engine.events import Elsewhere, Event, Failed, Finished, Message, Progress
+from cler.errors import one_line
+from cler.report.console import Terminal
 
 LINE_SECONDS = 60.0
 """How often a line says where runs stand, where there is no terminal for bars."""
@@ -23,14 +23,14 @@ class ProgressBars:
     It hears events. Without a terminal, as in a log file, a line a minute says the same.
     """
 
-    def __init__(self, console: Console, runs: int) -> None:
+    def __init__(self, console: Terminal, runs: int) -> None:
         self.console = console
         self.failures: list[str] = []
         self._runs, self._ended = runs, 0
         self._bars = bars.Progress(
-            bars.TextColumn("{task.description}"),
+            bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(bar_width=6),
-            bars.TextColumn("{task.fields[detail]}"),
+            bars.TextColumn("{task.fields[detail]}", markup=False),
             bars.TimeRemainingColumn(),
             console=console,
             transient=True,
@@ -106,7 +106,7 @@ class ProgressBars:
 
     def _say(self, text: str) -> None:
         """A line above the bars."""
-        self._bars.console.print(escape(text), highlight=False, soft_wrap=True)
+        self._bars.console.print(one_line(text), soft_wrap=True)
 
 
 def _name(labels: tuple[str, ...]) -> str:
@@ -114,10 +114,10 @@ def _name(labels: tuple[str, ...]) -> str:
 
 
 @contextmanager
-def download_bar(console: Console, name: str) -> Iterator[Callable[[int, int | None], None]]:
+def download_bar(console: Terminal, name: str) -> Iterator[Callable[[int, int | None], None]]:
     """A bar that a download moves."""
     columns = (
-        bars.TextColumn("{task.description}"),
+        bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(),
         bars.DownloadColumn(),
         bars.TransferSpeedColumn(),

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 
+from cler.errors import one_line
+from cler.report.console import Terminal
 from cler.report.content import make_sections
 from cler.report.sheets import Cell, Sheet
 from cler.report.terminal import comparison_table
@@ -36,11 +38,11 @@ class Table(Sequence[Series]):
         return self.comparison.to_json()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield comparison_table(self.comparison.groups)
-        yield from self.comparison.complaints
+        shown = Group(comparison_table(self.comparison.groups), *map(one_line, self.comparison.complaints))
+        yield from Terminal(width=options.max_width).render(shown, options)  # whose ever the console is
 
     def __repr__(self) -> str:
-        console = Console(file=io.StringIO(), width=WIDTH)
+        console = Terminal(file=io.StringIO(), width=WIDTH)
         console.print(self)
         return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 

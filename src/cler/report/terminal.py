@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -36,7 +35,7 @@ def comparison_table(groups: Sequence[Series]) -> Table:
     """A table for the terminal, narrow: a single dataset is the title, several are headings between the rows."""
     datasets = list(dict.fromkeys(group.settings["dataset"] for group in groups))
     table = Table(
-        title=escape(datasets[0]) if len(datasets) == 1 else None,
+        title=Text(datasets[0]) if len(datasets) == 1 else None,
         caption=FOOTNOTE + (BEST_FOOTNOTE if best_by_validation(groups) else ""),
         caption_justify="left",
         box=SIMPLE_HEAD,

@@ -120,7 +120,7 @@ class Recorder(Control):
     def _pass_on(self, event: Event) -> None:
         try:
             self.emit(event)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # which is how a console ends that nobody reads
             self.stop = self.stop or error
 
     def _keep_losses(self, event: Progress) -> None:

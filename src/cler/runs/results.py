@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from cler.config.comparing import completed
 from cler.config.settings import number_of_tasks, read_tasks
 from cler.engine.run import VALIDATION
 from cler.errors import UsageError
-from cler.files import as_path, read_json, without_non_finite, write_text
+from cler.files import append, as_path, read_bytes, read_json, without_non_finite, write_text
 from cler.methods import METHODS
 from cler.runs.folders import search
 
@@ -24,6 +25,9 @@ FORMAT = 2
 MOST = 1e12
 """Largest count, and largest number of seconds, that is read."""
 SCENARIOS = ("class_il", "task_il")
+LOG = "log.jsonl"
+LARGEST_LOG = 1 << 32
+"""Bytes that are read of a log, which grows by a line every few seconds."""
 
 _FIELDS = {
     "settings": dict,
@@ -147,15 +151,14 @@ def _matrices(accuracy: Mapping[str, metrics.Rows], names: Sequence[str]) -> dic
 def log_line(folder: str | Path, event: dict[str, Any]) -> None:
     """Append one event to the run's `log.jsonl`; non-finite numbers (a diverged loss) become null."""
     line = json.dumps(without_non_finite(event), ensure_ascii=False, allow_nan=False)
-    with (Path(folder) / "log.jsonl").open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+    append(Path(folder) / LOG, line + "\n")
 
 
 def trim_log(folder: str | Path, task: int, step: int) -> None:
     """Keep of the run's `log.jsonl` what it told before it had taken more steps of this task, where it is resumed."""
-    path = Path(folder) / "log.jsonl"
-    if path.exists():
-        lines = path.read_text("utf-8", errors="replace").split("\n")
+    path = Path(folder) / LOG
+    with suppress(FileNotFoundError):
+        lines = read_bytes(path, LARGEST_LOG, follow=False).decode("utf-8", "replace").split("\n")
         write_text(path, "".join(f"{line}\n" for line in lines if _moment(line) <= (task, step)))
 
 
