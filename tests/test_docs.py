@@ -2,13 +2,14 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from cler.cli import app
+from cler.cli import app, main
 from cler.config.reading import parse_seeds, read_config
 from cler.config.registry import DATASETS, NETWORKS
 from cler.config.settings import make_settings
@@ -24,6 +25,7 @@ from cler.paper.tables import find_table
 from cler.report.content import OFF, make_report
 from cler.report.markdown import markdown
 from cler.report.prose import split
+from cler.runs import start
 from cler.runs.compare import compare
 from cler.runs.results import find_results
 from toys import noise
@@ -152,6 +154,26 @@ def test_the_settings_file_of_the_guide_is_one(tmp_path):
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_every_question_can_be_asked(monkeypatch):
+    """Its command is understood, and trains as many runs as its page says."""
+    asked = []
+
+    def prepare(settings, seeds, machine, **_):
+        asked.append(len(settings) * len(seeds))
+        raise SystemExit
+
+    monkeypatch.setattr(start, "prepare", prepare)
+    page = (ROOT / "docs" / "questions.md").read_text("utf-8")
+    commands = [block.split("```")[0].split() for block in page.split("```\ncler ")[1:]]
+    for command in (each for each in commands if each[0] == "run"):
+        monkeypatch.setattr(sys, "argv", ["cler", *command])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert not end.value.code
+    assert asked == [int(count) for count in re.findall(r"\b(\d+)\s+runs?\)", page)]
+    assert [each[1] for each in commands if each[0] == "analyze"] == ["figure1", "figure3"]
 
 
 def test_every_command_and_method_stands_in_its_page():

@@ -119,6 +119,7 @@ def train(
     checkpoint_every: float = 60.0,
     graph: bool = True,
     save_network: bool = False,
+    until_task: int | None = None,
     restart: bool = False,
     redo: bool = False,
     callbacks: Sequence[Callback] = (),
@@ -151,7 +152,7 @@ def train(
     machine = Machine(
         device=device, workers=workers, at_once=at_once, data_dir=Path(data_dir) if data_dir else None,
         out=Path(out), checkpoint_every=checkpoint_every,
-        graph=graph, save_network=save_network,
+        graph=graph, save_network=save_network, until_task=until_task,
     )  # fmt: skip
     settings = make_settings(
         method=name_method(method), regularizer=regularizer, teacher=teacher, dataset=name_dataset(dataset),
@@ -167,6 +168,8 @@ def train(
     runs, _ = find_results([job.folder / "result.json" for job in plan.jobs if (job.folder / "result.json").exists()])
     if failures:
         raise RuntimeError("; ".join(failures))
+    if until_task is not None:
+        runs = [cut for run in runs if (cut := run.until(until_task))]
     finished = [run for run in runs if run.complete and run.failure is None]
     if not finished:
         raise RuntimeError("no run has ended here: another process is doing them, or they were stopped")

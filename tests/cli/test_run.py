@@ -49,6 +49,28 @@ def test_commas_are_a_grid(command, tmp_path):
     assert again == out
 
 
+def test_a_run_stops_after_some_tasks_and_resumes_to_the_same_numbers(command, tmp_path):
+    arguments = ("run", "er", "--buffer", 20, "--seeds", 2, *QUICK)
+    assert command(*arguments, "--out", "whole")[0] == 0
+    for _ in range(2):  # the second time there is nothing to do, and nothing is lost
+        code, out, err = command(*arguments, "--out", "parts", "--until-task", 1)
+        assert code == 0, err
+        assert len(list((tmp_path / "parts").rglob("checkpoint*"))) == 2
+    assert "2 of 2 runs are already in parts" in err
+    (row,) = json.loads(out)["groups"]
+    whole, parts = (results(tmp_path / name) for name in ("whole", "parts"))
+    assert [one["complete"] for one in parts] == [False, False]
+    firsts = [one["accuracy"]["class_il"][0][0] for one in whole]
+    assert row["class_il"]["accuracy"]["mean"] == pytest.approx(sum(firsts) / 2)
+    code, out, _ = command("compare", "whole", "--until-task", 1, "--json")
+    assert (code, json.loads(out)["groups"][0]["class_il"]["accuracy"]) == (0, row["class_il"]["accuracy"])
+    assert "no run that got as far as task 2 in parts" in command("compare", "parts", "--until-task", 2)[2]
+    code, _, err = command(*arguments, "--out", "parts")
+    assert code == 0
+    assert "resuming from task 2, step 1" in err
+    assert [one["accuracy"] for one in results(tmp_path / "parts")] == [one["accuracy"] for one in whole]
+
+
 def test_the_best_row_is_marked_by_accuracy_on_held_out_images(command, tmp_path):
     grid = ("finetune", "--lr", "1e-9,0.05", "--validate", 0.25)
     code, out, err = command("run", *grid, *QUICK)

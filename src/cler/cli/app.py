@@ -80,25 +80,31 @@ def stopped_at(deadline: float) -> Iterator[None]:
             signal.signal(signal.SIGALRM, before)
 
 
-def read_comparison(folders: list[Path]) -> tuple[Comparison, list[str]]:
-    """The comparison of the runs in these folders, and a line for each file that was skipped; prints all such lines."""
+def read_comparison(folders: list[Path], until_task: int | None = None) -> tuple[Comparison, list[str]]:
+    """The comparison of the runs in these folders, and a line for each file that was skipped; prints all such lines.
+
+    With `until_task`, of those that got as far, as they were then.
+    """
     from cler.runs.compare import compare
     from cler.runs.results import find_results
 
     results, complaints = find_results(folders)
+    if until_task is not None:
+        results = [cut for run in results if (cut := run.until(until_task))]
     comparison = compare(results)
     for line in [*complaints, *comparison.complaints]:
         say(line)
     if not comparison.groups:
-        raise UsageError("there is no complete run in " + ", ".join(map(str, folders)))
+        which = "complete run" if until_task is None else f"run that got as far as task {until_task}"
+        raise UsageError(f"there is no {which} in " + ", ".join(map(str, folders)))
     return comparison, complaints
 
 
-def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False) -> None:
-    """Print the comparison of the runs in these folders."""
+def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False, until_task: int | None = None) -> None:
+    """Print the comparison of the runs in these folders, as they were after some tasks or at their end."""
     from cler.report.terminal import comparison_table, markdown_table
 
-    comparison, _ = read_comparison(folders)
+    comparison, _ = read_comparison(folders, until_task)
     if as_json:
         print(json.dumps(comparison.to_json(), indent=1))
     elif markdown:

@@ -17,8 +17,12 @@ def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in a report.")] = False,
+    until_task: Annotated[
+        int | None,
+        typer.Option(min=1, help="Compare runs as they were after this many tasks.", show_default="all"),
+    ] = None,
 ) -> None:
     """Compare finished runs: mean ± std over seeds, and each regularizer's gain over the method without it."""
     if as_json and markdown:
         raise UsageError("--json and --markdown: choose one")
-    show_comparison(folders, as_json, markdown)
+    show_comparison(folders, as_json, markdown, until_task)

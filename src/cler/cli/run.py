@@ -60,7 +60,7 @@ def run(
     plan = prepare(grid(chosen), wanted, given.machine, restart=restart, redo=redo, say=say)
     failures = plan.past_failures + train_with_progress(plan.todo, given.machine)
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
-        show_comparison([job.folder for job in plan.jobs], as_json)
+        show_comparison([job.folder for job in plan.jobs], as_json, until_task=given.machine.until_task)
     if failures:
         raise typer.Exit(1)
 

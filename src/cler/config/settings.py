@@ -224,6 +224,13 @@ class Machine:
     save_network: bool = setting(
         False, "Keep the trained network of each run beside its result, as network.safetensors.", role="machine"
     )
+    until_task: int | None = setting(
+        None,
+        "Stop after this many tasks, and compare what there is; without it the same command resumes.",
+        least=1,
+        most=100_000,
+        role="machine",
+    )
 
     def __post_init__(self) -> None:
         check_all(self)

@@ -23,6 +23,8 @@ class Control:
     """Seconds between two checkpoints within a task."""
     stop: BaseException | None = None
     """Set at any moment, as by Ctrl-C: training ends after the step at hand, with a checkpoint, by raising it."""
+    until_task: int | None = None
+    """Training ends after so many tasks, with a checkpoint where there are more."""
 
     def keep(self, run: Run) -> None:
         """A run stands between two steps or tasks, to be kept as it is now."""
@@ -31,9 +33,9 @@ class Control:
 def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = None, *, graph: bool = True) -> None:
     """Train runs that share a device, a precision, a schedule and where they stand in it, from there to the end.
 
-    Results are in each run's `accuracy`. A run whose loss stops being finite, or whose outputs are not
-    numbers, is left out as soon as that is noticed, with its `failure` set; the others continue. Without `graph` a GPU
-    records no steps, for debugging.
+    That is the end of all tasks, or of as many as `control` says. Results are in each run's `accuracy`. A run whose
+    loss stops being finite, or whose outputs are not numbers, is left out as soon as that is noticed, with its
+    `failure` set; the others continue. Without `graph` a GPU records no steps, for debugging.
     """
     control = control or Control()
     if len({(str(run.phases), run.precision, run.device, run.task, run.taken) for run in runs}) > 1:
@@ -43,7 +45,7 @@ def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = No
         emit(Started(run.name, run.task, run.taken))
     with matmul_precision(runs[0].precision):
         bundle = _Bundle(runs, emit, graph)
-        for task in range(runs[0].task, len(runs[0].schedule)):
+        for task in range(len(runs[0].schedule))[runs[0].task : control.until_task]:
             _train_task(bundle, task, control)
             _end_task(bundle, task, control)
             if control.stop is not None:

@@ -40,6 +40,8 @@ class Job:
     """Seconds between checkpoints within a task; 0 for none but that at its end."""
     save_network: bool = False
     """Whether the trained network is kept beside the result."""
+    until_task: int | None = None
+    """After how many tasks the run stops, with a checkpoint; None for all."""
     probe: Callable[[Run, int], dict[str, Any] | None] | None = None
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
 
@@ -100,6 +102,7 @@ def make_jobs(
     *,
     checkpoint_every: float = 60.0,
     save_network: bool = False,
+    until_task: int | None = None,
     index: Index | None = None,
 ) -> list[Job]:
     """A job per seed: in the folder below `out` that has this run, or in `out/PAIR_DATASET_BUFFER_CHANGES/seed-N`.
@@ -112,7 +115,7 @@ def make_jobs(
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     index = index or Index(out)
     folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}") for seed in seeds}
-    return [Job(settings, seed, folder, checkpoint_every, save_network) for seed, folder in folders.items()]
+    return [Job(settings, seed, folder, checkpoint_every, save_network, until_task) for seed, folder in folders.items()]
 
 
 def run_key(settings: dict[str, Any], seed: int) -> Hashable:
@@ -144,9 +147,14 @@ def remaining(jobs: Sequence[Job]) -> list[Job]:
 
 
 def finished(job: Job) -> bool:
-    """Whether the folder holds this run, ended: one that was stopped is resumed, one that failed would fail again."""
+    """Whether the folder holds this run, ended: one that was stopped is resumed, one that failed would fail again.
+
+    A run that is to stop after some tasks has ended when it got as far.
+    """
     _found(job, "settings.json", read_json)
-    return _ended(_found(job, "result.json", read_result))
+    result = _found(job, "result.json", read_result)
+    as_far = job.until_task is not None and bool(result) and len(result["accuracy"]["class_il"]) >= job.until_task
+    return as_far or _ended(result)
 
 
 def _ended(result: dict[str, Any]) -> bool:
@@ -237,8 +245,9 @@ def past_failures(jobs: Sequence[Job]) -> list[str]:
 def tidy(jobs: Sequence[Job]) -> None:
     """Delete the checkpoints of finished jobs, which are left where a run was killed just after its end."""
     for job in jobs:
-        with suppress(OSError):  # they only take room
-            checkpoint.delete(job.folder)
+        if job.until_task is None:  # else the run is to be resumed from there
+            with suppress(OSError):  # they only take room
+                checkpoint.delete(job.folder)
 
 
 def restart(jobs: Sequence[Job]) -> None:

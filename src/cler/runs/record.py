@@ -76,7 +76,7 @@ class Recorder(Control):
         }
         self.runs[run.name], self.jobs[run.name], self.about[run.name] = run, job, about
         self._losses[run.name] = time.monotonic(), {}
-        self.checkpoint_every = job.checkpoint_every or math.inf
+        self.checkpoint_every, self.until_task = job.checkpoint_every or math.inf, job.until_task
         with writing(job.folder):
             self._go_on(run, job)
             trim_log(job.folder, run.task, run.taken)

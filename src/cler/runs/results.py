@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,17 @@ class Result:
         """Each of `cler.metrics.METRICS` in both scenarios; NaN where the accuracies do not determine it."""
         measured = {name: metrics.measure(self.accuracy[name], vars(self)) for name in SCENARIOS}
         return {metric: {name: measured[name][metric] for name in SCENARIOS} for metric in metrics.METRICS}
+
+    def until(self, tasks: int) -> Result | None:
+        """The run as it was after so many tasks, as if there were no more; None if it did not get as far."""
+        if len(self.accuracy["class_il"]) < tasks or self.failure is not None:
+            return None
+
+        def cut(rows: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]]:
+            return {name: each[:tasks] for name, each in rows.items()}
+
+        validation = cut(self.validation) if self.validation else None
+        return replace(self, accuracy=cut(self.accuracy), validation=validation, complete=True)
 
     @classmethod
     def from_dict(cls, path: Path, value: dict[str, Any]) -> Result:

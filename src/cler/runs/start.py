@@ -48,6 +48,7 @@ def prepare(
             machine.out,
             checkpoint_every=machine.checkpoint_every,
             save_network=machine.save_network,
+            until_task=machine.until_task,
             index=index,
         )
     if redo:
