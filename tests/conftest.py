@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import signal
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -25,7 +29,41 @@ settings.load_profile("cler")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a shell does in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-GOLDEN = Path(__file__).parent / "golden"
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
+
+
+class Answer(NamedTuple):
+    """What comes of a command: its exit code, its output, its error output."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cler_here(monkeypatch, capsys, tmp_path):
+    """The command `cler` in this process, in an empty folder, with lines of 200 columns and no datasets."""
+    main = importlib.import_module("cler.cli").main
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("CLER_DATA", str(tmp_path / "data"))
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["cler", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Answer(end.value.code or 0, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def path_with_toys(tmp_path_factory):
+    """A PYTHONPATH for new processes: Python imports `sitecustomize` when it starts, there the toys are registered."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "sitecustomize.py").write_text("import toys\n\ntoys.register()\n")
+    return os.pathsep.join(filter(None, [str(site), str(TESTS), os.environ.get("PYTHONPATH")]))
 
 
 class Golden(dict):

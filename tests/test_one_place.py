@@ -41,27 +41,32 @@ def insert(path, *, before, line):
     path.write_text(head + line + found + tail)
 
 
-@pytest.fixture
-def python(package, tmp_path):
-    """Run Python with the copy, in an empty folder."""
-
-    def call(*arguments, code=0):
-        own = {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}", "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
-        command = [sys.executable, *map(str, arguments)]
-        done = subprocess.run(command, cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        return done.stderr if code else done.stdout
-
-    return call
+def call(package, folder, program, *arguments):
+    """What a program says in JSON about the copy of the package."""
+    own = {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}", "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
-TRAINING = """
-import json, pathlib, sys, torch, cler, toys
+ASKING = """
+import contextlib, io, json, pathlib, sys, torch, cler, toys
+from cler.cli import main
 from cler.config.reading import read_config
-from cler.config.settings import make_settings
 torch.set_num_threads(1)
 toys.register()
-changes = json.loads(sys.argv[1])
+
+
+def told(*arguments):
+    sys.argv = ["cler", *arguments]
+    with io.StringIO() as out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        with contextlib.suppress(SystemExit):
+            main()
+        return " ".join(out.getvalue().split())
+
+
+changes = {"sparkle": 5, "optimizer": "adamax"}
 file = pathlib.Path("settings.toml")
 file.write_text("".join(f"{name} = {json.dumps(value)}\\n" for name, value in changes.items()))
 assert read_config(file) == changes
@@ -75,25 +80,31 @@ for each in (learner, loaded):
 assert (learner.predict_proba(images) == loaded.predict_proba(images)).all()
 assert loaded.get_params() == learner.get_params()
 result = json.loads(next(pathlib.Path("runs").rglob("result.json")).read_text())
-print(json.dumps([result["settings"], runs.settings, loaded.get_params()]))
+print(json.dumps({
+    "known": [result["settings"], runs.settings, loaded.get_params()],
+    "help": [told("run", "--help"), told("learn", "--help")],
+    "refused": told("run", "--sparkle", "-1"),
+}))
 """
 
 
-def test_a_setting(python):
-    for command in ("run", "learn"):
-        assert "--sparkle" in (told := python("-m", "cler", command, "--help"))
+@pytest.fixture(scope="module")
+def answers(package, tmp_path_factory):
+    return call(package, tmp_path_factory.mktemp("empty"), ASKING)
+
+
+def test_a_setting(answers):
+    for told in answers["help"]:
+        assert "--sparkle" in told
         assert "How much it sparkles." in told
-    result, runs, parameters = json.loads(python("-c", TRAINING, json.dumps({"sparkle": 5})))
-    assert result["sparkle"] == runs["sparkle"] == parameters["sparkle"] == 5
-    refused = python("-m", "cler", "run", "--sparkle", "-1", code=2)
-    assert refused == "cler: --sparkle must be at least 0, not -1\n"
+    assert [each["sparkle"] for each in answers["known"]] == [5, 5, 5]
+    assert answers["refused"] == "cler: --sparkle must be at least 0, not -1"
 
 
-def test_an_optimizer(python):
-    for command in ("run", "learn"):
-        assert "sgd, adam, adamw, adamax" in " ".join(python("-m", "cler", command, "--help").split())
-    result, runs, parameters = json.loads(python("-c", TRAINING, json.dumps({"optimizer": "adamax"})))
-    assert result["optimizer"] == runs["optimizer"] == parameters["optimizer"] == "adamax"
+def test_an_optimizer(answers):
+    for told in answers["help"]:
+        assert "sgd, adam, adamw, adamax" in told
+    assert [each["optimizer"] for each in answers["known"]] == ["adamax"] * 3
 
 
 READING = """
@@ -115,8 +126,8 @@ print(json.dumps([
 
 
 @pytest.mark.skipif(not RESULTS.exists(), reason="results/ is not in the source distribution")
-def test_committed_results_gain_only_what_was_absent(python):
-    complaints, settings, rows = json.loads(python("-c", READING, RESULTS))
+def test_committed_results_gain_only_what_was_absent(package, tmp_path):
+    complaints, settings, rows = call(package, tmp_path, READING, RESULTS)
     found, now = find_results([RESULTS])
     assert complaints == now
     assert len(settings) == len(found) > 0

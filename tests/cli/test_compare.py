@@ -2,9 +2,7 @@
 
 import csv
 import hashlib
-import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,27 +14,11 @@ RESULTS = Path(__file__).parent.parent.parent / "results" / "r-dfcil-small"
 pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="results/ is not in the source distribution")
 
 
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """The command, in this process."""
-    main = importlib.import_module("cler.cli").main
-
-    def call(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["cler", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        assert not end.value.code
-        return capsys.readouterr().out
-
-    return call
-
-
 def hashes():
     return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in RESULTS.rglob("*.json")}
 
 
-def test_a_metric_is_added_in_one_place(command, monkeypatch, tmp_path):
+def test_a_metric_is_added_in_one_place(cler_here, monkeypatch, tmp_path):
     before = hashes()
     worst = Metric(lambda rows: min(rows[-1]), "Accuracy on the worst task at the end.", "higher", "%")
     monkeypatch.setitem(METRICS, "worst_task", worst)
@@ -47,12 +29,12 @@ def test_a_metric_is_added_in_one_place(command, monkeypatch, tmp_path):
     expected = {path.resolve(): min(json.loads(path.read_text())["accuracy"]["task_il"][-1]) for path in before}
     assert values == expected
 
-    groups = json.loads(command("compare", RESULTS, "--json"))["groups"]
+    groups = json.loads(cler_here("compare", RESULTS, "--json").out)["groups"]
     assert {group["task_il"]["worst_task"]["mean"] for group in groups} == set(values.values())
     assert groups[0].keys() >= {"class_il", "task_il"}
     assert groups[0]["class_il"].keys() >= METRICS.keys()
 
-    command("report", RESULTS, "--out", tmp_path / "report")
+    assert cler_here("report", RESULTS, "--out", tmp_path / "report").code == 0
     with (tmp_path / "report" / "results.csv").open() as file:
         lines = [line for line in csv.DictReader(file) if line["scenario"] == "task_il"]
     assert {float(line["worst_task"]) for line in lines} == set(values.values())

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -13,7 +14,6 @@ import pytest
 import torch
 from PIL import Image
 
-from cler.cli import main
 from cler.errors import UsageError
 from cler.learner import Learner
 from cler.learner import folder as watching
@@ -38,18 +38,9 @@ def put(folder, count, first=0, labels=("red", "green")):
 
 
 @pytest.fixture
-def learn(tmp_path, monkeypatch, capsys):
-    """Run the command; gives back exit code, output and errors."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["cler", "learn", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as end:
-            main()
-        printed = capsys.readouterr()
-        return end.value.code or 0, printed.out, printed.err
-
-    return call
+def learn(cler_here):
+    """The command `cler learn`."""
+    return partial(cler_here, "learn")
 
 
 def summary(answer):

@@ -4,11 +4,10 @@ import errno
 import json
 import os
 import shutil
-import sys
+from functools import partial
 
 import pytest
 
-from cler.cli import main
 from cler.runs.results import make_result
 
 FILES = ["index.html", "report.md", "report.tex", "results.csv", "runs.csv"]
@@ -16,18 +15,9 @@ PLAIN = {"method": "er-ace", "regularizer": "none", "dataset": "toy", "tasks": 2
 
 
 @pytest.fixture
-def cler(monkeypatch, capsys, tmp_path):
-    """Run `cler report` in an empty folder; gives exit code, output and error output."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["cler", "report", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code or 0, *capsys.readouterr()
-
-    return call
+def cler(cler_here):
+    """The command `cler report`."""
+    return partial(cler_here, "report")
 
 
 def save(folder, settings=PLAIN, seed=0, final=30.0, **changes):

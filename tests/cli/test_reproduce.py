@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from cler.cli import main
 from cler.cli import reproduce as command
 from cler.config.settings import make_settings
 from cler.data import images
@@ -75,19 +75,9 @@ def toy(monkeypatch):
 
 
 @pytest.fixture
-def cler(tmp_path, monkeypatch, capsys):
-    """Call the command in an empty folder; gives back exit code, output and error output."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("CLER_DATA", str(tmp_path / "data"))
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["cler", "reproduce", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return (end.value.code or 0, *capsys.readouterr())
-
-    return call
+def cler(cler_here):
+    """The command `cler reproduce`."""
+    return partial(cler_here, "reproduce")
 
 
 QUICK = ("small", "--seeds", 2, "--workers", 1)

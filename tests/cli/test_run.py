@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import sys
 
 import pytest
 
@@ -11,20 +10,10 @@ from cler.errors import UsageError
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """The command in an empty folder: exit code, output, error output."""
+def command(cler_here):
+    """The command, which knows the dataset `toy`."""
     toys.register()
-    main = importlib.import_module("cler.cli").main
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["cler", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code or 0, *capsys.readouterr()
-
-    return call
+    return cler_here
 
 
 QUICK = ("--dataset", "toy", "--tasks", 2, "--width", 1, "--device", "cpu", "--workers", 1, "--json")

@@ -8,7 +8,6 @@ import io
 import json
 import logging
 import os
-import sys
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,6 @@ import numpy as np
 import pytest
 from PIL import Image, JpegImagePlugin
 
-from cler.cli import main
 from cler.data import images, mini_imagenet
 from cler.data.mini_imagenet import CACHE, MiniImageNet
 from cler.errors import UsageError
@@ -437,20 +435,10 @@ def test_an_archive_with_a_link_is_refused(source: Path, tmp_path: Path):
 
 
 @pytest.fixture
-def cler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], served: MiniImageNet):
-    """Call the command in an empty folder; gives back exit code, output and error output."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("CLER_DATA", str(tmp_path / "data"))
+def cler(cler_here, monkeypatch: pytest.MonkeyPatch, served: MiniImageNet):
+    """The command, which downloads from a server of this test."""
     monkeypatch.setitem(images.DATASETS._entries, "mini-imagenet", served)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["cler", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return (end.value.code or 0, *capsys.readouterr())
-
-    return call
+    return cler_here
 
 
 SMALL = ("--dataset", "mini-imagenet", "--tasks", 2, "--width", 16, "--batch", 12, "--buffer", 12, "--workers", 1)

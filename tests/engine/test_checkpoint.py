@@ -57,7 +57,8 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, method, regul
 )
 def test_with_other_settings_too(tmp_path, method, changes):
     last = make_run(method, "jigsaw", **changes).schedule[1] - 1
-    resumes(method, "jigsaw", stops=[(0, 2), (1, 1), (1, last)], folder=tmp_path, data=DATA, **SMALL, **changes)
+    changes |= SMALL | {"data": DATA, "network": "resnet18"}
+    resumes(method, "jigsaw", stops=[(0, 2), (1, 1), (1, last)], folder=tmp_path, **changes)
 
 
 @pytest.mark.gpu

@@ -1,14 +1,13 @@
 """The studies behind `cler analyze`, on a small image set: what they leave, and that they change nothing."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from cler.cli import analyze, main
+from cler.cli import analyze
 from cler.config.settings import make_settings
 from cler.data import images
 from cler.errors import UsageError
@@ -43,18 +42,9 @@ def toy(monkeypatch):
 
 
 @pytest.fixture
-def cler(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["cler", "analyze", *map(str, arguments), "--workers", "1"])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code or 0, printed.out, printed.err
-
-    return run
+def cler(cler_here):
+    """The command `cler analyze`, in one process."""
+    return lambda *arguments: cler_here("analyze", *arguments, "--workers", 1)
 
 
 def jobs_of(name, out, seeds=(0,)):

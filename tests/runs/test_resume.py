@@ -477,16 +477,13 @@ def test_losses_that_were_logged_after_the_checkpoint_are_dropped(tmp_path, monk
 
 
 @pytest.fixture
-def cler(monkeypatch, capsys, tmp_path):
-    """The command, in this process."""
-    main = importlib.import_module("cler.cli").main
+def cler(cler_here, tmp_path):
+    """The command `cler run`, on the toy; gives back exit code and error output."""
+    options = "run er-ace --dataset toy --tasks 2 --width 2 --batch 5 --replay-batch 5 --buffer 10 --workers 1"
 
     def call(*arguments):
-        options = "run er-ace --dataset toy --tasks 2 --width 2 --batch 5 --replay-batch 5 --buffer 10 --workers 1"
-        monkeypatch.setattr(sys, "argv", ["cler", *options.split(), "--out", str(tmp_path), *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code or 0, capsys.readouterr().err
+        code, _, err = cler_here(*options.split(), "--out", tmp_path, *arguments)
+        return code, err
 
     return call
 

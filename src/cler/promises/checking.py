@@ -26,11 +26,10 @@ Promise = Callable[..., None]
 STEP = "can be built, and takes its first steps"
 TRAINING: Mapping[str, Promise] = {
     "its losses are finite numbers with names": training.names_its_losses,
-    "the one rule: no look at a tensor, no draw from elsewhere, the same kernels": training.keeps_the_rule,
+    "the one rule: no look at a tensor, no draw from elsewhere, same kernels, state in place": training.keeps_the_rule,
     "the one rule in bfloat16": partial(training.keeps_the_rule, precision="bf16"),
     "the one rule in the first task": training.keeps_the_rule_in_the_first_task,
     "a step recorded in one task serves all with its recording_key": training.recorded_step_serves,
-    "what lasts from step to step is updated in place": training.updates_in_place,
     "initial weights and draws come from the seed": training.begins_from_the_seed,
     "the same seed gives the same result": training.repeats,
     "beside other runs it gives what it gives alone": training.together_equals_alone,

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_leaves
 
 from cler.engine import Run
 from cler.nets.randomness import running_modules
@@ -40,6 +41,7 @@ TORCH = str(Path(torch.__file__).parent) + "/"
 PYTHON = str(Path(random.__file__).parent) + "/"
 """The standard library; what is installed for users lies below it too, and is not part of it."""
 HERE = str(Path(__file__).parent) + "/"
+RUN = PACKAGE + "engine/run.py"
 
 
 def line_of(frames: list[tuple[str, int]]) -> str:
@@ -47,7 +49,7 @@ def line_of(frames: list[tuple[str, int]]) -> str:
     candidates = [(file, line) for file, line in frames if not _is_machinery(file)]
     own = [each for each in candidates if not each[0].startswith(PACKAGE)]
     steps = [each for each in candidates if not each[0].startswith(PACKAGE + "engine/")]
-    for found in ([each for each in own if not _is_caller(each, frames)], steps, candidates):
+    for found in (own, steps, candidates):
         if found:
             return f"{found[0][0]}, line {found[0][1]}"
     return "a place that is not known"
@@ -58,16 +60,10 @@ def _is_machinery(file: str) -> bool:
     return file.startswith((TORCH, HERE, "<frozen")) or standard or "/numpy/" in file
 
 
-def _is_caller(place: tuple[str, int], frames: list[tuple[str, int]]) -> bool:
-    """Whether it is what called the check, further out than the step itself."""
-    step = next((i for i, (file, _) in enumerate(frames) if file == PACKAGE + "engine/run.py"), len(frames))
-    return frames.index(place) > step
-
-
 def places(frame: FrameType | None) -> list[tuple[str, int]]:
-    """File and line of a frame and of all that called it, the innermost first."""
-    found = []
-    while frame is not None:
+    """File and line of a frame and of what called it, the innermost first, out to the run whose step it is."""
+    found: list[tuple[str, int]] = []
+    while frame is not None and (not found or found[-1][0] != RUN):
         found.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return found
@@ -109,8 +105,7 @@ class Recording(TorchDispatchMode):
         kwargs = kwargs or {}
         self.check(function, args, kwargs)
         out = function(*args, **kwargs)
-        flat, _ = tree_flatten((args, kwargs, out))
-        self.seen.append((str(function), *map(self.shape_or_value, flat)))
+        self.seen.append((str(function), *map(self.shape_or_value, tree_leaves((args, kwargs, out)))))
         self.called.append(places(sys._getframe()))
         return out
 
@@ -179,9 +174,15 @@ def _global_states() -> list[Any]:
 
 
 def check_rule(run: Run) -> None:
-    """Nothing forbidden in a step, the same operators with the same shapes and constants in the next."""
-    before = _global_states()
-    check_same_kernels(recorded_step(run), recorded_step(run))
+    """Nothing forbidden in a step, the same operators on the same shapes and constants in the next, state in place."""
+    before, states = _global_states(), [tensors_of(run)]  # kept alive, so that no address is used twice
+    steps = []
+    for _ in range(2):
+        steps.append(recorded_step(run))
+        states.append(tensors_of(run))
+    check_same_kernels(*steps)
+    for earlier, later in pairwise(states):
+        _check_same_places(earlier, later)
     if _global_states() != before:
         raise BrokenRule(f"{_line_that_draws(run)}: a global random state has moved; draw from self.setup.generator")
 
@@ -220,15 +221,11 @@ def check_every_phase(run: Run) -> None:
         check_rule(run)
 
 
-def check_in_place(run: Run, steps: int = 4) -> None:
-    """What lasts from step to step is the same tensors in the same place."""
-    before = tensors_of(run)  # kept alive, so that no address is used twice
-    for _ in range(steps):
-        run.step()
-        after = tensors_of(run)
-        for path, tensor in {**before, **after}.items():
-            shown = path.removeprefix("run.")
-            if path not in after or path not in before:
-                raise BrokenRule(f"{shown} comes or goes from one step to the next: make it in __init__")
-            if tensor.shape != before[path].shape or tensor.data_ptr() != before[path].data_ptr():
-                raise BrokenRule(f"{shown} is another tensor after a step: update it in place, as with copy_ or add_")
+def _check_same_places(before: dict[str, Tensor], after: dict[str, Tensor]) -> None:
+    """Refuse a step after which what lasts is not the same tensors in the same place."""
+    for path, tensor in {**before, **after}.items():
+        shown = path.removeprefix("run.")
+        if path not in after or path not in before:
+            raise BrokenRule(f"{shown} comes or goes from one step to the next: make it in __init__")
+        if tensor.shape != before[path].shape or tensor.data_ptr() != before[path].data_ptr():
+            raise BrokenRule(f"{shown} is another tensor after a step: update it in place, as with copy_ or add_")
