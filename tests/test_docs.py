@@ -81,6 +81,27 @@ def test_the_readme_has_the_gains_that_the_result_files_give():
         assert f"{start} {' | '.join(pairs)} | {gain} |" in README
 
 
+def test_the_page_beyond_the_paper_has_what_the_result_files_give():
+    results, _ = find_results([ROOT / "results" / name for name in ("frontier", "cifar100")])
+    groups = compare(results).groups
+    page = (ROOT / "docs" / "frontier.md").read_text("utf-8")
+    averaged = [row for row in groups if row.settings["teacher"] == "ema" and row.regularized]
+    assert averaged
+    for row in averaged:
+        settings = {name: value for name, value in row.settings.items() if not name.startswith("ema_")}
+        (live,) = [each for each in groups if each.settings == settings | {"teacher": "none"}]
+        for each in (row, live):
+            alone, with_cler = (
+                f"{estimate.mean:.2f} ± {estimate.std:.2f}"
+                for estimate in (each.twin.final_accuracy["class_il"], each.final_accuracy["class_il"])
+            )
+            gain = each.gain["class_il"]
+            assert f"| {each.twin.label} | {alone} | {with_cler} | {gain.points:+.2f} |" in page
+            assert gain.p_value < 0.001
+        after, before = (each.final_accuracy["class_il"].mean for each in (row, live))
+        assert f"{after:.2f} instead of {before:.2f}" in README
+
+
 def test_the_readme_has_the_results_of_mini_imagenet():
     results, _ = find_results([ROOT / "results" / "mini-imagenet"])
     groups = compare(results).groups

@@ -37,7 +37,7 @@ class Ema(Teacher):
 
     name = "ema"
     title = "EMA"
-    summary = "a moving average of the network answers in its place; costs almost nothing"
+    summary = "a moving average of the network answers in its place"
     Options = EmaOptions
 
     def __init__(self, network: Backbone, options: Any) -> None:
