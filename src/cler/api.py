@@ -167,7 +167,7 @@ def train(
     failures = plan.past_failures + train_jobs(plan.todo, machine, console, callbacks)
     runs, _ = find_results([job.folder / "result.json" for job in plan.jobs if (job.folder / "result.json").exists()])
     if failures:
-        raise RuntimeError("; ".join(failures))
+        raise RuntimeError(one_line("; ".join(failures)))
     if until_task is not None:
         runs = [cut for run in runs if (cut := run.until(until_task))]
     finished = [run for run in runs if run.complete and run.failure is None]

@@ -83,6 +83,19 @@ def replacing(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]
             temporary.unlink()
 
 
+def is_alive(process: Any) -> bool:
+    """Whether there is a process of this number on this machine; where that cannot be asked, there may be."""
+    if os.name != "posix" or type(process) is not int or process < 1:
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
 def append(path: Path, text: str) -> None:
     """Add a string to a plain file, which is made if it is missing; a link is not followed."""
     with suppress(FileNotFoundError):

@@ -27,13 +27,13 @@ from cler.engine.events import (
     ignore,
 )
 from cler.errors import UsageError
-from cler.files import read_json
+from cler.files import read_json, write_json
 from cler.methods import METHODS
 from cler.methods.base import total
 from cler.runs import record, trainers, workers
 from cler.runs.build import check_fit
 from cler.runs.execute import execute
-from cler.runs.folders import locked
+from cler.runs.folders import OWNER, locked
 from cler.runs.jobs import make_jobs as jobs_of
 from cler.runs.jobs import remaining
 from cler.runs.results import find_results, read_result
@@ -345,6 +345,23 @@ def test_a_callback_that_raises_ends_training_and_nothing_is_lost(tmp_path, kind
     assert (kind is Finished) != (stopped.folder / checkpoint.NAME).exists()
     run_all(remaining([stopped]))
     assert without_times(stopped.folder) == without_times(whole.folder)
+
+
+@pytest.mark.parametrize("kind", [Started, Progress, Evaluated])
+def test_a_run_that_another_process_has_taken_over_is_left_to_it(tmp_path, kind):
+    """As it happens to a process that was stopped for long, on a host from which others heard nothing meanwhile."""
+    (job,) = make_jobs(tmp_path, seeds=[0], method="er", buffer=8)
+    there = {}
+
+    def take_over(event):
+        if isinstance(event, kind) and not there:
+            write_json(job.folder / OWNER, {"host": "elsewhere", "process": 1, "token": "other"})
+            there.update({path.name: path.read_bytes() for path in job.folder.iterdir()})
+        assert not (there and isinstance(event, Checkpointed))
+
+    with pytest.raises(UsageError, match=f"{job.folder} was taken over by another process"):
+        execute([job], device=CPU, workers=1, callbacks=[take_over])
+    assert {path.name: path.read_bytes() for path in job.folder.iterdir()} == there
 
 
 def test_every_callback_hears_every_event(tmp_path):

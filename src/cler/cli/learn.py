@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from cler.cli.app import AsJson, app, errors, say
+from cler.cli.app import AsJson, app, console, errors, say
 from cler.cli.options import OnceEach, spoken, takes_learner
 from cler.errors import UsageError
 
@@ -76,7 +76,10 @@ def learn(
             with errors.status(f"waiting for images in {escape(str(folder))}/LABEL/") as line:
                 watch(watched, stop, status=line.update, once=once, every=every, save_every=save_every)
     summary = watched.summary()
-    print(json.dumps(summary, indent=1) if as_json else f"{in_words(summary)}; kept in {summary['learner']}")
+    if as_json:
+        print(json.dumps(summary, indent=1))
+    else:
+        console.print(f"{in_words(summary)}; kept in {summary['learner']}", soft_wrap=True)
 
 
 def _learner(state: Path, given: dict[str, Any], options: list[str], device: str) -> Learner:

@@ -313,9 +313,9 @@ def _show_whole(
         return
     show(agreement_table(tables))
     for sentence in summary(tables):
-        console.print(sentence, highlight=False, markup=False)
+        console.print(sentence)
     if not state.missing:
-        console.print("nothing is missing", highlight=False)
+        console.print("nothing is missing")
 
 
 def _plain(table: PaperTable, told: Sequence[Line]) -> dict[str, object]:

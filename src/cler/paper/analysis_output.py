@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from cler import stats
 from cler.config.settings import Settings, make_settings
@@ -73,7 +74,7 @@ def analysis_table(analysis: Analysis, subjects: Sequence[Subject]) -> Table:
     for row in rows:
         if len(rows) > 1:
             table.add_section()
-            table.add_row(f"[bold]buffer {row[0].settings.buffer}[/]")
+            table.add_row(Text(f"buffer {row[0].settings.buffer}", style="bold"))
         for measure in analysis.measures:
             table.add_row(measure.name, *(_cell(measure, subject, row[0]) for subject in row))
     return table

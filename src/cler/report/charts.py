@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import zip_longest
 from statistics import fmean
 
 from cler.regularizers import REGULARIZERS
 from cler.report.figures import mean_curve
+from cler.report.harmless import in_html
 from cler.runs.compare import Series
 
 WIDTH, HEIGHT = 300, 210
@@ -68,7 +68,7 @@ def curve_chart(lines: Sequence[ChartLine], name: str, *, top: int, title: str) 
     for line, means in zip(lines, values, strict=True):
         parts += _curve(line, means, tasks, top)
     return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{in_html(title)}">'
         f"{''.join(parts)}</svg>"
     )
 
@@ -84,7 +84,7 @@ def heat_map(group: Series, name: str, *, top: float, title: str) -> str:
             cells.append(_heat_cell(task, after, accuracy, accuracy / top, numbers))
     return (
         f'<svg class="heat" viewBox="0 0 {size * CELL} {len(rows) * CELL}" style="max-width:{size * LARGEST_CELL}px" '
-        f'role="img" aria-label="{escape(title)}">'
+        f'role="img" aria-label="{in_html(title)}">'
         f"{''.join(cells)}</svg>"
     )
 
@@ -140,7 +140,7 @@ def _curve(line: ChartLine, values: Sequence[tuple[float, float]], tasks: int, t
         deviation = "" if math.isnan(std) else f" ± {std:.1f}"
         yield (
             f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{_y(mean, top):.1f}" r="2.6">'
-            f"<title>{escape(line.label)}, after task {task}: {mean:.1f}{deviation} %</title></circle>"
+            f"<title>{in_html(line.label)}, after task {task}: {mean:.1f}{deviation} %</title></circle>"
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any
 
 from cler import stats
-from cler.errors import UsageError
+from cler.errors import UsageError, one_line
 from cler.files import replacing, writing
 from cler.metrics import average_accuracy_after_each_task as averages
 from cler.report.sheets import NAMES
@@ -61,14 +62,18 @@ def new_figure(width: float, height: float) -> Any:
 
 def write_figure(figure: Any, panel: Any, path: str | Path, title: str | None = None) -> None:
     """Add a title and the legend of a panel, and write a PNG."""
-    _add_legend(figure, panel)
-    if title:
-        figure.suptitle(title, fontsize=11.5, fontweight="bold", color=INK)
+    from matplotlib import rc_context
+
     path = Path(path)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            figure.canvas.print_png(file)
+    with rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a sign that the font lacks is drawn as a box
+        _add_legend(figure, panel)
+        if title:
+            figure.suptitle(title, fontsize=11.5, fontweight="bold", color=INK)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                figure.canvas.print_png(file)
 
 
 def mean_curve(group: Series, name: str) -> list[tuple[float, float]]:
@@ -88,7 +93,7 @@ def _styles(groups: Sequence[Series]) -> list[dict[str, Any]]:
         reference = None if group.regularized else REFERENCES.get(group.settings["method"])
         style = reference or dict(zip(("color", "marker"), next(palette), strict=True))
         note = distinguishing_settings(group, groups)
-        styles.append(style | {"label": f"{group.label}, {note}" if note else group.label})
+        styles.append(style | {"label": one_line(f"{group.label}, {note}" if note else group.label)})
     return styles
 
 

@@ -17,6 +17,7 @@ from cler.report.content import (
     counts_in_words,
     possessive,
 )
+from cler.report.harmless import in_markdown
 from cler.report.prose import Block, Grid, Heading, Paragraph
 from cler.report.sheets import Cell, Column, Sheet
 
@@ -32,11 +33,11 @@ def markdown_sections(sections: Sequence[Section]) -> str:
 
 
 def _parts(report: Report) -> Iterator[str]:
-    yield f"# {_plain(report.title)}"
+    yield f"# {in_markdown(report.title)}"
     if report.beside.glances:
         yield from _glances(report.beside)
     yield from map(_block, report.preface)
-    yield "\n".join(f"- {name}: {_plain(value)}" for name, value in report.facts)
+    yield "\n".join(f"- {name}: {in_markdown(value)}" for name, value in report.facts)
     if report.beside.sheets:
         yield f"## {possessive(report.beside.source)} tables"
         yield report.beside.agreement
@@ -47,7 +48,7 @@ def _parts(report: Report) -> Iterator[str]:
     yield from map(_block, report.notes)
     if report.complaints:
         yield "## Left out"
-        yield "\n".join(f"- {_plain(line)}" for line in report.complaints)
+        yield "\n".join(f"- {in_markdown(line)}" for line in report.complaints)
 
 
 def _glances(beside: Published) -> Iterator[str]:
@@ -56,10 +57,11 @@ def _glances(beside: Published) -> Iterator[str]:
     yield from beside.verdict
     yield LEGEND
     for glance in beside.glances:
-        yield f"[{_plain(glance.title)}](#{_slug(glance.title)})" if _shown(glance, beside) else _plain(glance.title)
+        title = in_markdown(glance.title)
+        yield f"[{title}](#{_slug(glance.title)})" if _shown(glance, beside) else title
         lines = [[f"{column.above} {column.heading}".strip() for column in glance.columns]]
         lines.append(["---", *["---:"] * (len(glance.columns) - 1)])
-        lines += [[_plain(name), *map(_mark, marks)] for name, marks in glance.rows]
+        lines += [[in_markdown(name), *map(_mark, marks)] for name, marks in glance.rows]
         yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -88,7 +90,7 @@ def _block(block: Block) -> str:
 
 
 def _section(section: Section) -> Iterator[str]:
-    yield f"## {_plain(section.title)}"
+    yield f"## {in_markdown(section.title)}"
     yield section.summary
     for sheet in section.sheets:
         yield from _sheet(sheet)
@@ -105,7 +107,7 @@ def _table(sheet: Sheet) -> str:
     lines.append(["---:" if column.numeric else "---" for column in sheet.columns])
     for heading, rows in groupby(sheet.rows, key=lambda row: row.heading):
         if heading:
-            lines.append([f"**{_plain(heading)}**", *[""] * (len(sheet.columns) - 1)])
+            lines.append([f"**{in_markdown(heading)}**", *[""] * (len(sheet.columns) - 1)])
         lines += [[_cell(cell) for cell in row.cells] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -115,13 +117,8 @@ def _heading(column: Column) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    text = _plain(cell.text)
+    text = in_markdown(cell.text)
     bold = f"**{text}**" if cell.strong else text
     if not cell.note:
         return bold
-    return f"{bold}{' ' if cell.note.startswith('(') else ', '}{_plain(cell.note)}"
-
-
-def _plain(text: str) -> str:
-    """A string that Markdown shows as it is: no bar ends a cell, no tag begins."""
-    return re.sub(r"<(?=[\w/!])", "&lt;", text.replace("|", "\\|").replace("\n", " "))
+    return f"{bold}{' ' if cell.note.startswith('(') else ', '}{in_markdown(cell.note)}"

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
+from typing import Any
 
+from cler.errors import printable
 from cler.report import charts
 from cler.report.charts import ChartLine
 from cler.report.content import (
@@ -79,7 +81,9 @@ def page(report: Report) -> str:
     """The whole report as HTML."""
     from jinja2 import Environment, StrictUndefined  # takes a while to import
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, finalize=_printable, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.globals |= {"names": list(NAMES.values()), "zip": zip}
     environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": _settings, "pieces": pieces}
     environment.globals |= {"marks": MARKS, "legend": LEGEND, "possessive": possessive}
@@ -88,6 +92,11 @@ def page(report: Report) -> str:
     colored = charts.colors(group for section in report.sections for group in section.groups)
     drawn = [(section, _panels(section, colored), *_heat_maps(section)) for section in report.sections]
     return template.render(report=report, forests=forests, drawn=drawn)
+
+
+def _printable(value: Any) -> Any:
+    """What a page shows of a value; what has been made harmless before is of another class."""
+    return printable(value) if type(value) is str else value
 
 
 def _headings(sheet: Sheet | Glance) -> list[tuple[str, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
@@ -12,6 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from cler.errors import one_line
 from cler.report.console import Terminal
 from cler.report.content import make_sections
+from cler.report.harmless import in_html
 from cler.report.sheets import Cell, Sheet
 from cler.report.terminal import comparison_table
 from cler.runs.compare import Comparison, Series
@@ -52,16 +52,16 @@ class Table(Sequence[Series]):
 
 
 def _html(sheet: Sheet) -> Iterator[str]:
-    yield f"<table><caption>{escape(sheet.title)}</caption><thead><tr>"
+    yield f"<table><caption>{in_html(sheet.title)}</caption><thead><tr>"
     for column in sheet.columns:
         heading = f"{column.above}: {column.heading}" if column.above else column.heading
-        yield f"<th>{escape(heading)}</th>"
+        yield f"<th>{in_html(heading)}</th>"
     yield "</tr></thead><tbody>"
     for row in sheet.rows:
         yield f"<tr>{''.join(map(_cell, row.cells))}</tr>"
-    yield f"</tbody></table><p>{escape(sheet.note)}</p>"
+    yield f"</tbody></table><p>{in_html(sheet.note)}</p>"
 
 
 def _cell(cell: Cell) -> str:
-    text = f"<b>{escape(cell.text)}</b>" if cell.strong else escape(cell.text)
-    return f"<td>{text}{f' <small>{escape(cell.note)}</small>' if cell.note else ''}</td>"
+    text = f"<b>{in_html(cell.text)}</b>" if cell.strong else in_html(cell.text)
+    return f"<td>{text}{f' <small>{in_html(cell.note)}</small>' if cell.note else ''}</td>"

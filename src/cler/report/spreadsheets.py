@@ -12,6 +12,7 @@ from typing import Any
 from cler import stats
 from cler.report.content import Report, readable
 from cler.report.evidence import Evidence
+from cler.report.harmless import in_csv
 from cler.runs.compare import Series
 from cler.runs.results import SCENARIOS, Result
 
@@ -75,9 +76,9 @@ def _csv(lines: Iterable[dict[str, Any]]) -> str:
     lines = list(lines)
     columns = list(dict.fromkeys(name for line in lines for name in line))
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _value(value) for name, value in line.items()} for line in lines)
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(map(in_csv, columns))
+    writer.writerows([in_csv(_value(line.get(name))) for name in columns] for line in lines)
     return stream.getvalue()
 
 

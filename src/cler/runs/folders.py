@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
+import platform
 import stat
 import tempfile
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 from filelock import BaseFileLock, FileLock, Timeout
 
 from cler.errors import UsageError
-from cler.files import writing
+from cler.files import is_alive, read_json, write_json, writing
 
 LOCK = ".lock"
+"""Locked by the process that works in a folder."""
+OWNER = ".owner"
+"""Says which process that is; it touches the file as long as it lives."""
+HOST = platform.node()
+BEAT = 20.0
+"""Seconds between two signs of life."""
+EXPIRY = 300.0
+"""Seconds without one after which the lock of another host counts no more."""
 
 
 def search(folder: Path, names: Collection[str]) -> tuple[list[Path], list[str]]:
@@ -53,21 +65,55 @@ def check_writable(folder: Path) -> None:
 def locked(folder: Path) -> Iterator[bool]:
     """Keep other processes out of a folder; tells whether that is so, or another process is in it.
 
-    A process that ends, however it ends, gives its locks back.
+    A process that ends, however it ends, gives its locks back; one of another host, which may have ended unheard, when
+    it has given no sign of life for a while. If it comes back, `still_ours` tells it that it has lost the folder.
     """
-    path = folder / LOCK
-    _check_plain(path)
-    lock = FileLock(path)
+    lock = FileLock(folder / LOCK)
     with writing(folder):
-        ours = _acquired(lock)
+        ours = _take(folder, lock)
     if not ours:
         yield False
         return
     with ExitStack() as held:
         held.callback(lock.release)
-        _check_plain(path)  # it may have been replaced since
-        held.callback(_delete, path)
+        held.callback(_give_back, folder)
+        _check_plain(folder / LOCK)  # it may have been replaced since
+        held.enter_context(_alive(folder))
         yield True
+
+
+def still_ours(folder: Path) -> bool:
+    """Whether this process may write to a folder that it has locked: not if another has, or had, taken it over since.
+
+    An `OSError` says why that cannot be told, for one if the folder is gone.
+    """
+    token = _TOKENS.get(folder)
+    folder.stat()
+    return token is None or _owner(folder).get("token") == token
+
+
+_TOKENS: dict[Path, str] = {}
+"""What this process has written into the folders that it holds, different each time."""
+
+
+def _take(folder: Path, lock: BaseFileLock) -> bool:
+    """Take the lock, also from a process that has gone, and write down whose the folder is."""
+    for _ in range(2):
+        for name in (LOCK, OWNER):
+            _check_plain(folder / name)
+        acquired, owner = _acquired(lock), _owner(folder)
+        if acquired and (not owner or owner.get("host") == HOST or _gone(folder, owner)):
+            token = uuid4().hex
+            write_json(folder / OWNER, {"host": HOST, "process": os.getpid(), "token": token})
+            _TOKENS[folder] = token
+            return True
+        if acquired:  # here; but the locks of this file system do not reach to the host that has it
+            lock.release()
+            return False
+        if not owner or not _gone(folder, owner):
+            return False
+        _delete(folder / LOCK)
+    return False
 
 
 def _acquired(lock: BaseFileLock) -> bool:
@@ -78,8 +124,56 @@ def _acquired(lock: BaseFileLock) -> bool:
     return True
 
 
+def _owner(folder: Path) -> dict[str, Any]:
+    """What the process has written that holds a folder; nothing if none does, or did."""
+    try:
+        return read_json(folder / OWNER)
+    except UsageError as error:
+        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+            raise error.__cause__ from None
+        return {}
+
+
+def _gone(folder: Path, owner: dict[str, Any]) -> bool:
+    """Whether a folder's owner is no more: its process, or on another host all signs of it for a while."""
+    if owner.get("host") == HOST:
+        return not is_alive(owner.get("process"))
+    with tempfile.TemporaryFile(dir=folder) as now:  # by the clock of the file system
+        return os.fstat(now.fileno()).st_mtime - (folder / OWNER).stat().st_mtime > EXPIRY
+
+
+@contextmanager
+def _alive(folder: Path) -> Iterator[None]:
+    """Inside, give signs of life."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(BEAT):
+            with suppress(OSError):
+                os.utime(folder / OWNER)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _give_back(folder: Path) -> None:
+    """Delete both files while the lock is held, unless they are another's by now.
+
+    A process that had opened the lock by then finds that it has gone, and does not count it as held.
+    """
+    with suppress(OSError, UsageError):
+        if still_ours(folder):
+            _delete(folder / OWNER)
+            _delete(folder / LOCK)
+    del _TOKENS[folder]
+
+
 def _delete(path: Path) -> None:
-    """While it is held; a process that had opened it by then finds that it has gone, and does not count it as held."""
     with suppress(OSError):
         path.unlink()
 

@@ -24,6 +24,7 @@ from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.files import write_json, writing
 from cler.runs.build import build_run
+from cler.runs.folders import OWNER, still_ours
 from cler.runs.jobs import Job, same_run
 from cler.runs.machine import environment
 from cler.runs.networks import save_network
@@ -50,7 +51,7 @@ class Recorder(Control):
         self._losses: dict[RunName, tuple[float, Sums]] = {}
         """When those of each run were written last, and what has come since."""
         self._writers = ThreadPoolExecutor(4)
-        self._being_written: dict[Path, tuple[Future[None], Checkpointed]] = {}
+        self._being_written: dict[Path, tuple[Future[bool], Checkpointed]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -105,17 +106,36 @@ class Recorder(Control):
         taken = checkpoint.take(run, self.about[run.name])
         self.settle(folder)
         event = Checkpointed(run.name, run.task, run.taken)
-        self._being_written[folder] = self._writers.submit(checkpoint.write, folder, taken), event
+        self._being_written[folder] = self._writers.submit(self._write_checkpoint, folder, taken), event
         if run.device.type != "cuda":
             self.settle(folder)
+
+    def _write_checkpoint(self, folder: Path, taken: checkpoint.Checkpoint) -> bool:
+        ours = self._owns(folder)
+        if ours:
+            checkpoint.write(folder, taken)
+        return ours
+
+    def _owns(self, folder: Path) -> bool:
+        """Whether a run may be written; training ends, with nothing written, when another process has taken it over."""
+        try:
+            ours = still_ours(folder)
+        except OSError:  # which the writing itself will tell of
+            ours = True
+        if not ours:
+            self.stop = self.stop or UsageError(
+                f"{folder} was taken over by another process, which had heard nothing of this one for too long, or "
+                f"somebody has deleted its {OWNER}: nothing more is written there"
+            )
+        return ours
 
     def settle(self, folder: Path) -> None:
         """Wait for the checkpoint that is being written in a folder."""
         written, event = self._being_written.pop(folder, (None, None))
         if written is not None and event is not None:
             with self._going_on_without("checkpoints"):
-                written.result()
-                self._pass_on(event)
+                if written.result():
+                    self._pass_on(event)
 
     def _pass_on(self, event: Event) -> None:
         try:
@@ -132,13 +152,16 @@ class Recorder(Control):
             if sums and (now - written >= LOG_SECONDS or event.step == event.steps):
                 losses = {term: float(f"{mean:.6g}") for term, mean in means(sums).items()}
                 with self._going_on_without("losses"):
-                    self._log(name, {"event": "progress", "task": event.task, "step": event.step, "losses": losses})
+                    if self._owns(self.jobs[name].folder):
+                        self._log(name, {"event": "progress", "task": event.task, "step": event.step, "losses": losses})
                 written, sums = now, {}
             self._losses[name] = written, sums
 
     def _keep_accuracy(self, event: Evaluated) -> None:
         """Write the results after a task, and what the job's probe finds."""
         run, job = self.runs[event.run], self.jobs[event.run]
+        if not self._owns(job.folder):
+            return
         if job.probe and (found := job.probe(run, event.task)):
             with writing(job.folder):
                 write_json(job.finding(event.task), found)
@@ -185,9 +208,10 @@ class Recorder(Control):
     def _end(self, name: RunName, line: dict[str, Any]) -> None:
         folder = self.jobs[name].folder
         self.settle(folder)
-        with writing(folder):
-            self._write(name, line)
-            checkpoint.delete(folder)
+        if self._owns(folder):
+            with writing(folder):
+                self._write(name, line)
+                checkpoint.delete(folder)
 
     def _log(self, name: RunName, line: dict[str, Any]) -> None:
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})

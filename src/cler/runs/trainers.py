@@ -64,13 +64,21 @@ def train_on_gpu(
         found = checkpoint.find(job.folder, lambda line: recorder.hear(Message(line)))
         return found.position if found else (0, 0)
 
+    @contextmanager
+    def claim(job: Job) -> Iterator[bool]:
+        with claimed(job, recorder.hear) as todo:
+            try:
+                yield todo
+            finally:
+                recorder.settle(job.folder)  # a checkpoint is written while the job is still ours, or not at all
+
     with Recorder(emit) as recorder, stopping_after_a_step(recorder):
         train_in_bundles(
             jobs,
             Builder(device, data_dir, recorder),
             kind=kind,
             stands=stands,
-            claim=lambda job: claimed(job, recorder.hear),
+            claim=claim,
             at_once=at_once,
             emit=recorder.hear,
             control=recorder,
