@@ -148,7 +148,7 @@ def method(golden, load_golden):
     common = {"views": Views(*CIFAR, dtype=torch.float64), "tasks": Tasks.of_sizes([10] * 10)}
     setup = Setup(network=network, image_shape=(3, 32, 32), lr=float(step["lr"]), options=options, **common)
     method = RDfcil(setup)
-    for linear in (method.student, method.teacher):
+    for linear in (method.projection, method.old_projection):
         linear.double()
     network.classifier.weight.data[:30] = inversion["classifier.weight"]
     method.begin_task(3)
@@ -156,7 +156,7 @@ def method(golden, load_golden):
         if name.startswith("student."):
             network.get_submodule(name.removeprefix("student.")).weight.data.copy_(value)
     network.classifier.weight.data[:40] = step["classifier.weight"]
-    for linear, name in zip((method.student, method.teacher), ("E1", "E2"), strict=True):
+    for linear, name in zip((method.projection, method.old_projection), ("E1", "E2"), strict=True):
         linear.load_state_dict({"weight": step[f"{name}.weight"], "bias": step[f"{name}.bias"]})
     return method
 
@@ -197,7 +197,7 @@ def test_a_step(golden, assert_close, method):
     method.descend(terms)
     assert_close(method.network.stem.conv.weight.detach(), case["after.stem.conv"])
     assert_close(method.network.classifier.weight.detach()[:40], case["after.classifier.weight"])
-    assert_close(method.student.bias.detach(), case["after.E1.bias"])
+    assert_close(method.projection.bias.detach(), case["after.E1.bias"])
 
 
 def test_a_step_of_refinement(golden, assert_close, method):

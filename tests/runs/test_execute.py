@@ -88,7 +88,7 @@ def logged(folder, *kinds):
 
 def without_times(folder):
     result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "at_once")}
+    return {key: value for key, value in result.items() if key not in ("seconds", "at_once", "environment")}
 
 
 # -- what is on disk ---------------------------------------------------------------------------------------------------

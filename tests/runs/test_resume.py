@@ -81,7 +81,7 @@ def stopping_at(monkeypatch, position):
 
 def without_times(folder):
     result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "at_once")}
+    return {key: value for key, value in result.items() if key not in ("seconds", "at_once", "environment")}
 
 
 def logged(folder):

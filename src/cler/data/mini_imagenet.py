@@ -223,7 +223,7 @@ def _read_cache(path: Path, listed: bytes, shape: tuple[int, ...]) -> np.ndarray
         with opened(path) as file:
             digest = file.read(DIGEST_BYTES)
             images = np.memmap(file, np.uint8, "c", DIGEST_BYTES, shape)
-    except (OSError, ValueError):  # there is none, or it is too short, or no file
+    except (OSError, UsageError, ValueError):  # there is none, or it is too short, or no file
         return None
     return images if digest == _digest(listed, images) else None
 
@@ -233,9 +233,10 @@ def _write_cache(path: Path, listed: bytes, images: np.ndarray) -> None:
         with replacing(path) as file:
             file.write(_digest(listed, images))
             file.write(images.data)
-    except OSError as error:
+    except (OSError, UsageError) as error:
         if multiprocessing.parent_process() is None:  # the process that started the workers has said it
-            _say_once(f"cannot keep the decoded images in {path} ({error.strerror}): they are decoded each time")
+            reason = getattr(error, "strerror", None) or error
+            _say_once(f"cannot keep the decoded images in {path} ({reason}): they are decoded each time")
 
 
 def _digest(listed: bytes, images: np.ndarray) -> bytes:
