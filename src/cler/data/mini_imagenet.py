@@ -233,9 +233,10 @@ def _write_cache(path: Path, listed: bytes, images: np.ndarray) -> None:
         with replacing(path) as file:
             file.write(_digest(listed, images))
             file.write(images.data)
-    except OSError as error:
+    except (OSError, UsageError) as error:
         if multiprocessing.parent_process() is None:  # the process that started the workers has said it
-            _say_once(f"cannot keep the decoded images in {path} ({error.strerror}): they are decoded each time")
+            why = error.strerror if isinstance(error, OSError) else error
+            _say_once(f"cannot keep the decoded images in {path} ({why}): they are decoded each time")
 
 
 def _digest(listed: bytes, images: np.ndarray) -> bytes:
