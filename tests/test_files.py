@@ -1,11 +1,14 @@
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from cler.errors import UsageError
-from cler.files import append, read_bytes, read_json, read_text, write_text
+from cler.files import HOST, append, read_bytes, read_json, read_text, sweep, temporary_folder, write_text
+from cler.runs.folders import check_writable
 
 
 @pytest.fixture
@@ -113,8 +116,63 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
 def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(plain, tmp_path, monkeypatch):
     monkeypatch.setattr("threading.get_ident", lambda: 7)
     write_text(tmp_path / "file", "first")
-    for name in {f".file.{os.getpid()}.7.tmp"}:
-        (tmp_path / name).symlink_to(plain)
+    (tmp_path / f".file.{HOST}.{os.getpid()}.7.tmp").symlink_to(plain)
     write_text(tmp_path / "file", "second")
     assert plain.read_bytes() == b"content"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "plain"]
+
+
+# -- litter ------------------------------------------------------------------------------------------------------------
+
+
+KILLED = """
+import os, sys, pathlib, cler.files as files
+folder = pathlib.Path(sys.argv[1])
+with files.replacing(folder / "file") as file, files.temporary_folder(folder) as temporary:
+    (temporary / "inside").mkdir()
+    os._exit(9)
+"""
+
+
+@pytest.fixture
+def litter(tmp_path):
+    """What a process has left that was killed while it wrote a file and had a temporary folder."""
+    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False).returncode == 9
+    left = sorted(tmp_path.iterdir())
+    assert len(left) == 2
+    return left
+
+
+def use_folder(folder):
+    with temporary_folder(folder):
+        pass
+
+
+@pytest.mark.parametrize("work", [lambda folder: write_text(folder / "other", ""), use_folder, check_writable, sweep])
+def test_what_a_killed_process_left_is_deleted_by_the_next_one(litter, tmp_path, work):
+    work(tmp_path)
+    assert not [path for path in litter if path.exists()]
+
+
+def test_what_is_in_use_stays(tmp_path):
+    with temporary_folder(tmp_path) as ours:
+        sweep(tmp_path)
+        assert ours.is_dir()
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_hosts_have_a_day(tmp_path):
+    new, old = (tmp_path / f".file.elsewhere.{number}.7.tmp" for number in (1, 2))
+    new.touch()
+    old.touch()
+    os.utime(old, (0, 0))
+    sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [new.name]
+
+
+def test_only_our_own_litter_is_deleted(tmp_path):
+    names = [".mine.tmp", "notes.tmp", f".file.{HOST}.x.7.tmp", f"file.{HOST}.999999999.7.tmp", f".folder.{HOST}"]
+    for name in names:
+        (tmp_path / name).touch()
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)

@@ -6,8 +6,12 @@ import errno
 import json
 import math
 import os
+import platform
+import re
+import shutil
 import stat
 import threading
+import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +25,11 @@ LARGEST = 50_000_000
 """Bytes that are read of a file of text; ours have a few thousand."""
 _PIECE = 1 << 24
 """Bytes that are read at once."""
+HOST = re.sub(r"[^\w-]", "-", platform.node())[:60]
+"""This machine, in names of files and in locks."""
+FOLDER = "folder"
+DAY = 24 * 3600.0
+_TEMPORARY = re.compile(r"\..*\.(?P<host>[\w-]*)\.(?P<process>\d{1,9})\.\d+\.tmp")
 LINE = 120
 """Longest line of JSON that is written, and longest path that is told in full, in characters."""
 
@@ -69,7 +78,8 @@ def replacing(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]
         about = path.lstat()
         if not stat.S_ISLNK(about.st_mode):  # a link is replaced itself, and nothing behind it
             _check_plain(path, about)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    sweep(path.parent)
+    temporary = _temporary(path)
     with suppress(FileNotFoundError):
         temporary.unlink()  # of a process that was killed and had the same number
     try:
@@ -83,6 +93,48 @@ def replacing(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+@contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """A new folder in another one, which is deleted afterwards."""
+    sweep(parent)
+    folder = _temporary(parent / FOLDER)
+    _delete(folder)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        _delete(folder)
+
+
+def sweep(folder: Path) -> None:
+    """Delete what processes have left in a folder that were killed while they wrote there.
+
+    Of other hosts' processes nobody knows whether they live: theirs is deleted after a day.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        for each in entries:
+            made = _TEMPORARY.fullmatch(each.name)
+            if made and _is_litter(Path(each.path), made["host"], int(made["process"])):
+                _delete(Path(each.path))
+
+
+def _temporary(path: Path) -> Path:
+    """A name for what is going to be `path`, or is in use in its place, which tells whose it is."""
+    return path.with_name(f".{path.name[:100]}.{HOST}.{os.getpid()}.{threading.get_ident()}.tmp")
+
+
+def _is_litter(path: Path, host: str, process: int) -> bool:
+    return not is_alive(process) if host == HOST else time.time() - path.lstat().st_mtime > DAY
+
+
+def _delete(path: Path) -> None:
+    with suppress(OSError):
+        if path.name.startswith(f".{FOLDER}.") and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 def is_alive(process: Any) -> bool:

@@ -8,7 +8,6 @@ import os
 import queue
 import stat
 import tarfile
-import tempfile
 import threading
 import time
 import urllib.request as web
@@ -23,6 +22,7 @@ from urllib.error import HTTPError, URLError
 
 from cler.data.images import Progress
 from cler.errors import UsageError, one_line
+from cler.files import temporary_folder
 
 BLOCK = 1 << 18
 TIMEOUT = 30.0
@@ -266,11 +266,11 @@ def extract(archive: Path, folder: Path, *, limit: int = LARGEST_ARCHIVE, member
         with (
             _Sips(archive) as stream,
             tarfile.open(fileobj=stream, mode="r:") as tar,
-            tempfile.TemporaryDirectory(prefix=".extract-", dir=folder) as temporary,
+            temporary_folder(folder) as temporary,
         ):
             for member in _harmless(tar, limit, members):
                 tar.extract(member, temporary, filter="data")
-            _move_into(Path(temporary), folder)
+            _move_into(temporary, folder)
     except Exception as error:  # tarfile raises errors of many kinds for broken archives
         if isinstance(error, OSError) and error.strerror:
             raise UsageError(

@@ -235,8 +235,8 @@ def _write_cache(path: Path, listed: bytes, images: np.ndarray) -> None:
             file.write(images.data)
     except (OSError, UsageError) as error:
         if multiprocessing.parent_process() is None:  # the process that started the workers has said it
-            reason = getattr(error, "strerror", None) or error
-            _say_once(f"cannot keep the decoded images in {path} ({reason}): they are decoded each time")
+            why = error.strerror if isinstance(error, OSError) else error
+            _say_once(f"cannot keep the decoded images in {path} ({why}): they are decoded each time")
 
 
 def _digest(listed: bytes, images: np.ndarray) -> bytes:

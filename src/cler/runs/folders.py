@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import stat
 import tempfile
 import threading
@@ -16,13 +15,12 @@ from uuid import uuid4
 from filelock import BaseFileLock, FileLock, Timeout
 
 from cler.errors import UsageError
-from cler.files import is_alive, read_json, write_json, writing
+from cler.files import HOST, is_alive, read_json, sweep, write_json, writing
 
 LOCK = ".lock"
 """Locked by the process that works in a folder."""
 OWNER = ".owner"
 """Says which process that is; it touches the file as long as it lives."""
-HOST = platform.node()
 BEAT = 20.0
 """Seconds between two signs of life."""
 EXPIRY = 300.0
@@ -59,6 +57,7 @@ def check_writable(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
+    sweep(folder)
 
 
 @contextmanager
