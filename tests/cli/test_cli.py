@@ -1,10 +1,6 @@
-"""The installed `cler` command, as a user types it.
+"""The `cler` command as a user types it: the installed one for what is about processes, else in this process."""
 
-Importing torch takes over a second, so most commands are not new processes from scratch but forks of one that has
-imported everything: each runs the installed script, with an exit code, a standard output and an error output of its
-own. What is about processes (Ctrl-C, workers) is started afresh.
-"""
-
+import io
 import json
 import os
 import re
@@ -12,93 +8,33 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 
 from cler import __version__
-from toys import wait_until
+from cler.data import images
+from toys import EveryTenth, Toy, wait_until
 
 CLER = Path(sys.executable).with_name("cler")
-TESTS = str(Path(__file__).parents[1])
-"""On the path of every process that is started: there are the toys."""
-
-FORKS = """
-import json, os, runpy, sys
-import cler.cli, cler.runs.execute, cler.report.progress, cler.report.terminal  # what every command needs
-
-for line in sys.stdin:
-    request = json.loads(line)
-    child = os.fork()
-    if not child:
-        os.chdir(request["folder"])
-        os.environ |= request["environment"]
-        for number, name in enumerate(("/dev/null", request["out"], request["err"])):
-            opened = os.open(name, os.O_RDWR | os.O_CREAT)
-            os.dup2(opened, number)
-            os.close(opened)
-        sys.argv = request["command"]
-        code = 1
-        try:
-            runpy.run_path(sys.argv[0], run_name="__main__")
-        except SystemExit as end:
-            code = end.code or 0
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """The environment of every command: no colors, wide lines, no datasets but those inside the package and ours."""
-    folder = tmp_path_factory.mktemp("site")
-    (folder / "sitecustomize.py").write_text("import toys\n\ntoys.register()\n")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CLER_", "PYTEST_", "COV_"))}
-    path = os.pathsep.join(filter(None, [str(folder), TESTS, os.environ.get("PYTHONPATH")]))
-    own = {"PYTHONPATH": path, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
-    return inherited | own | {"CLER_DATA": str(folder / "data")}
-
-
-@pytest.fixture(scope="module")
-def forks(environment):
-    command = [sys.executable, "-c", FORKS]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
-    ) as process:
-        yield process
-        process.stdin.close()
 
 
 @pytest.fixture
-def cler(forks, tmp_path):
-    """Run the command in an empty folder."""
+def environment(tmp_path):
+    """The environment of a process: no colors, wide lines, no datasets but those inside the package."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CLER_", "PYTEST_", "COV_"))}
+    return inherited | {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "CLER_DATA": str(tmp_path / "data")}
+
+
+@pytest.fixture
+def cler(cler_here, monkeypatch):
+    """The command in this process, which knows the dataset `toy`; variables of the environment may be given."""
+    monkeypatch.setitem(images.DATASETS._entries, "toy", Toy())
 
     def call(*arguments, **environment):
-        out, err = tmp_path / ".out", tmp_path / ".err"
-        for file in (out, err):
-            file.unlink(missing_ok=True)
-        request = {
-            "command": [str(CLER), *map(str, arguments)],
-            "folder": str(tmp_path),
-            "environment": environment,
-            "out": str(out),
-            "err": str(err),
-        }
-        print(json.dumps(request), file=forks.stdin, flush=True)
-        code = int(forks.stdout.readline())
-        return Answer(code, out.read_text(), err.read_text())
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return cler_here(*arguments)
 
     return call
 
@@ -134,7 +70,7 @@ def test_version(environment, command):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
 def test_output_that_cannot_be_written_is_told_in_one_line(environment):
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([CLER, "methods"], stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+        done = subprocess.run([CLER, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert (done.returncode, done.stderr) == (1, "cler: cannot write the output: No space left on device\n")
 
 
@@ -182,16 +118,20 @@ def test_strict_encodings_stop_nothing(environment, tmp_path, encoding):
     assert done.stderr.count(b"\n") == 1
 
 
-def test_signs_that_a_terminal_does_not_have_stop_nothing(environment):
-    environment = environment | {"PYTHONIOENCODING": "ascii:strict"}
-    for arguments in (["methods"], ["methods", "--json"]):
-        done = subprocess.run([CLER, *arguments], capture_output=True, text=True, env=environment)
-        assert (done.returncode, done.stderr) == (0, "")
-    assert "τ" in json.loads(done.stdout)["methods"]["cope"]["settings"]["temperature"]["help"]
+@pytest.mark.parametrize("command", [("methods",), ("methods", "--json")])
+def test_signs_that_a_terminal_does_not_have_stop_nothing(cler, monkeypatch, command):
+    terminal = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert cler(*command) == (0, "", "")
+    written = terminal.buffer.getvalue().decode("ascii")
+    assert "cope" in written
+    if "--json" in command:
+        assert "τ" in json.loads(written)["methods"]["cope"]["settings"]["temperature"]["help"]
 
 
-def test_the_sample_inside_the_package_is_learned_from_without_any_download(cler, tmp_path):
-    options = "--tasks 2 --width 2 --batch 500 --lr 0.1 --workers 1 --out runs"
+def test_the_sample_inside_the_package_is_learned_from_without_any_download(cler, tmp_path, monkeypatch):
+    monkeypatch.setitem(images.DATASETS._entries, "cifar10-sample", EveryTenth(images.DATASETS["cifar10-sample"]))
+    options = "--tasks 2 --width 2 --batch 50 --lr 0.1 --workers 1 --out runs"
     done = cler("run", "finetune", *options.split())
     assert done.code == 0, done.err
     assert "Finetune" in done.out
@@ -209,11 +149,12 @@ def is_gone(group):
     return False
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(environment, tmp_path, cler, workers):
-    arguments = ["run", "er-ace", "--regularizer", "jigsaw", "--buffer", 20, *QUICK[:-1], workers, "--out", "runs"]
+def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(environment, path_with_toys, tmp_path, cler):
+    """With two workers; tests/runs/test_resume.py has one that trains in the process that is stopped."""
+    arguments = ["run", "er-ace", "--buffer", 20, *QUICK[:-1], 2, "--out", "runs"]
     command = [str(CLER), *map(str, arguments), "--seeds", "0..999"]  # more than can be finished before somebody looks
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment |= {"PYTHONPATH": path_with_toys}
     with subprocess.Popen(command, env=environment, cwd=tmp_path, start_new_session=True, **pipes) as process:
         try:
             wait_until(lambda: any(one["complete"] for one in results(tmp_path / "runs").values()), process)
@@ -308,7 +249,7 @@ def test_a_run_its_repetition_and_a_comparison(cler, tmp_path):
     table = cler("compare", "runs")
     assert table.code == 0
     assert "Finetune" in table.out
-    assert "CLER (rotation)" in table.out
+    assert "(rotation)" in table.out
     compared = json.loads(cler("compare", "runs", "--json").out)
     plain, regularized = compared["groups"]
     assert (plain["runs"], regularized["runs"], compared["complaints"]) == (2, 2, [])

@@ -488,7 +488,7 @@ def test_in_processes_equals_in_turn(tmp_path):
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])  # this dataset is not known in a new process
     with pytest.raises(UsageError, match="unknown dataset 'toy'"):
-        workers.train_in_processes(jobs, None, 2, ignore)
+        workers.train_in_processes(jobs, None, 1, ignore)
 
 
 def test_threads_are_the_runs_own(tmp_path, monkeypatch):

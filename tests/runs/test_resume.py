@@ -531,12 +531,12 @@ def test_the_first_signal_lets_the_step_end_and_the_second_does_not():
         signal.raise_signal(signal.SIGINT)  # as before
 
 
-def terminate_at(task, step):
-    """A callback that has this process terminated at a step."""
+def signal_at(task, step, number=signal.SIGTERM):
+    """A callback that sends this process a signal at a step."""
 
     def hear(event):
         if isinstance(event, Progress) and (event.task, event.step) == (task, step):
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
 
     return hear
 
@@ -551,7 +551,7 @@ def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(tmp_path, whole):
     (job,) = make_jobs(make_job(tmp_path).settings, [0], tmp_path, checkpoint_every=0)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as end:
-        execute([job], device=CPU, workers=1, callbacks=[terminate_at(1, 3)])
+        execute([job], device=CPU, workers=1, callbacks=[signal_at(1, 3)])
     assert end.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoint.find(job.folder, pytest.fail).position == (1, 3)
@@ -560,17 +560,18 @@ def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(tmp_path, whole):
 
 
 @pytest.mark.usefixtures("told_at_every_step")
-def test_a_command_that_sigterm_ends_says_so(tmp_path, monkeypatch, cler):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_command_that_a_signal_ends_says_so(tmp_path, monkeypatch, cler, number, code):
     hear = record.Recorder.hear
 
-    def hear_and_terminate(self, event):
+    def hear_and_stop(self, event):
         hear(self, event)
-        terminate_at(1, 3)(event)
+        signal_at(1, 3, number)(event)
 
     with monkeypatch.context() as patch:
-        patch.setattr(record.Recorder, "hear", hear_and_terminate)
-        code, said = cler()
-    assert code == 143
+        patch.setattr(record.Recorder, "hear", hear_and_stop)
+        ended, said = cler()
+    assert ended == code
     assert said.splitlines()[-1] == "cler: stopped; finished runs are kept, and the same command resumes the others"
     assert "resuming from task 2, step 4" in cler()[1]
 
@@ -583,54 +584,29 @@ def test_a_signal_after_the_last_step_of_all_is_not_lost():
 # -- real processes ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def known_to_new_processes(tmp_path):
-    """A PYTHONPATH with which new processes know the dataset."""
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text("import toys\n\ntoys.register()\n")
-    here = str(Path(__file__).parents[1])
-    return os.pathsep.join(filter(None, [str(site), here, os.environ.get("PYTHONPATH")]))
-
-
-@pytest.fixture
-def command(tmp_path, known_to_new_processes):
-    """Starts `cler run` in a new process that knows the dataset."""
-    options = "run er-ace --regularizer jigsaw --dataset toy --tasks 2 --width 2 --batch 5 --replay-batch 5"
-
-    def start(out, *arguments, **environment):
-        return subprocess.Popen(
-            [CLER, *options.split(), "--buffer", "10", "--epochs", "8", "--workers", "1", "--out", out, *arguments],
-            env=os.environ | {"PYTHONPATH": known_to_new_processes, "NO_COLOR": "1", "COLUMNS": "200"} | environment,
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    return start
-
-
-def test_killed_processes_end_like_one_that_was_not(tmp_path, command):
-    peace = make_job(tmp_path / "peace", regularizer="jigsaw", epochs=8)
+def test_a_killed_process_ends_like_one_that_was_not(tmp_path, path_with_toys):
+    """Killed once, at random; `tools/kill_test.py` does so hundreds of times."""
+    peace, war = (make_job(tmp_path / name, regularizer="jigsaw", epochs=3) for name in ("peace", "war"))
     run(peace)
-    for last in (40, 20):  # of 128 steps
-        dying = {DIES_AFTER: str(random.randint(2, last))}  # after the first checkpoint
-        with command("war", "--checkpoint-every", "1e-9", **dying) as process:
-            _, said = process.communicate()
-        assert process.returncode == -signal.SIGKILL, said
-    with command("war") as process:
-        _, said = process.communicate()
-    assert process.returncode == 0, said
+    options = "run er-ace --regularizer jigsaw --dataset toy --tasks 2 --width 2 --batch 5 --replay-batch 5 --buffer 10"
+    dying = {"PYTHONPATH": path_with_toys, DIES_AFTER: str(random.randint(2, 25))}  # of 48 steps
+    killed = subprocess.run(
+        [CLER, *options.split(), "--epochs", "3", "--workers", "1", "--out", "war", "--checkpoint-every", "1e-9"],
+        env=os.environ | dying,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (said,) = run(war).messages
     assert "resuming from task" in said
-    (war,) = (tmp_path / "war").glob("*/seed-*")
-    assert_ended_like(war, peace.folder)
+    assert_ended_like(war.folder, peace.folder)
 
 
-def test_worker_processes_leave_checkpoints_when_this_one_is_terminated(tmp_path, monkeypatch, known_to_new_processes):
-    peace, war = ([make_job(tmp_path / name, seed, epochs=4) for seed in range(3)] for name in ("peace", "war"))
+def test_worker_processes_leave_checkpoints_when_this_one_is_terminated(tmp_path, monkeypatch, path_with_toys):
+    peace, war = ([make_job(tmp_path / name, seed, epochs=2) for seed in range(3)] for name in ("peace", "war"))
     run(*peace)
-    monkeypatch.setenv("PYTHONPATH", known_to_new_processes)
+    monkeypatch.setenv("PYTHONPATH", path_with_toys)
     started = set()
 
     def terminate(event):
