@@ -321,6 +321,22 @@ def test_journals_without_numbers_are_read(watch, tmp_path):
     assert look(watch()) == 0
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_journal_that_is_no_plain_file_is_refused_and_not_waited_for(watch, tmp_path, kind):
+    put(tmp_path, 10)
+    watched = watch()
+    look(watched)
+    watched.save()
+    file = tmp_path / ".cler" / watching.JOURNAL
+    file.rename(tmp_path / "elsewhere")
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"journal\.jsonl does not belong"):
+        watch()
+
+
 def test_a_label_that_disappears_during_a_look(learn, tmp_path, monkeypatch):
     put(tmp_path, 10)
     (tmp_path / "blue").mkdir()

@@ -17,6 +17,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from cler.errors import UsageError, one_line
+from cler.files import opened, read_bytes
 from cler.learner import fileformat
 from cler.learner.inputs import Label, eight_bits, to_pixels
 from cler.learner.learner import Learner
@@ -29,6 +30,8 @@ MOST_PIXELS = 80_000_000
 """Of a picture: with more, learning it would take a gigabyte of memory."""
 LEARNER = "learner.safetensors"
 JOURNAL = "journal.jsonl"
+LARGEST_JOURNAL = 1 << 32
+"""Bytes that are read of a journal, which has a line for each image."""
 HELD_OUT = "held_out.json"
 TRIES = 3
 """Looks after which a file that cannot be read, and does not change, is given up."""
@@ -80,11 +83,11 @@ def open_picture(path: Path) -> Image.Image:
     """The first picture in a file, the right way up, in color."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is odd about a file that can be read all the same
-        with Image.open(path, formats=FORMATS) as opened:
-            if opened.width * opened.height > MOST_PIXELS:
-                raise UsageError(f"it has {opened.width} × {opened.height} pixels, more than {MOST_PIXELS}")
-            ImageOps.exif_transpose(opened, in_place=True)
-            return eight_bits(opened).convert("RGB")
+        with opened(path) as file, Image.open(file, formats=FORMATS) as picture:
+            if picture.width * picture.height > MOST_PIXELS:
+                raise UsageError(f"it has {picture.width} × {picture.height} pixels, more than {MOST_PIXELS}")
+            ImageOps.exif_transpose(picture, in_place=True)
+            return eight_bits(picture).convert("RGB")
 
 
 class FolderLearner:
@@ -117,7 +120,7 @@ class FolderLearner:
         """What the learner was given, by name, with the numbers of the images."""
         path, count = self.state / JOURNAL, self._given
         try:
-            lines = path.read_text("utf-8").splitlines()[:count] if count else []
+            lines = read_bytes(path, LARGEST_JOURNAL, follow=False).decode().splitlines()[:count] if count else []
             entries = ((*json.loads(line), number)[:4] for number, line in enumerate(lines, 1))  # older ones have none
             taken = [(Arrival(*file), number) for *file, number in entries if isinstance(file[0], str)]
             belongs = max((number for _, number in taken), default=0) >= count
