@@ -353,6 +353,36 @@ def test_a_label_that_disappears_during_a_look(learn, tmp_path, monkeypatch):
     assert "20 images of 2 classes learned" in out
 
 
+def test_a_label_that_cannot_be_read_is_named_once_and_the_rest_goes_on(watch, tmp_path, monkeypatch):
+    put(tmp_path, 5)
+    watched, said, scandir = watch(), [], os.scandir
+    watched.message = said.append
+    assert look(watched) == 10
+    put(tmp_path, 5, first=5)
+
+    def closed(path):
+        if path == tmp_path / "red":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", closed)
+        assert [look(watched) for _ in range(3)] == [5, 0, 0]
+    assert said == [f"{tmp_path / 'red'} is left out as long as it cannot be read: Permission denied"]
+    assert look(watched) == 5  # and nothing of it is learned twice
+
+
+def test_what_a_killed_watcher_left_is_deleted_by_the_next(learn, tmp_path):
+    put(tmp_path, 5)
+    state = tmp_path / ".cler"
+    state.mkdir()
+    for name in (watching.LEARNER, watching.JOURNAL, watching.HELD_OUT):
+        (state / f".{name}.123.456.tmp").write_text("half of it")
+    (state / ".theirs.tmp").write_text("of somebody else")
+    summary(learn(tmp_path, "--once", "--json", *TINY))
+    assert {each.name for each in state.glob(".*")} == {".theirs.tmp"}
+
+
 @pytest.fixture
 def between_looks(monkeypatch):
     """Let the steps of a generator happen between the looks, one each time."""

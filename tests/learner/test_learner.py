@@ -9,6 +9,8 @@ import struct
 import sys
 import threading
 import time
+import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +24,10 @@ from torch import nn
 import cler
 from cler.errors import UsageError
 from cler.learner import Learner, NotFittedError, fileformat, inputs
+from cler.learner.classifier import Classifier
 from cler.learner.core import Core
 from cler.learner.worker import Worker
+from cler.memory import Reservoir
 from cler.methods import METHODS
 from cler.nets import NETWORKS, Network
 
@@ -153,8 +157,11 @@ def test_replay_begins_when_the_buffer_holds_a_replay_batch():
 
 
 def test_a_loss_that_is_not_finite_is_said():
-    with pytest.raises(UsageError, match=r"not finite after .* lower lr"):
-        small(lr=1e20).partial_fit(IMAGES, LABELS)
+    learner = small(lr=1e20)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"not finite after 20 images, .* it was never saved; .* lower lr"):
+            learner.partial_fit(IMAGES, LABELS)
+    assert learner.n_seen_ == 20
 
 
 def test_what_has_diverged_is_not_used_or_kept(tmp_path):
@@ -176,28 +183,115 @@ def fail(*_):
     raise RuntimeError("out of memory")
 
 
-def test_an_interrupted_call_ends_between_two_steps(monkeypatch, tmp_path):
-    learner = small().partial_fit(IMAGES[:14], LABELS[:14])
-    learn = Core.learn
+def content(learner):
+    """All that a learner is, to the bit."""
+    tensors, about = learner._worker(learner._core.copied_content)
+    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}, about
+
+
+class EndedError(Exception):
+    """What a handler of somebody's own raises."""
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_call_ends_between_two_steps(number, times, handled, monkeypatch, tmp_path):
+    def end(*_):
+        raise EndedError
+
+    handled(number, end)
+    learner, add = small().partial_fit(IMAGES[:14], LABELS[:14]), Reservoir.add
 
     def in_the_third_step(self, *batch):
-        if self.steps == 2:
-            signal.raise_signal(signal.SIGINT)
-        learn(self, *batch)
+        for _ in range(times if int(self.offered) == 20 else 0):
+            os.kill(os.getpid(), number)
+            time.sleep(0.01)  # until the next one, so that they do not count as one
+        add(self, *batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Core, "learn", in_the_third_step)
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(Reservoir, "add", in_the_third_step)  # weights are those after it, but not the buffer
+        with pytest.raises(EndedError):
             learner.partial_fit(IMAGES[14:], LABELS[14:])
     assert learner.n_seen_ == 30
+    assert content(learner) == content(small().partial_fit(IMAGES[:30], LABELS[:30]))
     learner.save(tmp_path / "learner.safetensors")
-    alone = small().partial_fit(IMAGES, LABELS)
+    alone = content(small().partial_fit(IMAGES, LABELS))
     for each in (learner, Learner.load(tmp_path / "learner.safetensors")):
-        assert same(each.partial_fit(IMAGES[30:], LABELS[30:]), alone)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert content(each.partial_fit(IMAGES[30:], LABELS[30:])) == alone
 
 
-def test_a_step_that_fails_leaves_no_trace(monkeypatch, tmp_path):
+@pytest.fixture
+def handled(monkeypatch):
+    """Have signals handled in another way."""
+    before = {}
+
+    def handle(number, handler):
+        before[number] = signal.signal(number, handler)
+
+    yield handle
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_interrupted_at_any_moment_and_continued_it_learns_the_same(handled):
+    def end(*_):
+        raise EndedError
+
+    handled(signal.SIGVTALRM, end)  # by the time that it computes
+    images, labels = colors(200)
+    alone = content(small("er-ace", "none").partial_fit(images, labels))
+    learner, interrupted, seconds = small("er-ace", "none"), 0, 1e-4
+    while (seen := learner.n_seen_) < 200:
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+            learner.partial_fit(images[seen:], labels[seen:])
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        except EndedError:
+            interrupted, seconds = interrupted + 1, 1.2 * seconds
+    assert interrupted
+    assert content(learner) == alone
+
+
+def test_a_signal_handler_may_save_what_is_being_learned(handled, monkeypatch, tmp_path):
+    learner, add = small().partial_fit(IMAGES[:10], LABELS[:10]), Reservoir.add
+    handled(signal.SIGTERM, lambda *_: learner.save(tmp_path / "learner.safetensors"))
+
+    def in_the_third_step(self, *batch):
+        if int(self.offered) == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+        add(self, *batch)
+
+    monkeypatch.setattr(Reservoir, "add", in_the_third_step)
+    learner.partial_fit(IMAGES[10:], LABELS[10:])
+    saved = Learner.load(tmp_path / "learner.safetensors")
+    assert 30 <= saved.n_seen_ < 60
+    assert content(saved.partial_fit(IMAGES[saved.n_seen_ :], LABELS[saved.n_seen_ :])) == content(learner)
+
+
+def test_an_interrupted_prediction_does_not_go_on(fitted, handled, monkeypatch):
+    classified, forward = [], Classifier.forward
+
+    def interrupt(self, pixels):
+        classified.append(len(pixels))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return forward(self, pixels)
+
+    def end(*_):
+        raise EndedError
+
+    handled(signal.SIGTERM, end)
+    monkeypatch.setattr("cler.learner.core.CHUNK", 1)
+    before = content(fitted)
+    with monkeypatch.context() as patch:
+        patch.setattr(Classifier, "forward", interrupt)
+        with pytest.raises(EndedError):
+            fitted.predict(np.concatenate([IMAGES] * 20))
+    assert len(classified) < 1200
+    assert fitted._core.method.network.training
+    assert content(fitted) == before
+
+
+def test_a_first_step_that_fails_leaves_no_trace(monkeypatch, tmp_path):
     learner = small().partial_fit(IMAGES[:4], LABELS[:4])
     with monkeypatch.context() as patch:
         patch.setattr(METHODS["er-ace"], "observe", fail)
@@ -207,18 +301,53 @@ def test_a_step_that_fails_leaves_no_trace(monkeypatch, tmp_path):
     assert not hasattr(learner, "classes_")
     learner.save(tmp_path / "learner.safetensors")
     assert Learner.load(tmp_path / "learner.safetensors").n_seen_ == 4
-    assert learner.partial_fit(IMAGES[4:10], LABELS[4:10]).classes_.tolist() == [0, 1, 2]
+    learner.partial_fit(IMAGES[4:], LABELS[4:])
+    assert content(learner) == content(small().partial_fit(IMAGES, LABELS))
 
 
 def test_a_step_that_fails_on_a_new_class_leaves_no_room_for_it(monkeypatch, tmp_path):
     learner = small().partial_fit(*colors(20, 16))
+    before = content(learner)
     with monkeypatch.context() as patch:
         patch.setattr(METHODS["er-ace"], "observe", fail)
         with pytest.raises(RuntimeError, match="out of memory"):
             learner.partial_fit(IMAGES[:10], ["never learned"] * 10)
+    assert content(learner) == before
     learner.save(tmp_path / "learner.safetensors")
     for each in (Learner.load(tmp_path / "learner.safetensors"), pickle.loads(pickle.dumps(learner))):
         assert same(each, learner)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_after_an_error_inside_a_step_it_says_from_where_one_can_go_on(saved, monkeypatch, tmp_path):
+    learner, path = small().partial_fit(IMAGES[:14], LABELS[:14]), tmp_path / "learner.safetensors"
+    if saved:
+        learner.save(path)
+    remedy = f"load its last save, {path} (14 images)" if saved else "it was never saved"
+    message = f"this learner cannot go on: a step failed after 24 images, RuntimeError: out of memory; {remedy}"
+    learner.partial_fit(IMAGES[14:24], LABELS[14:24])
+    with monkeypatch.context() as patch:
+        patch.setattr(Reservoir, "add", fail)  # after the weights have changed
+        with pytest.raises(RuntimeError, match="out of memory") as caught:
+            learner.partial_fit(IMAGES[24:], LABELS[24:])
+    assert caught.value.__notes__ == [message]
+    assert caught.traceback[-1].name == "fail"  # where it happened
+    uses = (
+        lambda: learner.partial_fit(IMAGES[:1], LABELS[:1]),
+        lambda: learner.predict(IMAGES),
+        lambda: learner.save(path),
+        lambda: learner.export(tmp_path / "classifier.pt2"),
+        lambda: copy.copy(learner),
+    )
+    for use in uses:
+        with pytest.raises(UsageError) as refused:
+            use()
+        assert str(refused.value) == message
+    assert learner.n_seen_ == 24
+    alone = content(small().partial_fit(IMAGES, LABELS))
+    if saved:
+        assert content(Learner.load(path).partial_fit(IMAGES[14:], LABELS[14:])) == alone
+    assert content(learner.fit(IMAGES, LABELS)) == alone
 
 
 def test_a_learner_of_a_gpu_where_there_is_none(monkeypatch, tmp_path):
@@ -466,6 +595,10 @@ def test_gray_pictures_of_16_bits(kind, fitted):
         ("cat.png", "not str"),
         ([["a", "b"]], "not list"),
         (np.array([None]), "not object"),
+        (torch.zeros(2, 3, 8, 8).to_sparse(), "dense tensors, not in a sparse_coo one"),
+        ([torch.zeros(3, 8, 8).to_sparse()], "dense tensors, not in a sparse_coo one"),
+        (torch.zeros(2, 3, 8, 8, device="meta"), "dense tensors, not in a meta one"),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.float8_e4m3fn), "not float8_e4m3fn"),
     ],
 )
 def test_images_that_cannot_be_meant(images, message, fitted):
@@ -484,6 +617,10 @@ def test_images_that_cannot_be_meant(images, message, fitted):
         ([True] * 3, "string or a whole number, not True"),
         ([[1], [2], [3]], r"string or a whole number, not \[1\]"),
         (np.zeros((3, 2)), "string or a whole number"),
+        ([10**5000] * 3, "must fit into 64 bits"),
+        ([-(2**63) - 1] * 3, "must fit into 64 bits"),
+        (["a" * 1001] * 3, "1000 characters, not 1001: 'aaaaaaaaaaaaaaaaaaaa'…"),
+        (torch.zeros(3, dtype=torch.int64, device="meta"), "dense tensors, not in a meta one"),
     ],
 )
 def test_labels_that_cannot_be_meant(labels, message):
@@ -700,6 +837,15 @@ def test_a_learner_that_has_not_begun_can_be_saved(tmp_path):
     assert not hasattr(loaded, "classes_")
     loaded.partial_fit(IMAGES[:7], [2] * 7)
     assert loaded.classes_.tolist() == [2, "a"]
+
+
+def test_what_becomes_of_the_file_is_nothing_to_who_was_loaded_from_it(fitted, saved):
+    loaded, size = Learner.load(saved), saved.stat().st_size
+    with saved.open("r+b") as file:
+        file.write(bytes(size))
+    assert content(loaded) == content(fitted)
+    os.truncate(saved, 0)
+    assert content(loaded) == content(fitted)
 
 
 def test_a_file_that_is_cut_or_altered_anywhere_is_refused(saved):
@@ -979,9 +1125,127 @@ def test_two_threads_may_learn():
     assert learner.n_seen_ == 70
 
 
+MODES = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "float64": lambda: default_dtype(torch.float64),
+    "float16": lambda: default_dtype(torch.float16),
+    "device": lambda: torch.device("meta"),
+}
+
+
+@contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+        assert torch.get_default_dtype() is dtype
+    finally:
+        torch.set_default_dtype(before)
+
+
+def everything(path):
+    """What a learner gives and becomes that is made, taught, asked, saved, loaded and copied here."""
+    images = (IMAGES / 255).repeat(2, axis=2).repeat(2, axis=3)
+    learner = small(optimizer="adamw").partial_fit(IMAGES[:7], LABELS[:7]).partial_fit(list(images[7:44]), LABELS[7:44])
+    answers = [learner.predict_proba(images).tobytes()]
+    learner.save(path)
+    loaded = Learner.load(path).partial_fit(*colors(20, 20))
+    copied = copy.copy(learner).partial_fit(*colors(20, 20))
+    answers += [each.predict_proba(images).tobytes() for each in (learner, loaded, copied)]
+    return answers, path.read_bytes(), loaded, copied
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    *given, loaded, copied = everything(tmp_path_factory.mktemp("undisturbed") / "learner.safetensors")
+    return given, content(loaded), content(copied)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_modes_of_the_caller_make_no_difference(mode, undisturbed, tmp_path):
+    with MODES[mode]():
+        *given, loaded, copied = everything(tmp_path / "learner.safetensors")
+    assert (given, content(loaded), content(copied)) == undisturbed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_learners_in_several_threads_do_not_disturb_each_other(dtype):
+    """Neither by the generator of their initial weights nor by the default dtype, which all threads share."""
+    with default_dtype(dtype):
+        learners = [small("er", "none") for _ in range(4)]
+        threads = [threading.Thread(target=each.partial_fit, args=(IMAGES, LABELS)) for each in learners]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    alone = content(small("er", "none").partial_fit(IMAGES, LABELS))
+    assert all(content(each) == alone for each in learners)
+
+
+def in_a_fork(function):
+    """Whether the function gives something true in a forked child; one that hangs does not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+        child = os.fork()
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+        try:
+            os._exit(0 if function() else 1)
+        finally:
+            os._exit(2)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def refused_for_the_fork(use):
+    with pytest.raises(UsageError, match="forked while another thread used the learner") as caught:
+        use()
+    return "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_that_is_forked_during_a_step_is_told_so(monkeypatch):
+    learner, inside, go_on = small().partial_fit(IMAGES[:20], LABELS[:20]), threading.Event(), threading.Event()
+    add = Reservoir.add
+
+    def waiting(self, *batch):
+        inside.set()
+        go_on.wait()
+        add(self, *batch)
+
+    monkeypatch.setattr(Reservoir, "add", waiting)
+    with default_dtype(torch.float64):
+        thread = threading.Thread(target=learner.partial_fit, args=(IMAGES[20:40], LABELS[20:40]))
+        thread.start()
+        inside.wait()
+        uses = (
+            lambda: learner.predict(IMAGES),
+            lambda: learner.partial_fit(IMAGES[:1], LABELS[:1]),
+            lambda: learner.n_seen_,
+            lambda: copy.copy(learner),
+        )
+        assert in_a_fork(lambda: all(map(refused_for_the_fork, uses)))
+        assert in_a_fork(lambda: torch.get_default_dtype() is torch.float64)
+        go_on.set()
+        thread.join()
+    assert content(learner) == content(small().partial_fit(IMAGES[:40], LABELS[:40]))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_that_is_forked_between_two_steps_goes_on():
+    learner, alone = small().partial_fit(IMAGES[:30], LABELS[:30]), content(small().partial_fit(IMAGES, LABELS))
+    with learner._worker.calls:  # as a thread has it that is in a call, and not in a step
+        assert in_a_fork(lambda: content(learner.partial_fit(IMAGES[30:], LABELS[30:])) == alone)
+    assert content(learner.partial_fit(IMAGES[30:], LABELS[30:])) == alone
+
+
 def tensor_bytes():
     gc.collect()
     tensors = [each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter)]
+    tensors = [each for each in tensors if each.layout is torch.strided]
     return sum({each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}.values())
 
 

@@ -58,17 +58,26 @@ class Arrival(NamedTuple):
         return int.from_bytes(hashlib.sha256(self.name.encode("utf-8", "surrogateescape")).digest()[:8]) / 2**64
 
 
-def arrivals(folder: Path) -> list[Arrival]:
-    """The images in `folder/LABEL/`, hidden ones left out, in the order in which they were written."""
+def arrivals(folder: Path) -> tuple[list[Arrival], dict[Path, str]]:
+    """The images in `folder/LABEL/`, hidden ones left out, in the order in which they were written.
+
+    Also which folders of labels cannot be read, and why.
+    """
     try:
-        labels = [each for each in folder.iterdir() if each.is_dir() and not each.name.startswith(".")]
-        found: list[Arrival] = []
-        for label in labels:
-            with suppress(FileNotFoundError, NotADirectoryError):  # it has gone since
-                found += _arrivals_of(label)
+        entries = [each for each in folder.iterdir() if not each.name.startswith(".")]
     except OSError as error:
         raise UsageError(f"cannot read {error.filename}: {error.strerror}") from None
-    return sorted(found, key=lambda each: (each.modified, each.name))
+    found: list[Arrival] = []
+    closed: dict[Path, str] = {}
+    for label in entries:
+        try:
+            if label.is_dir():
+                found += _arrivals_of(label)
+        except (FileNotFoundError, NotADirectoryError):  # it has gone since
+            pass
+        except OSError as error:
+            closed[label] = str(error.strerror)
+    return sorted(found, key=lambda each: (each.modified, each.name)), closed
 
 
 def _arrivals_of(label: Path) -> Iterator[Arrival]:
@@ -88,6 +97,14 @@ def open_picture(path: Path) -> Image.Image:
                 raise UsageError(f"it has {picture.width} × {picture.height} pixels, more than {MOST_PIXELS}")
             ImageOps.exif_transpose(picture, in_place=True)
             return eight_bits(picture).convert("RGB")
+
+
+def clear(state: Path) -> None:
+    """Delete what a process that was killed has left half written; for who has locked the folder."""
+    for name in (LEARNER, JOURNAL, HELD_OUT):
+        for leftover in state.glob(f".{name}.*.tmp"):
+            with suppress(OSError):
+                leftover.unlink()
 
 
 class FolderLearner:
@@ -114,6 +131,7 @@ class FolderLearner:
         self._taken = self._read_journal()
         self._saved = self._mark()
         self._unreadable: dict[Arrival, int] = {}
+        self._closed: dict[Path, str] = {}
         self._exam: dict[Arrival, Tensor] = {}
 
     def _read_journal(self) -> dict[str, tuple[Arrival, int]]:
@@ -132,7 +150,11 @@ class FolderLearner:
 
     def learn(self) -> Iterator[int]:
         """Learn what has arrived, a batch at a time; gives after each batch how many images are left."""
-        found = arrivals(self.folder)
+        found, closed = arrivals(self.folder)
+        for label, reason in closed.items():
+            if label not in self._closed:
+                self.message(one_line(f"{label} is left out as long as it cannot be read: {reason}"))
+        self._closed = closed
         self._forget(found)
         self._hold_out(found)
         new = [each for each in found if self._is_new(each)]

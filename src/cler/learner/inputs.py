@@ -15,13 +15,16 @@ from cler.errors import UsageError
 
 Label: TypeAlias = str | int
 PICTURE_MODES = {1: "L", 3: "RGB"}
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+LONGEST_LABEL = 1000
+"""Characters of a label."""
 
 
 def to_pixels(images: Any, *, channels: int, size: int) -> Tensor:
     """Images as uint8 (N, channels, size, size); see `Learner` for what they may be."""
     if isinstance(images, list | tuple):
         each = [_batch_to_pixels(_batch_of_one(image, channels, size), channels, size) for image in images]
-        return torch.cat(each) if each else torch.empty(0, channels, size, size, dtype=torch.uint8)
+        return torch.cat(each) if each else torch.empty(0, channels, size, size, dtype=torch.uint8, device="cpu")
     if isinstance(images, Image.Image):
         raise UsageError("images must come in a list or in an array with an axis for them, not a single one")
     return _batch_to_pixels(_tensor(images), channels, size)
@@ -57,12 +60,20 @@ def _reduced(picture: Image.Image, size: int) -> Image.Image:
 
 def _tensor(images: Any) -> Tensor:
     if isinstance(images, Tensor):
+        _check_dense(images, "images")
         return images.detach()
     try:
-        return torch.tensor(np.ascontiguousarray(images))
+        return torch.tensor(np.ascontiguousarray(images), device="cpu")  # whatever device is the default
     except (TypeError, ValueError):
         kind = getattr(images, "dtype", type(images).__name__)
         raise UsageError(f"images must be numpy arrays, torch tensors or PIL images, not {kind}") from None
+
+
+def _check_dense(given: Tensor, what: str) -> None:
+    """Refuse a tensor whose numbers are not all there, in an array."""
+    kind = "nested" if given.is_nested else "meta" if given.is_meta else str(given.layout).removeprefix("torch.")
+    if kind != "strided":
+        raise UsageError(f"{what} must be in ordinary, dense tensors, not in a {kind} one")
 
 
 def _channels_first(images: Tensor, channels: int) -> Tensor:
@@ -80,7 +91,7 @@ def _channels_first(images: Tensor, channels: int) -> Tensor:
 def _to_bytes(images: Tensor) -> Tensor:
     if images.dtype == torch.uint8:
         return images
-    if not images.is_floating_point():
+    if images.dtype not in FLOATS:
         kind = str(images.dtype).removeprefix("torch.")
         raise UsageError(f"images must be uint8 from 0 to 255, or floats from 0 to 1, not {kind}")
     if images.numel() and not (images.min() >= 0 and images.max() <= 1):  # so that NaN does not pass either
@@ -114,10 +125,16 @@ def to_labels(labels: Any) -> list[Label]:
     """Labels as a list of strings and whole numbers."""
     if isinstance(labels, str) or not isinstance(labels, Iterable) or getattr(labels, "ndim", 1) == 0:
         raise UsageError(f"labels must be a list with one label for each image, not {labels!r}")
+    if isinstance(labels, Tensor):
+        _check_dense(labels, "labels")
     plain: list[Any] = [
         each.item() if isinstance(each, np.generic | Tensor) and each.ndim == 0 else each for each in labels
     ]
     for label in plain:
         if isinstance(label, bool) or not isinstance(label, str | int):
             raise UsageError(f"a label must be a string or a whole number, not {label!r}")
+        if isinstance(label, str) and len(label) > LONGEST_LABEL:
+            raise UsageError(f"a label may have {LONGEST_LABEL} characters, not {len(label)}: {label[:20]!r}…")
+        if isinstance(label, int) and not -(2**63) <= label < 2**64:
+            raise UsageError("a whole number must fit into 64 bits to be a label")
     return plain

@@ -160,9 +160,13 @@ class Learner:
         waiting, labels = self._worker(core.what_waits)
         pixels, plain = torch.cat([waiting, pixels]), labels + plain
         whole = len(plain) // core.batch * core.batch
-        for start in range(0, whole, core.batch):
+
+        def learn(start: int) -> None:
             batch = slice(start, start + core.batch)
-            self._worker(core.learn, pixels[batch], plain[batch])
+            core.learn(pixels[batch], plain[batch])
+
+        for start in range(0, whole, core.batch):
+            self._worker(learn, start)
         self._worker(core.keep_waiting, pixels[whole:], plain[whole:])
 
     # -- what it knows -------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from cler.learner.inputs import Label, to_labels
 from cler.methods import Method, find_method
 from cler.methods.optimizers import find_optimizer
 from cler.nets.build import NetworkLike
+from cler.nets.randomness import borrowed_generator
 from cler.runs.build import make_network
 
 NETWORK = "network."
@@ -129,7 +130,7 @@ class Saved:
 
 def _bytes_of_network(settings: Settings, network: NetworkLike, n_classes: int, shape: torch.Size) -> int:
     method, width = find_method(settings.method), settings.width
-    with torch.random.fork_rng(devices=[]):
+    with borrowed_generator():
         built = make_network(method, n_classes, image_shape=tuple(shape), network=network, width=width)
     return sum(each.nbytes for each in built.parameters())
 

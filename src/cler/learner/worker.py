@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
@@ -30,7 +31,7 @@ class Worker:
     """For who calls several functions that those of nobody else may come between."""
 
     def __init__(self) -> None:
-        self._forked_inside = False
+        self._forked_inside = self._closed = False
         self._begin()
         _workers.add(self)
 
@@ -48,12 +49,8 @@ class Worker:
                 "this process was forked while another thread used the learner, which is not whole here: use it in the "
                 "process that made it, or save it and load it in this one"
             )
-        if not self._running.locked():
-            parts = self._tasks, self._running, self._inside
-            threading.Thread(target=_work, args=parts, name="cler-learner", daemon=True).start()
         task = _Task(lambda: function(*arguments, **named))
-        self._tasks.put(task)
-        interruption = task.wait()
+        interruption = self._hand_over(task)
         error = task.error if interruption is None else interruption
         if error is None:
             return task.result
@@ -61,6 +58,25 @@ class Worker:
             raise error
         finally:
             del error, interruption, task  # or the error would refer to itself, and keep all that it refers to
+
+    def _hand_over(self, task: _Task) -> BaseException | None:
+        """Have a task run to its end; gives back what has interrupted the wait."""
+        if self._closed and threading.current_thread() is threading.main_thread():
+            task.run()
+            return None
+        if not self._running.locked():
+            parts = self._tasks, self._running, self._inside
+            threading.Thread(target=_work, args=parts, name="cler-learner", daemon=True).start()
+        self._tasks.put(task)
+        return task.wait()
+
+    def close(self) -> None:
+        """At the end of the program: let a function under way end, and begin none but those of the main thread, there.
+
+        A thread that computes while the interpreter ends would crash it, and one that is begun then does not run.
+        """
+        self._inside.acquire()
+        self._closed = True
 
     def after_fork(self) -> None:
         """In a forked child, where there is no thread but the one that has forked."""
@@ -155,6 +171,12 @@ class _SinglePrecision:
         if self._inside:
             self._switch(self._before)
         self.__init__()  # type: ignore[misc]
+
+
+@atexit.register
+def _at_exit() -> None:
+    for worker in list(_workers):
+        worker.close()
 
 
 def _after_fork() -> None:

@@ -17,7 +17,7 @@ from cler.config.registry import NETWORKS
 from cler.errors import UsageError, unknown
 from cler.nets.adapter import backbone
 from cler.nets.backbone import Backbone
-from cler.nets.randomness import no_global_draws
+from cler.nets.randomness import borrowed_generator, no_global_draws
 from cler.nets.resnet import ResNet18
 from cler.nets.submodules import output_at, shape_of
 
@@ -167,7 +167,7 @@ def try_out(network: Backbone, n_outputs: int, image_shape: tuple[int, ...]) -> 
     trial.use(torch.Generator())
     images = _example(trial, image_shape)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), borrowed_generator():
             with no_global_draws(trial):
                 _check_shape("features", trial.features(images), trial.feature_size)
             _check_shape("forward", trial(images), n_outputs)

@@ -1,8 +1,10 @@
-"""Layers that draw random numbers: dropout from a run's own generator, and a search for draws from the global one."""
+"""Random numbers of networks: initial weights, dropout from a run's own generator, a search for other draws."""
 
 from __future__ import annotations
 
 import math
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +17,27 @@ from cler.errors import UsageError
 
 SELU_FLOOR = -1.7580993408473766
 """What SELU gives for −∞, which alpha dropout puts in the place of what it drops."""
+
+
+@contextmanager
+def borrowed_generator() -> Iterator[None]:
+    """Inside, PyTorch's global generator, which initial weights come from, is lent to one thread; then it is as before.
+
+    Other threads that come here wait, or two networks would share the draws of one seed.
+    """
+    with _lent, torch.random.fork_rng(devices=[]):
+        yield
+
+
+def _give_back() -> None:
+    """In a forked child, which has no other threads."""
+    global _lent
+    _lent = threading.RLock()
+
+
+_lent = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_give_back)
 
 
 class Source:

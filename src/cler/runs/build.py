@@ -12,6 +12,7 @@ from cler.errors import UsageError
 from cler.methods import Method, Setup, find_method
 from cler.nets.backbone import Backbone
 from cler.nets.build import NetworkLike, build_network, find_network, freeze_to_tap
+from cler.nets.randomness import borrowed_generator
 from cler.nets.resnet import compile_blocks
 from cler.regularizers import REGULARIZERS
 from cler.streams import Stream, Tasks
@@ -82,7 +83,7 @@ def build_method(
     number of outputs to one.
     """
     method, device = find_method(settings.method), generator.device
-    with torch.random.fork_rng(devices=[]):  # initial weights come from the seed, the same on every device
+    with borrowed_generator():  # initial weights come from the seed, the same on every device
         torch.manual_seed(seed)
         backbone = make_network(
             method,

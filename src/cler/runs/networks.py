@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cler.config.settings import Settings
 from cler.engine import Run, tensorfile
 from cler.engine.tensorfile import on_host, pieces
@@ -15,6 +13,7 @@ from cler.errors import DamagedError, UsageError
 from cler.files import replacing
 from cler.methods import find_method
 from cler.nets.backbone import Backbone
+from cler.nets.randomness import borrowed_generator
 from cler.runs.build import make_network
 
 NAME = "network.safetensors"
@@ -63,7 +62,7 @@ def load_network(folder: Path) -> Backbone:
 
 
 def _build(settings: dict[str, Any], method: Any, n_classes: int, shape: tuple[int, ...]) -> Backbone:
-    with torch.random.fork_rng(devices=[]):
+    with borrowed_generator():
         return make_network(
             method,
             n_classes,
