@@ -187,11 +187,14 @@ def opened(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
 def read_bytes(path: Path, limit: int = LARGEST, *, follow: bool = True) -> bytes:
     """The content of a plain file, as `opened` opens it, of at most `limit` bytes."""
     with opened(path, follow=follow) as file:
-        size = os.fstat(file.fileno()).st_size
-        content = b"" if size > limit else file.read(limit + 1) or b""
-    if max(size, len(content)) > limit:
-        raise UsageError(f"{path} has {max(size, len(content))} bytes, more than the {limit} that cler reads")
-    return content
+        have, parts = os.fstat(file.fileno()).st_size, []
+        block = max(have, 1 << 16) + 1  # some files do not know their size
+        while have <= limit and (part := file.read(block)):
+            parts.append(part)
+            have = max(have, sum(map(len, parts)))
+    if have > limit:
+        raise UsageError(f"{path} has {have} bytes, more than the {limit} that cler reads")
+    return b"".join(parts)
 
 
 def read_text(path: Path, limit: int = LARGEST) -> str:
