@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,15 @@ def test_no_more_is_read_than_the_limit(plain, tmp_path):
         file.truncate(1 << 40)
     with pytest.raises(UsageError, match=f"has {1 << 40} bytes, more than the"):
         read_text(tmp_path / "sparse")
+
+
+def test_a_high_limit_takes_no_memory(plain):
+    tracemalloc.start()
+    try:
+        assert read_bytes(plain, 1 << 40) == b"content"
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.skipif(not Path("/proc/self/pagemap").is_file(), reason="there is no such file here")

@@ -557,42 +557,56 @@ def _pages() -> tuple[int, int]:
     return int(size), int(resident)
 
 
-def try_cases(kind: Kind, numbers: range, seed: int, box: Path, pipe: int) -> None:
-    """In a child: try cases one after the other, telling of each."""
-    resource.setrlimit(resource.RLIMIT_AS, (_PAGE * _pages()[0] + 3 * MEMORY,) * 2)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    sys.dont_write_bytecode = True
-    guard, folder = Guard(), box / "outer" / "target"
-    with open(box / "output", "wb", 0) as output:
+def outcomes(kind: Kind, count: int, seed: int) -> Iterator[tuple[str, str]]:
+    """What came of each case."""
+
+    def prepare(box: Path) -> Callable[[int], tuple[str, str]]:
+        resource.setrlimit(resource.RLIMIT_AS, (_PAGE * _pages()[0] + 3 * MEMORY,) * 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        sys.dont_write_bytecode = True
+        guard, folder = Guard(), box / "outer" / "target"
+        output = open(box / "output", "wb", 0)  # noqa: SIM115 - as long as the child lives
         for standard in (1, 2):
             os.dup2(output.fileno(), standard)
-        for number in numbers:
+
+        def try_number(number: int) -> tuple[str, str]:
             folder.mkdir(parents=True)
             os.chdir(folder.parent)
             told = try_case(kind, *make_case(kind, number, seed), folder, guard, output)
             told = ("found", "left something beside the folder") if len(list(folder.parent.iterdir())) > 1 else told
-            os.write(pipe, (json.dumps(told) + "\n").encode())
             shutil.rmtree(folder.parent)
+            return told
+
+        return try_number
+
+    return in_children(prepare, count)
 
 
-def outcomes(kind: Kind, count: int, seed: int) -> Iterator[tuple[str, str]]:
-    """What came of each case; a child that hangs or dies is replaced."""
+def in_children(prepare: Callable[[Path], Callable[[int], tuple[str, str]]], count: int) -> Iterator[tuple[str, str]]:
+    """What came of each of so many trials, made in a child process; one that hangs or dies is replaced.
+
+    In the child `prepare` is given an empty folder, and gives back what makes the trial of a number.
+    """
     done = 0
     while done < count:
         with tempfile.TemporaryDirectory(prefix="cler-fuzz-") as box:
-            for told in _of_one_child(kind, range(done, count), seed, Path(box)):
+            for told in _of_one_child(prepare, range(done, count), Path(box)):
                 done += 1
                 yield told
 
 
-def _of_one_child(kind: Kind, numbers: range, seed: int, box: Path) -> Iterator[tuple[str, str]]:
-    """What came of the cases up to the last, or to the one that is the child's end."""
+def _of_one_child(
+    prepare: Callable[[Path], Callable[[int], tuple[str, str]]], numbers: range, box: Path
+) -> Iterator[tuple[str, str]]:
+    """What came of the trials up to the last, or to the one that is the child's end."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            try_cases(kind, numbers, seed, box, writing)
+            trial = prepare(box)
+            for number in numbers:
+                os.write(writing, (json.dumps(trial(number)) + "\n").encode())
         except BaseException as error:
             os.write(writing, (json.dumps(("found", f"the trial itself failed: {error!r}")) + "\n").encode())
         os._exit(0)

@@ -23,8 +23,6 @@ DEEPEST = 20
 """Levels of nesting that are read in a JSON file, four times what ours have."""
 LARGEST = 50_000_000
 """Bytes that are read of a file of text; ours have a few thousand."""
-_PIECE = 1 << 24
-"""Bytes that are read at once."""
 HOST = re.sub(r"[^\w-]", "-", platform.node())[:60]
 """This machine, in names of files and in locks."""
 FOLDER = "folder"
@@ -189,20 +187,14 @@ def opened(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
 def read_bytes(path: Path, limit: int = LARGEST, *, follow: bool = True) -> bytes:
     """The content of a plain file, as `opened` opens it, of at most `limit` bytes."""
     with opened(path, follow=follow) as file:
-        size = os.fstat(file.fileno()).st_size
-        content = b"" if size > limit else _read_up_to(file, limit + 1)
-    if max(size, len(content)) > limit:
-        raise UsageError(f"{path} has {max(size, len(content))} bytes, more than the {limit} that cler reads")
-    return content
-
-
-def _read_up_to(file: BinaryIO, limit: int) -> bytes:
-    """At most so many bytes; unlike `file.read(limit)`, which makes room for all of them at once."""
-    pieces, left = [], limit
-    while left and (piece := file.read(min(left, _PIECE))):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
+        have, parts = os.fstat(file.fileno()).st_size, []
+        block = max(have, 1 << 16) + 1  # some files do not know their size
+        while have <= limit and (part := file.read(block)):
+            parts.append(part)
+            have = max(have, sum(map(len, parts)))
+    if have > limit:
+        raise UsageError(f"{path} has {have} bytes, more than the {limit} that cler reads")
+    return b"".join(parts)
 
 
 def read_text(path: Path, limit: int = LARGEST) -> str:

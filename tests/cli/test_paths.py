@@ -1,6 +1,5 @@
 """Paths that cannot be, or may not be looked at: one line and exit code 2, wherever a command takes a path."""
 
-import inspect
 import io
 import os
 import sys
@@ -8,39 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cler.cli import app, data, main
-from cler.config.schema import settings_of
-from cler.config.settings import Machine
+from cler.cli import main
 from cler.files import write_json
 from cler.runs.results import make_result
+from hostile import NEEDED, paths_of_commands
 
-NEEDED = {
-    "run": ["finetune"],
-    "reproduce": ["table1"],
-    "analyze": ["figure1"],
-    "report": ["results"],
-    "learn": ["images"],
-    "check": ["er-ace"],
-    "data get": ["cifar10"],
-}
-"""What a command has to be given before any option."""
-
-
-def uses():
-    """Every command with every option and argument of it that is a path."""
-    of_machines = {name for name, each in settings_of(Machine).items() if each.kind is Path}
-    for prefix, commands in (("", app.registered_commands), ("data ", data.data_app.registered_commands)):
-        for command in commands:
-            name = prefix + (command.name or command.callback.__name__)
-            for parameter in inspect.signature(command.callback, eval_str=True).parameters.values():
-                kind, marker = parameter.annotation.__origin__, parameter.annotation.__metadata__[0]
-                if "Path" in str(kind) or parameter.name in (*of_machines, "imports"):
-                    given = [each for each in (marker.default, *(marker.param_decls or ())) if str(each)[:2] == "--"]
-                    flag = (given or [f"--{parameter.name.replace('_', '-')}"])[0]
-                    yield name, "" if type(marker).__name__ == "ArgumentInfo" else flag
-
-
-USES = sorted(uses())
+USES = sorted(paths_of_commands())
 WRONG = {
     "long": ("x" * 5000, "File name too long"),
     "long folders": ("x/" * 2500 + "x", "File name too long"),

@@ -4,13 +4,10 @@ import hashlib
 import io
 import os
 import re
-import socket
 import tarfile
 import threading
-import time
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +18,7 @@ import pytest
 
 from cler.data import download
 from cler.errors import UsageError
+from hostile import ANSWERS, OK, RawServer
 
 CONTENT = bytes(range(256)) * 4000
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -231,87 +229,13 @@ def test_folder_that_cannot_be_made_is_not_tried_again(server: Server, tmp_path:
 # -- answers that are none ---------------------------------------------------------------------------------------------
 
 
-OK = b"HTTP/1.1 200 OK\r\n"
-ANSWERS = {
-    "nothing": b"",
-    "no status": b"\r\n\r\n",
-    "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
-    "a status that is no number": b"HTTP/1.1 OK fine\r\n\r\n",
-    "a status too large": b"HTTP/1.1 99999 x\r\n\r\n",
-    "a status below zero": b"HTTP/1.1 -200 OK\r\n\r\n",
-    "a long status": b"HTTP/1.1 200 " + b"x" * 70_000 + b"\r\n\r\n",
-    "an order to the terminal": b"HTTP/1.1 503 \x1b[2J\x1b]0;x\x07\r\nContent-Length: 0\r\n\r\n",
-    "a length that is no number": OK + b"Content-Length: many\r\n\r\nxxxx",
-    "a length below zero": OK + b"Content-Length: -5\r\n\r\nxxxx",
-    "a length with a point": OK + b"Content-Length: 1e3\r\n\r\nxxxx",
-    "a length in other digits": OK + "Content-Length: ٣\r\n\r\nxxxx".encode(),
-    "an endless length": OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nxxxx",
-    "an empty length": OK + b"Content-Length: \r\n\r\nxxxx",
-    "a length that is too large": OK + b"Content-Length: 5000000\r\n\r\nxxxx",
-    "more than is allowed": OK + b"\r\n" + b"x" * 3_000_000,
-    "too few bytes": OK + b"Content-Length: 1000\r\n\r\nxxxx",
-    "a chunk that is no number": OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nxxxx\r\n0\r\n\r\n",
-    "a chunk below zero": OK + b"Transfer-Encoding: chunked\r\n\r\n-4\r\nxxxx\r\n0\r\n\r\n",
-    "a chunk that is cut": OK + b"Transfer-Encoding: chunked\r\n\r\nff\r\nxxxx",
-    "a huge chunk": OK + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nxxxx",
-    "a long header": OK + b"X: " + b"x" * 70_000 + b"\r\n\r\nxxxx",
-    "many headers": OK + b"X: x\r\n" * 1000 + b"\r\nxxxx",
-    "a header that is none": OK + b"\x00\xff\r\n: \r\n\r\nxxxx",
-    "a part nobody asked for": b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes x-y/z\r\n\r\nxxxx",
-    "416": b"HTTP/1.1 416 No\r\n\r\n",
-    "a redirection to nowhere": b"HTTP/1.1 302 Found\r\n\r\n",
-    **{
-        f"a redirection to {target[:30]!r}": b"HTTP/1.1 302 Found\r\nLocation: " + target.encode() + b"\r\n\r\n"
-        for target in (
-            "", "http://", "http:///x", "http://[::1", "http://[x]/", "http://a b/", "http://127.0.0.1:99999/",
-            "http://127.0.0.1:x/", "http://127.0.0.1:-1/", "file:///etc/passwd", "ftp://127.0.0.1:9/", "data:,x",
-            "gopher://x/", "http://" + "x" * 300 + "/", "http://..../", "http://é/", "http://\u2100/",
-            "//", "javascript:x", "http://%00/", "http://\x7f/", "http://user:pass@/", "http://" + "a." * 40_000, "/",
-        )
-    },
-}  # fmt: skip
-
-
-class Raw(threading.Thread):
-    """Answers every request with the same bytes, the last of them again and again if it has `drops`."""
-
-    def __init__(self, answer: bytes, drops: bytes = b"") -> None:
-        super().__init__(daemon=True)
-        self.answer, self.drops = answer, drops
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}/file.tar.gz"
-        self.start()
-
-    def run(self) -> None:
-        with suppress(OSError):
-            while True:
-                caller, _ = self.socket.accept()
-                threading.Thread(target=self.speak, args=[caller], daemon=True).start()
-
-    def speak(self, caller: socket.socket) -> None:
-        with caller, suppress(OSError):
-            caller.recv(4096)
-            caller.sendall(self.answer)
-            while self.drops:
-                caller.sendall(self.drops)
-                time.sleep(0.01)
-
-    def __enter__(self) -> Raw:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.shutdown(socket.SHUT_RDWR)
-        self.socket.close()
-        self.join()
-
-
 @pytest.mark.parametrize("have", [b"", b"some"], ids=["new", "resumed"])
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_an_answer_that_is_none_is_told_in_one_line(tmp_path: Path, answer: str, have: bytes):
     target = tmp_path / "file.tar.gz"
     if have:
         part_of(target).write_bytes(have)
-    with Raw(ANSWERS[answer]) as server, pytest.raises(UsageError, match=r"^cannot fetch http") as raised:
+    with RawServer(ANSWERS[answer]) as server, pytest.raises(UsageError, match=r"^cannot fetch http") as raised:
         download.fetch(server.url, target, MD5, most=2_000_000, attempts=2, wait=0.0)
     assert str(raised.value).isprintable()
     assert len(str(raised.value)) < 600
@@ -331,7 +255,7 @@ def test_an_answer_that_is_none_is_told_in_one_line(tmp_path: Path, answer: str,
     ids=["status", "continue", "headers", "body", "chunks"],
 )
 def test_a_server_that_never_ends_is_given_up(tmp_path: Path, answer: bytes, drops: bytes):
-    with Raw(answer, drops) as server, pytest.raises(UsageError, match="cannot fetch") as raised:
+    with RawServer(answer, drops) as server, pytest.raises(UsageError, match="cannot fetch") as raised:
         download.fetch(server.url, tmp_path / "file", MD5, most=2_000_000, attempts=1, patience=0.3)
     assert "it takes too long" in str(raised.value) or drops == b"X: x\r\n"  # of which only so many are read
 
@@ -340,7 +264,7 @@ def test_what_has_arrived_of_a_slow_one_is_kept(tmp_path: Path, monkeypatch: pyt
     clock = [0.0]
     monkeypatch.setattr(download, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda _: None))
     target, answer = tmp_path / "file", OK + b"Content-Length: 1000000\r\n\r\n" + b"x" * 500_000
-    with Raw(answer, b"x") as server, pytest.raises(UsageError, match="what has arrived is kept"):
+    with RawServer(answer, b"x") as server, pytest.raises(UsageError, match="what has arrived is kept"):
         download.fetch(server.url, target, MD5, lambda *_: clock.append(clock.pop() + 1e6), most=2_000_000)
     assert part_of(target).stat().st_size > 0
 

@@ -14,22 +14,15 @@ from markdown_it import MarkdownIt
 
 from cler.cli import main
 from cler.errors import one_line, printable
-from cler.files import write_json
 from cler.report.figures import accuracy_after_each_task
 from cler.report.harmless import in_csv, in_html, in_markdown
 from cler.report.page import page
 from cler.runs.compare import compare
-from cler.runs.results import find_results, make_result
+from cler.runs.results import find_results
+from hostile import STRINGS, put_results
 
-HOSTILE = (
-    "\x1b]0;owned\x07\x1b[2J\x9b31m\r\b\u202e", "[x](http://evil.example)", "![x](http://evil.example/x.png)",
-    "<img src=x onerror=alert(1)>", "<script>alert(1)</script>", "http://evil.example www.evil.example",
-    "`a` *b* _c_ ~~d~~", "=HYPERLINK(\"http://evil.example\")", "+1+cmd|'/c calc'!A0", "@SUM(1)", "-2+3", "\uff1dcmd()",
-    "a|b||c", "$x$ \\frac{", "[link=http://evil.example]x[/link] [/bold]", "\" onmouseover=\"alert(1)",
-    "&lt;b&gt; &#60;b&#62;", "a\n# b\n| c |", "\\input{/etc/passwd}", "{{ 7*7 }} {% raw %}", "_x", "\0", "{0} %s",
-)  # fmt: skip
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-ANYTHING = st.text() | st.lists(st.sampled_from([*HOSTILE, *"\\`*_[]()<>|~$&:/.w!#\"' ab1"])).map("".join)
+ANYTHING = st.text() | st.lists(st.sampled_from([*STRINGS, *"\\`*_[]()<>|~$&:/.w!#\"' ab1"])).map("".join)
 
 
 @given(ANYTHING)
@@ -64,31 +57,13 @@ def test_numbers_in_cells_stay_numbers():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Results in which every string, and the name of a setting, is hostile; some have failed, some are none."""
-    folder = tmp_path_factory.mktemp("results")
-    rows = [[50.0], [40.0, 50.0]]
-    matrices = {"class_il": rows, "task_il": rows}
-    for number, text in enumerate(HOSTILE):
-        for seed in range(2):
-            settings = {
-                "method": text,
-                "regularizer": text if seed else "none",
-                "dataset": text if number % 2 else "toy",
-            }
-            settings |= {"tasks": 2, "buffer": 9, "epochs": 1, text: text, "variant": number, "network": text}
-            about = dict.fromkeys(("hardware", "torch", "cler", text), text)
-            result = make_result(settings, seed, matrices, 1.0, 9, about, data=text, revisions={"x": text})
-            write_json(folder / f"{number}-{seed}" / "result.json", result)
-        failed = result | {"failure": text, "complete": False}
-        write_json(folder / f"{number}-failed" / "result.json", failed)
-        write_json(folder / f"{number}-none" / "result.json", failed | {"seed": text})
-    return folder
+    return put_results(tmp_path_factory.mktemp("results"))
 
 
 def test_every_hostile_result_is_read(folder):
     results, complaints = find_results([folder])
-    assert len(results) == 3 * len(HOSTILE)
-    assert len(complaints) == len(HOSTILE)
+    assert len(results) == 3 * len(STRINGS)
+    assert len(complaints) == len(STRINGS)
 
 
 @pytest.fixture
@@ -119,14 +94,14 @@ def assert_plain(text):
     allowed = {"h1", "h2", "h3", "p", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "strong"}
     assert set(re.findall(r"<(\w+)", rendered)) <= allowed
     assert not re.search("://|www[.]", text)
-    for hostile in HOSTILE:
+    for hostile in STRINGS:
         assert one_line(hostile).strip() in html.unescape(rendered)
 
 
 def test_the_terminal_and_markdown(cler, folder):
     assert "evil.example" in cler("compare", folder)
     assert_plain(cler("compare", folder, "--markdown"))
-    assert len(json.loads(cler("compare", folder, "--json"))["groups"]) == 2 * len(HOSTILE)
+    assert len(json.loads(cler("compare", folder, "--json"))["groups"]) == 2 * len(STRINGS)
 
 
 class Page(HTMLParser):
