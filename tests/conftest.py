@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -28,6 +29,13 @@ settings.register_profile("cler", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("cler")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a shell does in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """Garbage is not looked for in what has been imported until here, which is most of all there is."""
+    gc.collect()
+    gc.freeze()
+
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"

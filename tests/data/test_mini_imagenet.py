@@ -441,7 +441,7 @@ def cler(cler_here, monkeypatch: pytest.MonkeyPatch, served: MiniImageNet):
     return cler_here
 
 
-SMALL = ("--dataset", "mini-imagenet", "--tasks", 2, "--width", 16, "--batch", 12, "--buffer", 12, "--workers", 1)
+SMALL = ("--dataset", "mini-imagenet", "--tasks", 2, "--width", 4, "--batch", 12, "--buffer", 12, "--workers", 1)
 
 
 def test_from_nothing_to_a_trained_run(cler, tmp_path: Path):

@@ -17,6 +17,7 @@ from cler.engine.evaluate import evaluate
 from cler.engine.events import Evaluated, Failed, Finished, Message, Progress, Started
 from cler.methods import METHODS
 from cler.methods.base import total
+from cler.promises.toy import make_short_run
 from cler.runs.build import build_run
 from toys import noise
 
@@ -26,16 +27,11 @@ loop = importlib.import_module("cler.engine.train")  # the name in the package i
 DATA = noise(6, 13)
 
 
-FEWER_STEPS = {"r-dfcil": {"inversion_steps": 2, "refinement_epochs": 1, "noise": 4}}
-
-
-def make_run(method="finetune", seed=0, **changes):
-    options = (
-        {"tasks": 3, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8} | FEWER_STEPS.get(method, {}) | changes
-    )
-    if not METHODS[method].replays:
-        options = {name: value for name, value in options.items() if name not in ("buffer", "replay_batch")}
-    return build_run(make_settings(method=method, **options), seed, DATA, RunName(f"{method} {seed}"))
+def make_run(method="finetune", seed=0, regularizer="none", **changes):
+    options = {"tasks": 3, "width": 2, "batch": 4, "replay_batch": 4, "buffer": 8, "data": DATA} | changes
+    run = make_short_run(method, regularizer, seed, **options)
+    run.name = RunName(f"{method} {seed}")
+    return run
 
 
 class Notes:

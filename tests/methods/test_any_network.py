@@ -5,17 +5,16 @@ import torch
 from torch import nn
 
 import cler
-from cler.config.settings import make_settings, own_settings
-from cler.data.images import ImageData
+from cler.config.settings import make_settings
 from cler.engine import train
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.methods.xder import XDer
 from cler.nets import ResNet18
+from cler.promises import toy
 from cler.runs.build import build_run, make_network
+from toys import noise
 
-LOOPS = {"inner": 2, "inversion_steps": 3, "refinement_epochs": 1, "noise": 8}
-"""Shorter loops inside a step, of the methods that have them."""
 VARIANTS = {"xder": ["released"], "cope": ["text"], "lwf-mc": ["released"], "r-dfcil": ["text"]}
 METHOD_NAMES = [name for name, method in METHODS.items() if method.own_network is None]
 
@@ -33,25 +32,11 @@ def small_backbone():
     return cler.backbone(small_cnn(), tap="0", head="1", classifier="2.2")
 
 
-def toy_data():
-    generator = torch.Generator().manual_seed(0)
-    train_images, test_images = (
-        torch.randint(256, (4 * count, 3, 12, 12), generator=generator).to(torch.uint8) for count in (16, 4)
-    )
-    labels = {count: torch.arange(4).repeat_interleave(count) for count in (16, 4)}
-    names = ("one", "two", "three", "four")
-    return ImageData("toy", train_images, labels[16], test_images, labels[4], names, (0.5,) * 3, (0.25,) * 3)
+DATA = noise(4, 16, size=12)
 
 
-DATA = toy_data()
-
-
-def make_run(method, regularizer, own_network, **changes):
-    loops = {name: count for name, count in LOOPS.items() if name in own_settings(method)}
-    options = {"tasks": 2, "lr": 0.02, "batch": 8} | loops | changes
-    if METHODS[method].replays:
-        options |= {"replay_batch": 8, "buffer": 16}
-    return build_run(make_settings(method=method, regularizer=regularizer, **options), 0, DATA, network=own_network)
+def make_run(method, regularizer, network, **changes):
+    return toy.make_run(method, regularizer, data=DATA, network=network, **changes)
 
 
 @pytest.mark.parametrize("regularizer", ["none", "jigsaw", "barlow-twins"])
@@ -137,7 +122,9 @@ def test_a_network_without_batch_norm_can_be_inverted():
 
 
 def test_settings_name_a_network_and_freeze_it():
-    run = make_run("er-ace", "jigsaw", None, network="slim-resnet18", freeze=True)
+    small = {"tasks": 2, "batch": 8, "replay_batch": 8, "buffer": 16}
+    settings = make_settings(method="er-ace", regularizer="jigsaw", network="slim-resnet18", freeze=True, **small)
+    run = build_run(settings, 0, DATA)
     network = run.method.network
     assert (type(network), network.feature_size) == (ResNet18, 160)
     before = {name: each.clone() for name, each in network.state_dict().items()}
