@@ -94,7 +94,7 @@ class Core:
                 method.begin_task(1)
             pixels = pixels.clone()  # which may be a tensor of the caller's inference mode
             batch = Batch(pixels, method.views.augmented(pixels), torch.tensor(numbers, device=self.device))
-            loss = total(method.observe(batch))
+            loss = total(method.observe(batch)).cpu()  # waits for a GPU, which may have an error to tell
         except BaseException as error:
             if drawn is not None:
                 self.method = before
@@ -102,8 +102,7 @@ class Core:
             else:
                 error.add_note(self._fail(f"a step failed after {self.n_seen} images, {type(error).__name__}: {error}"))
             raise
-        self.numbers, self.steps = known, self.steps + 1
-        self.keep_waiting(pixels[:0], [])
+        self.numbers, self.steps, self.waiting = known, self.steps + 1, (pixels[:0], [])
         try:
             self._check_finite("the loss was", loss)
         except UsageError as error:
