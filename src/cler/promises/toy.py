@@ -19,7 +19,7 @@ from cler.nets.build import NetworkLike
 from cler.runs.build import build_run
 
 LOOPS: Mapping[str, int] = {
-    "inner": 2, "slow_steps": 2, "fast_steps": 2, "inversion_steps": 3, "refinement_epochs": 1, "noise": 8,
+    "inner": 2, "slow_steps": 1, "fast_steps": 2, "inversion_steps": 3, "refinement_epochs": 1, "noise": 8,
 }  # fmt: skip
 """Shorter loops inside a step, of the methods that have them."""
 

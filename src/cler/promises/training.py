@@ -231,7 +231,7 @@ def keeps_the_rule_in_the_first_task(method: str, regularizer: str = "none", **c
 
 def recorded_step_serves(method: str, regularizer: str = "none", **changes: Any) -> None:
     """A step that was recorded in one task is that of every task with the same `recording_key`."""
-    run = make_run(method, regularizer, tasks=4, **changes)
+    run = make_run(method, regularizer, tasks="2+1+1", **changes)
     recorded: dict[Any, Any] = {}
     for task in range(len(run.schedule)):
         run.begin_task(task)
