@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.registry import METHODS, NETWORKS, REGULARIZERS
+from cler.config.settings import CUSTOM
 from cler.engine import REVISION
 from cler.runs.revisions import revision_of
 from cler.runs.syntax import defined_names, fingerprint
@@ -34,7 +35,8 @@ def as_it_is() -> dict[str, Any]:
     texts = {path.relative_to(SOURCE).as_posix(): path.read_text("utf-8") for path in paths}
     names = defined_names(texts.values())
     tables = ((METHODS, ""), (REGULARIZERS, ""), (NETWORKS, "network "))
-    parts = {kind + name: revision_of(entry) for table, kind in tables for name, entry in table.items()}
+    entries = {kind + name: entry for table, kind in tables for name, entry in table.items() if CUSTOM not in name}
+    parts = {name: revision_of(entry) for name, entry in entries.items()}
     known = {"engine": REVISION, **{name: number for name, number in parts.items() if isinstance(number, int)}}
     return {"revisions": known, "files": {name: fingerprint(text, names) for name, text in texts.items()}}
 
