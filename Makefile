@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/cler demo --out demo
 
 test: lint browser
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # What takes longer than the tests: all of the fuzzing, hundreds of kills, 100,000 batches, and what only a GPU can show.
 soak: $(READY)

@@ -173,8 +173,11 @@ def _global_states() -> list[Any]:
     return [random.getstate(), numpy_state[1].tobytes(), numpy_state[2:], torch.get_rng_state().numpy().tobytes()]
 
 
-def check_rule(run: Run) -> None:
-    """Nothing forbidden in a step, the same operators on the same shapes and constants in the next, state in place."""
+def check_rule(run: Run) -> Recording:
+    """Nothing forbidden in a step, the same operators on the same shapes and constants in the next, state in place.
+
+    Gives back all that the last step ran.
+    """
     before, states = _global_states(), [tensors_of(run)]  # kept alive, so that no address is used twice
     steps = []
     for _ in range(2):
@@ -185,6 +188,7 @@ def check_rule(run: Run) -> None:
         _check_same_places(earlier, later)
     if _global_states() != before:
         raise BrokenRule(f"{_line_that_draws(run)}: a global random state has moved; draw from self.setup.generator")
+    return steps[-1]
 
 
 def _line_that_draws(run: Run) -> str:
