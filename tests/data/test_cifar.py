@@ -223,6 +223,18 @@ def test_get_repairs(tmp_path: Path, served: Cifar, damage: Callable[[Path], Non
     assert_tiny(served.load(tmp_path / "data"))
 
 
+def test_an_archive_that_is_far_too_large_is_not_read(tmp_path: Path, served: Cifar, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "data").mkdir()
+    with (tmp_path / "data/tiny-binary.tar.gz").open("wb") as file:
+        file.truncate(1 << 40)
+    md5 = download.file_md5
+    monkeypatch.setattr(
+        download, "file_md5", lambda path: md5(path) if path.stat().st_size < 1 << 30 else pytest.fail()
+    )
+    assert served.check(tmp_path / "data").state == "damaged"
+    assert served.get(tmp_path / "data").state == "present"
+
+
 class Evil:
     """Leaves a file behind when it is unpickled."""
 

@@ -176,7 +176,7 @@ def _unpack(layout: Layout, archive: Path, folder: Path) -> Path:
 
 
 def _verify_archive(layout: Layout, archive: Path) -> None:
-    if download.file_md5(archive) != layout.archive_md5:
+    if archive.stat().st_size > LARGEST or download.file_md5(archive) != layout.archive_md5:
         raise DamagedError(f"{archive} is truncated or altered (its checksum is wrong)")
 
 

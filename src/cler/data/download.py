@@ -59,7 +59,7 @@ def fetch(
     The target appears only whole and with the right checksum: where none is known, with the one inside the gzip file.
     Failed attempts are repeated after `wait`, 2 `wait`, ... seconds, for `patience` seconds in all.
     """
-    if target.is_file() and _is_whole(target, md5):
+    if target.is_file() and _is_whole(target, md5, most):
         return target
     deadline = time.monotonic() + patience
     part = target.with_name(target.name + ".part")
@@ -72,7 +72,7 @@ def fetch(
         time.sleep(wait * 2 ** (attempt - 1) if attempt else 0)
         try:
             _fetch_rest(url, part, progress, most, deadline)
-            if _is_whole(part, md5):
+            if _is_whole(part, md5, most):
                 os.replace(part, target)
                 return target
             # Which bytes are wrong cannot be known, so the next attempt starts over.
@@ -101,8 +101,10 @@ def file_md5(path: Path) -> str:
         return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _is_whole(path: Path, md5: str | None) -> bool:
+def _is_whole(path: Path, md5: str | None, most: int) -> bool:
     """Whether a file has this MD5 or, without one, is a gzip that ends with the checksum of what it holds."""
+    if path.stat().st_size > most:
+        return False
     if md5 is not None:
         return file_md5(path) == md5
     size = 0

@@ -1,0 +1,729 @@
+"""Throw odd paths, files, answers, archives, strings, streams and signals at cler as it is installed.
+
+python tools/attack.py --log tools/attack.log
+
+The wheel is built and installed into a fresh environment, and all of it runs as an ordinary user: root becomes nobody.
+A case is a command in a folder of its own. Found is what ends in a traceback, hangs, has an exit code that it should
+not have, changes a file outside its folder, leaves a temporary file, or prints what a terminal would obey. Most of the
+commands are called in a process that has imported everything; those that are about processes are processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import io
+import json
+import os
+import pwd
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ANY = frozenset({0, 1, 2})
+REFUSED = frozenset({2})
+QUICK = "--dataset noise --tasks 2 --width 1 --batch 4 --replay-batch 4 --buffer 4 --device cpu --workers 1".split()  # noqa: SIM905
+LEARN = "--once --width 1 --image-size 8 --batch 4 --replay-batch 4 --buffer 8 --device cpu".split()  # noqa: SIM905
+SLOW = ("demo", "bench", "analyze", "reproduce", "check", "data get")
+"""Commands that would take long, or fetch something, if they were not refused."""
+HANG = 120.0
+"""Seconds after which a case that says nothing is killed."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, what has to be there before, and how it may end."""
+
+    name: str
+    arguments: tuple[str, ...]
+    codes: frozenset[int] = ANY
+    prepare: Callable[[Path], Any] = lambda folder: None
+    encoding: str = "utf-8"
+
+
+# -- what has to be there ----------------------------------------------------------------------------------------------
+
+
+def furnish(folder: Path) -> None:
+    """A result, a few images, and things that are not what they should be."""
+    good = (HERE / "fuzz_corpus" / "results" / "good-er-ace.json").read_bytes()
+    (folder / "results").mkdir()
+    (folder / "results" / "result.json").write_bytes(good)
+    picture = (HERE / "fuzz_corpus" / "images" / "good-rgb.png").read_bytes()
+    for label in "ab":
+        (folder / "images" / label).mkdir(parents=True)
+        for number in range(6):
+            (folder / "images" / label / f"{number}.png").write_bytes(picture)
+    (folder / "file").write_text("a file\n")
+    (folder / "closed").mkdir(mode=0)
+    (folder / "read-only").mkdir(mode=0o555)
+    (folder / "unreadable").touch(mode=0)
+    (folder / "loop").symlink_to("loop")
+    (folder / "nothing").symlink_to("nowhere")
+    os.mkfifo(folder / "pipe")
+
+
+def odd_things(path: Path, precious: Path) -> dict[str, Callable[[], Any]]:
+    """What can stand in the place of a file."""
+
+    def sparse() -> None:
+        path.touch()
+        os.truncate(path, 1 << 42)
+
+    def listen() -> None:
+        with socket.socket(socket.AF_UNIX) as server, suppress(OSError):
+            server.bind(os.path.relpath(path))
+
+    return {
+        "pipe": lambda: os.mkfifo(path),
+        "link": lambda: path.symlink_to(precious),
+        "link to nothing": lambda: path.symlink_to("nowhere"),
+        "link to itself": lambda: path.symlink_to(path.name),
+        "link to zeros": lambda: path.symlink_to("/dev/zero"),
+        "folder": path.mkdir,
+        "unreadable": lambda: path.touch(mode=0),
+        "empty": path.touch,
+        "huge": sparse,
+        "socket": listen,
+    }
+
+
+# -- families ----------------------------------------------------------------------------------------------------------
+
+
+def paths() -> Iterator[Case]:
+    """Paths that cannot be, or are something else, for every command that takes one."""
+    from hostile import NEEDED, paths_of_commands
+
+    never = {
+        "long": "x" * 5000, "long folders": "x/" * 2500 + "x", "nobody's": "~nosuchuser/x", "null": "a\0b",
+        "in closed": "closed/x", "in a loop": "loop/x",
+    }  # fmt: skip
+    perhaps = {
+        "closed": "closed", "read-only": "read-only", "in read-only": "read-only/x", "file": "file", "pipe": "pipe",
+        "in a file": "file/x", "nothing": "nothing", "zeros": "/dev/zero", "null device": "/dev/null", "empty": "",
+        "proc": "/proc/self/mem", "in proc": "/proc/nothing/x", "unreadable": "unreadable", "not utf-8": "caf\udce9",
+        "escape": "\x1b[2J\u202e", "lines": "a\nb", "dash": "-", "root": "/", "name too long": "n" * 256,
+    }  # fmt: skip
+    more = {"run": QUICK, "learn": LEARN}
+    for command, flag in sorted(paths_of_commands()):
+        slow = command in SLOW
+        values = never if slow else never | perhaps
+        for name, value in values.items():
+            given = value + ("/x.py" if flag == "--import" else "")
+            needed = NEEDED.get(command, []) if flag else []
+            needed = needed + (more.get(command, []) if flag != "--data-dir" else ["--dataset", "cifar10"])
+            arguments = (*command.split(), *needed, *([flag] if flag else []), given)
+            yield Case(f"{command} {flag} {name}", arguments, REFUSED if name in never else ANY, furnish)
+
+
+def files() -> Iterator[Case]:
+    """Every file of the fuzzing corpus, given to the commands that read its kind."""
+    corpus = HERE / "fuzz_corpus"
+
+    def put(source: Path, target: str) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            furnish(folder)
+            (folder / target).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, folder / target)
+
+        return prepare
+
+    def stopped(source: Path) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            stopped_run(folder)
+            shutil.copy(source, folder / "runs" / "x" / "seed-0" / source.name.partition("-")[2])
+
+        return prepare
+
+    for path in sorted(corpus.glob("results/*")):
+        for command in ("compare", "compare --json", "compare --markdown", "report"):
+            yield Case(f"{command} {path.name}", (*command.split(), "results"), ANY, put(path, "results/x/result.json"))
+    for path in sorted(corpus.glob("settings/*")):
+        arguments = ("run", "--config", "x.toml", *QUICK)
+        yield Case(f"run --config {path.name}", arguments, ANY, put(path, "x.toml"))
+    for path in sorted(corpus.glob("runs/*")):
+        yield Case(f"run resumed, {path.name}", ("run", "er-ace", *QUICK), ANY, stopped(path))
+    for path in sorted(corpus.glob("learners/*")):
+        arguments = ("learn", "images", "--once", "--device", "cpu")
+        yield Case(f"learn resumed, {path.name}", arguments, ANY, put(path, "images/.cler/learner.safetensors"))
+    for path in sorted(corpus.glob("journals/*")):
+        yield Case(f"learn, {path.name}", ("learn", "images", *LEARN), ANY, put(path, "images/.cler/journal.jsonl"))
+    for path in sorted(corpus.glob("images/*")):
+        yield Case(f"learn, {path.name}", ("learn", "images", *LEARN), ANY, put(path, f"images/c/{path.name}"))
+    for path in sorted(corpus.glob("*/*")):
+        yield Case(
+            f"report --preface {path.parent.name}/{path.name}",
+            ("report", "results", "--preface", "x"),
+            ANY,
+            put(path, "x"),
+        )
+
+
+def stopped_run(folder: Path) -> None:
+    """A run that was stopped, with everything that it has left."""
+    furnish(folder)
+    run = folder / "runs" / "x" / "seed-0"
+    run.mkdir(parents=True)
+    for good in (HERE / "fuzz_corpus" / "runs").glob("good-*"):
+        shutil.copy(good, run / good.name.removeprefix("good-"))
+
+
+PLACES = {
+    **{
+        f"runs/x/seed-0/{name}": ("run", "er-ace", *QUICK)
+        for name in (
+            ".lock", ".owner", "checkpoint.safetensors", "checkpoint.previous.safetensors", "log.jsonl", "result.json",
+            "settings.json", "checkpoint.damaged-1",
+        )
+    },
+    "runs/x/seed-0/network.safetensors": ("run", "er-ace", *QUICK, "--save-network"),
+    **{
+        f"images/.cler/{name}": ("learn", "images", *LEARN)
+        for name in (".lock", ".owner", "learner.safetensors", "journal.jsonl", "held_out.json")
+    },
+    "images/a/odd.png": ("learn", "images", *LEARN),
+    "images/odd": ("learn", "images", *LEARN),
+    "results/odd/result.json": ("compare", "results"),
+    "results/odd": ("compare", "results", "--json"),
+    "x.toml": ("run", "--config", "x.toml", *QUICK),
+    "x.py": ("run", "er-ace", "--import", "x.py", *QUICK),
+    "preface": ("report", "results", "--preface", "preface"),
+    **{f"report/{name}": ("report", "results") for name in ("index.html", "report.md", "report.tex", "runs.csv")},
+    "data/cifar-10-binary.tar.gz": ("data", "check", "cifar10", "--data-dir", "data"),
+    "data/cifar-10-batches-bin/data_batch_1.bin": ("data", "check", "cifar10", "--data-dir", "data"),
+    "data/mini-imagenet/train": ("data", "check", "mini-imagenet", "--data-dir", "data"),
+}  # fmt: skip
+
+
+def places() -> Iterator[Case]:
+    """Things that are no files where files should be."""
+
+    def put(place: str, kind: str) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            stopped_run(folder)
+            path = folder / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            odd_things(path, folder / "precious")[kind]()
+
+        return prepare
+
+    for place, arguments in PLACES.items():
+        for kind in odd_things(Path("x"), Path("precious")):
+            yield Case(f"{kind} as {place}", arguments, ANY, put(place, kind))
+
+
+def owners() -> Iterator[Case]:
+    """What locks may say of their owners."""
+    host = __import__("cler.files", fromlist=["HOST"]).HOST
+    said = ["", "{", "[]", "null", '{"host": 3}', '{"host": {}}', "\0", "[" * 100_000, '{"token": "\x1b[2J"}']
+    said += [
+        json.dumps({"host": owner, "process": process, "token": "x"})
+        for owner in (host, "elsewhere", "\x1b[2J")
+        for process in (1, 0, -1, 2**31, 10**17, "1", None, 999_999)
+    ]
+
+    def put(text: str) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            stopped_run(folder)
+            (folder / "runs" / "x" / "seed-0" / ".owner").write_text(text)
+
+        return prepare
+
+    for number, text in enumerate(said):
+        yield Case(f"owner {number}: {text[:60]!r}", ("run", "er-ace", *QUICK), ANY, put(text))
+
+
+def strings() -> Iterator[Case]:
+    """Strings that are orders to somebody, as every option of every command, in results, and as labels."""
+    import cler.cli
+    from hostile import NEEDED, STRINGS, put_results
+
+    some = [text for text in STRINGS if "\0" not in text]
+    of_paths = {"out", "data_dir", "config", "preface", "state", "folder", "folders"}
+    registered = [("", each) for each in cler.cli.app.registered_commands]
+    registered += [("data ", each) for each in cler.cli.data.data_app.registered_commands]
+    for prefix, command in registered:
+        name = prefix + (command.name or command.callback.__name__)
+        for parameter in inspect.signature(command.callback, eval_str=True).parameters.values():
+            if "bool" in str(parameter.annotation.__origin__) or (name in SLOW and parameter.name in of_paths):
+                continue
+            marker = parameter.annotation.__metadata__[0]
+            given = [each for each in (marker.default, *(marker.param_decls or ())) if str(each)[:2] == "--"]
+            flag = (given or [f"--{parameter.name.replace('_', '-')}"])[0]
+            is_argument = type(marker).__name__ == "ArgumentInfo"
+            for text in some[:: 1 if is_argument else 7]:
+                value = (text,) if is_argument else (f"{flag}={text}",)
+                needed = [] if is_argument else NEEDED.get(name, [])
+                more = {"run": QUICK, "learn": LEARN}.get(name, [])
+                more = [] if flag in more else more
+                yield Case(f"{name} {flag} {text[:40]!r}", (*name.split(), *needed, *more, *value), ANY, furnish)
+    for arguments in (
+        ("compare", "all"),
+        ("compare", "all", "--markdown"),
+        ("compare", "all", "--json"),
+        ("report", "all"),
+    ):
+        yield Case(" ".join(arguments), arguments, frozenset({0}), lambda folder: put_results(folder / "all"))
+
+    def label(text: str) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            furnish(folder)
+            (folder / "images" / "a").rename(folder / "images" / text.replace("/", "-"))
+            (folder / "images" / "b" / f"{text.replace('/', '-')}.png").write_text("no picture")
+
+        return prepare
+
+    for text in some:
+        yield Case(f"learn label {text[:40]!r}", ("learn", "images", *LEARN), frozenset({0}), label(text))
+
+
+def answers() -> Iterator[Case]:
+    """What a server may answer, to a new download and to one that resumes."""
+    from cler.data import cifar, images
+    from hostile import ANSWERS, OK, RawServer
+
+    slow = {
+        "status": (b"HTTP", b"x"), "continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "headers": (OK, b"X: x\r\n"),
+        "body": (OK + b"Content-Length: 100000000\r\n\r\n", b"x"),
+        "chunks": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    }  # fmt: skip
+    servers = {name: (content, b"") for name, content in ANSWERS.items()} | slow
+
+    def serve(name: str, part: bytes) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            url = RawServer(*servers[name]).url
+            attacked = dataclasses.replace(cifar.cifar10, name="attacked", base_url=url.rpartition("/")[0] + "/")
+            images.DATASETS._entries["attacked"] = attacked
+            (folder / "data").mkdir()
+            if part:
+                (folder / "data" / "cifar-10-binary.tar.gz.part").write_bytes(part)
+
+        return prepare
+
+    for name in servers:
+        for part in (b"", b"some"):
+            arguments = ("data", "get", "attacked", "--data-dir", "data")
+            yield Case(f"{name}{', resumed' * bool(part)}", arguments, REFUSED, serve(name, part))
+
+
+def archives() -> Iterator[Case]:
+    """Archives without a checksum: those of the fuzzing corpus, changed ones, and some that are large."""
+    import gzip
+    import tarfile
+
+    import fuzz
+    from cler.data import images, mini_imagenet
+
+    attacked = dataclasses.replace(mini_imagenet.mini_imagenet, name="attacked-mini", base_url="http://127.0.0.1:9/")
+    images.DATASETS._entries["attacked-mini"] = attacked
+    (kind,) = (kind for kind in fuzz.KINDS if kind.name == "archives")
+
+    def put(make: Callable[[], bytes]) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            (folder / "data").mkdir()
+            (folder / "data" / attacked.archive).write_bytes(make())
+
+        return prepare
+
+    def many() -> bytes:
+        with tarfile.open(fileobj=(stream := io.BytesIO()), mode="w:gz", compresslevel=1) as tar:
+            for number in range(70_000):
+                tar.addfile(tarfile.TarInfo(f"x/{number}"))
+        return stream.getvalue()
+
+    def long_names() -> bytes:
+        with tarfile.open(fileobj=(stream := io.BytesIO()), mode="w:gz", compresslevel=1) as tar:
+            for number in range(5):
+                tar.addfile(tarfile.TarInfo(f"{number}" * 40_000_000))
+        return stream.getvalue()
+
+    own = {"70,000 files": many, "long names": long_names, "zeros": lambda: gzip.compress(bytes(300_000_000), 1)}
+    own |= {f"case {number}": lambda number=number: fuzz.make_case(kind, number, 5)[1] for number in range(100)}
+    for name, make in own.items():
+        yield Case(name, ("data", "get", "attacked-mini", "--data-dir", "data"), REFUSED, put(make))
+
+
+def encodings() -> Iterator[Case]:
+    """Commands that print signs which an output may lack."""
+    from hostile import put_results
+
+    def prepare(folder: Path) -> None:
+        furnish(folder)
+        put_results(folder / "日本")
+
+    commands = {
+        "methods": ["methods"], "JSON": ["methods", "--json"], "help": ["--help"], "help of run": ["run", "--help"],
+        "compare": ["compare", "日本"], "compare --json": ["compare", "日本", "--json"],
+        "markdown": ["compare", "日本", "--markdown"], "report": ["report", "日本", "-o", "é"],
+        "mistake": ["run", "é\udce9"], "no folder": ["compare", "caf\udce9"],
+        "list": ["data", "list", "--data-dir", "é"], "run": ["run", "finetune", *QUICK, "--out", "läufe"],
+    }  # fmt: skip
+    for encoding in ("ascii", "latin-1", "cp437", "utf-8", "utf-16", "shift_jis", "koi8-r", "utf-7"):
+        for name, arguments in commands.items():
+            yield Case(f"{name} in {encoding}", tuple(arguments), ANY, prepare, encoding)
+
+
+FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
+    each.__name__: each for each in (paths, files, places, owners, strings, answers, archives, encodings)
+}
+
+
+def in_this_process(family: str, only: str | None) -> Iterator[tuple[str, str, str]]:
+    """Try the cases of a family, one after the other, in children that have imported everything."""
+    import torch
+    import torch._dynamo  # makes a folder when it is imported, so before a child does
+
+    import cler.cli
+    import cler.report.page
+    import cler.runs.execute
+    import fuzz
+    from cler.data import download, images
+
+    fuzz.HANG = HANG
+    download.fetch.__kwdefaults__.update(wait=0.0, patience=2.0, attempts=2)  # type: ignore[attr-defined]
+    torch.set_num_threads(1)
+    images.register(images.InMemory(fuzz.noise()))
+    cases = [case for case in FAMILIES[family]() if only in (None, case.name)]
+
+    def prepare(box: Path) -> Callable[[int], tuple[str, str]]:
+        guard = fuzz.Guard()
+        return lambda number: try_case(cases[number], box, guard, cler.cli.main)
+
+    for case, (outcome, said) in zip(cases, fuzz.in_children(prepare, len(cases)), strict=True):
+        yield case.name, outcome, said
+
+
+def try_case(case: Case, box: Path, guard: Any, main: Callable[[], None]) -> tuple[str, str]:
+    """accepted or refused, with what was said, or found, with what is wrong."""
+    folder = box / "case"
+    folder.mkdir()
+    os.chdir(folder)
+    (box / "precious").write_text("precious")
+    (folder / "precious").write_text("precious")
+    case.prepare(folder)
+    before = {path for path in folder.rglob("*") if path.name.endswith(".tmp")}
+    outputs = [open(box / name, "wb+", 0) for name in ("out", "err")]  # noqa: SIM115 - closed below
+    saved = [os.dup(number) for number in (1, 2)]
+    streams = sys.stdout, sys.stderr, sys.argv
+    for number, output in enumerate(outputs, 1):
+        os.dup2(output.fileno(), number)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.FileIO(number, "w", closefd=False), case.encoding, "strict") for number in (1, 2)
+    )
+    sys.argv = ["cler", *case.arguments]
+    code: int = 0
+    trace = ""
+    try:
+        with guard.on(box):
+            main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    except BaseException:
+        trace = traceback.format_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    sys.stdout, sys.stderr, sys.argv = streams
+    for number, old in enumerate(saved, 1):
+        os.dup2(old, number)
+        os.close(old)
+    told = []
+    for output in outputs:
+        output.seek(0)
+        told.append(output.read().decode(case.encoding, "replace"))
+        output.close()
+    wrong = judge(code, case.codes, *told)
+    wrong += [trace] if trace else []
+    given = ("/dev/null", *(each for each in case.arguments if each.startswith("/")))
+    touched = [note.partition(": ")[2] for note in guard.noted if "outside" in note]
+    wrong += [f"touched {path}" for path in touched if not any(path in each or each in path for each in given)]
+    wrong += ["the precious file was changed"] if (folder / "precious").read_text() != "precious" else []
+    wrong += [f"left {path.name}" for path in folder.rglob("*.tmp") if path not in before]
+    os.chdir(box)
+    delete(folder)
+    left = {path.name for path in box.iterdir()} - {"precious", "out", "err", "output"}
+    wrong += [f"left {left} beside its folder"] if left else []
+    return ("found", "; ".join(wrong)[-1500:]) if wrong else ("refused" if code else "accepted", told[1][-300:])
+
+
+def judge(code: int, codes: frozenset[int], out: str, err: str) -> list[str]:
+    """What is wrong with the end of a command and with what it said."""
+    wrong = [] if code in codes else [f"ended with {code}: {err[-500:]!r}"]
+    wrong += [f"a traceback: {err[-800:]}"] if "Traceback (most recent" in err + out else []
+    for text in (out, err):
+        odd = {
+            sign
+            for sign in text.replace("\n", "").replace("\ufeff", "")
+            if not (sign.isprintable() or sign == "\ufffd")
+        }
+        wrong += [f"printed {sorted(odd)!r}"] if odd else []
+    last = err.strip().rpartition("\n")[2]
+    if code == 2 and not (last.startswith("cler: ") or not last):
+        wrong.append(f"no line of ours at the end: {last!r}")
+    return wrong
+
+
+def delete(folder: Path) -> None:
+    """Delete a folder, whatever its files allow."""
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o700)
+    for path in [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]:
+        path.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+SAMPLE = "run finetune --tasks 2 --width 1 --batch 250 --device cpu --workers 1".split()  # noqa: SIM905
+STREAMS = (
+    ">&-",
+    "2>&-",
+    "<&-",
+    ">&- 2>&-",
+    "<&- >&- 2>&-",
+    "1</dev/null",
+    "2</dev/null",
+    ">/dev/full",
+    "2>/dev/full",
+    "| head -c 1",
+    "2>&1 | head -c 1",
+)
+
+
+def processes(only: str | None) -> Iterator[tuple[str, str, str]]:
+    """Commands as processes: streams that are closed or full, locales, limits, signals, and two at once."""
+    command = Path(sys.executable).with_name("cler")
+    made: list[tuple[str, Callable[[Path], list[str]]]] = []
+
+    def call(folder: Path, *arguments: str, codes: frozenset[int] = ANY, **options: Any) -> list[str]:
+        done = subprocess.run(
+            [command, *arguments], cwd=folder, capture_output=True, timeout=HANG, check=False, **options
+        )
+        return judge(
+            done.returncode, codes, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+        )
+
+    def shell(arguments: str, streams: str) -> Callable[[Path], list[str]]:
+        def try_it(folder: Path) -> list[str]:
+            furnish(folder)
+            line = f"set -o pipefail; '{command}' {arguments} {streams}"
+            done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, timeout=HANG, check=False)
+            out, err = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
+            return judge(done.returncode, ANY, out, err)
+
+        return try_it
+
+    for arguments in ("methods", "compare results", " ".join(SAMPLE)):
+        made += [(f"{arguments.split()[0]} {streams}", shell(arguments, streams)) for streams in STREAMS]
+
+    def under(variables: dict[str, str]) -> Callable[[Path], list[str]]:
+        def try_it(folder: Path) -> list[str]:
+            from hostile import put_results
+
+            put_results(folder / "é")
+            return call(folder, "compare", "é", env=os.environ | variables, codes=frozenset({0}))
+
+        return try_it
+
+    for locale in ("C", "POSIX", "C.UTF-8"):
+        for name, more in {
+            "": {},
+            " strict": {"PYTHONIOENCODING": "ascii:strict"},
+            " coerced by nobody": {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        }.items():
+            made.append((f"LC_ALL={locale}{name}", under({"LC_ALL": locale, **more})))
+
+    def within(kind: int, limit: int) -> Callable[[Path], list[str]]:
+        def try_it(folder: Path) -> list[str]:
+            limited = [sys.executable, "-c", LIMITED, str(kind), str(limit), str(command), *SAMPLE]
+            done = subprocess.run(limited, cwd=folder, capture_output=True, timeout=HANG, check=False)
+            wrong = judge(done.returncode, ANY, "", done.stderr.decode("utf-8", "replace"))
+            return wrong + call(folder, *SAMPLE, codes=frozenset({0})) + same_as_ever(folder)
+
+        return try_it
+
+    made += [(f"{limit} file descriptors", within(resource.RLIMIT_NOFILE, limit)) for limit in (16, 24, 32)]
+    made += [(f"files of {limit} bytes", within(resource.RLIMIT_FSIZE, limit)) for limit in (0, 1000, 20_000)]
+
+    def signalled(number: signal.Signals, code: int, wait: float) -> Callable[[Path], list[str]]:
+        def try_it(folder: Path) -> list[str]:
+            arguments = [command, *SAMPLE, "--checkpoint-every", "0.2"]
+            with subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                time.sleep(wait)
+                process.send_signal(number)
+                out, err = (each.decode("utf-8", "replace") for each in process.communicate(timeout=HANG))
+            wrong = judge(process.returncode, frozenset({0, code}), out, err)
+            wrong += call(folder, *SAMPLE, codes=frozenset({0})) + same_as_ever(folder)
+            return wrong + [f"left {path.name}" for path in folder.rglob(".*")]
+
+        return try_it
+
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)):
+        made += [(f"{number.name} after {wait} s", signalled(number, code, wait)) for wait in (3.0, 4.0, 5.0)]
+
+    def together(folder: Path) -> list[str]:
+        arguments = [command, *SAMPLE, "--seeds", "2"]
+        both = [
+            subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
+        ]
+        wrong = []
+        for process in both:
+            out, err = (each.decode("utf-8", "replace") for each in process.communicate(timeout=HANG))
+            wrong += judge(process.returncode, frozenset({0}), out, err)
+        return wrong + same_as_ever(folder) + [f"left {path.name}" for path in folder.rglob(".*")]
+
+    made.append(("two processes", together))
+    for name, try_it in made:
+        if only in (None, name):
+            with tempfile.TemporaryDirectory() as box:
+                folder = Path(box) / "case"
+                folder.mkdir()
+                try:
+                    wrong = try_it(folder)
+                except subprocess.TimeoutExpired:
+                    wrong = ["hangs"]
+                delete(folder)
+            yield name, "found" if wrong else "accepted", "; ".join(wrong)[-1500:]
+
+
+LIMITED = """
+import os, resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(int(sys.argv[1]), (int(sys.argv[2]), resource.getrlimit(int(sys.argv[1]))[1]))
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+_ENDS: dict[int, Any] = {}
+
+
+def same_as_ever(folder: Path) -> list[str]:
+    """That every run has ended with the accuracies that its seed had the first time."""
+    wrong = []
+    for path in folder.rglob("result.json"):
+        result = json.loads(path.read_text())
+        end = result["complete"], result["accuracy"]
+        if _ENDS.setdefault(result["seed"], end) != end or not result["complete"]:
+            wrong.append(f"{path} ended differently")
+    return wrong
+
+
+# -- the environment ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Environment:
+    """The wheel in a fresh environment, below a folder that an ordinary user may read, and one that it may write to."""
+
+    root: Path
+    user: int | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def make(self) -> None:
+        self.root.chmod(0o755)
+        for name in ("home", "tmp"):
+            (self.root / name).mkdir()
+        if os.getuid() == 0:
+            self.user = pwd.getpwnam("nobody").pw_uid
+            for name in ("home", "tmp"):
+                os.chown(self.root / name, self.user, -1)
+        shutil.copytree(HERE, self.root / "tools", ignore=shutil.ignore_patterns("__pycache__", "*.log"))
+        shutil.copy(HERE.parent / "tests" / "hostile.py", self.root / "tools")
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "wheel", "--no-deps", "-w", self.root, HERE.parent], check=True)
+        (wheel,) = self.root.glob("*.whl")
+        venv = self.root / "venv"
+        subprocess.run([self._python(), "-m", "venv", "--without-pip", venv], check=True)
+        (site,) = venv.glob("lib/python*/site-packages")
+        (site / "dependencies.pth").write_text(
+            "".join(f"{path}\n" for path in sys.path if path.endswith("site-packages"))
+        )
+        subprocess.run(
+            [*pip, "--python", venv / "bin" / "python", "install", "--no-deps", "--no-index", wheel], check=True
+        )
+        self.variables |= {
+            "HOME": str(self.root / "home"), "TMPDIR": str(self.root / "tmp"), "PATH": f"{venv / 'bin'}:/usr/bin:/bin",
+            "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "120", "LANG": "C.UTF-8", "GIT_CONFIG_GLOBAL": "/dev/null",
+        }  # fmt: skip
+
+    def _python(self) -> str:
+        """The interpreter, or a copy of it where the ordinary user may not use it."""
+        python = os.path.realpath(sys.executable)
+        with suppress(PermissionError):
+            if self.run([python, "-c", "import json, ctypes"], env={}, capture_output=True).returncode == 0:
+                return python
+        skipped = shutil.ignore_patterns("test", "tests", "__pycache__", "site-packages", "idlelib", "*.a")
+        shutil.copytree(sys.base_prefix, self.root / "python", symlinks=True, ignore=skipped)
+        self.variables["LD_LIBRARY_PATH"] = str(self.root / "python" / "lib")
+        return str(self.root / "python" / "bin" / Path(python).name)
+
+    def run(self, command: list[Any], **options: Any) -> subprocess.CompletedProcess[Any]:
+        if self.user is not None:
+            options |= {"user": self.user, "group": pwd.getpwuid(self.user).pw_gid, "extra_groups": []}
+        return subprocess.run(command, cwd=self.root / "tmp", check=False, **options)
+
+    def attack(self, family: str, only: str | None) -> tuple[str, list[list[str]]]:
+        """The cases of a family, each as its name, what came of it, and what was said."""
+        python = self.root / "venv" / "bin" / "python"
+        command = [python, self.root / "tools" / "attack.py", "--inside", family]
+        done = self.run(
+            command + (["--only", only] if only else []), env=self.variables, capture_output=True, text=True
+        )
+        told = [json.loads(line) for line in done.stdout.splitlines()]
+        return family, told + [["the family", "found", done.stderr[-1500:]]] * (done.returncode != 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--family", choices=[*FAMILIES, "processes"], help="only this family")
+    parser.add_argument("--only", help="only the case of this name")
+    parser.add_argument("--log", type=Path, help="file that the lines go to, too")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        tried = (
+            processes(options.only) if options.inside == "processes" else in_this_process(options.inside, options.only)
+        )
+        for told in tried:
+            print(json.dumps(told), flush=True)
+        return
+    lines, tallies = [], Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="cler-attack-") as folder, ThreadPoolExecutor(2) as threads:
+        environment = Environment(Path(folder))
+        environment.make()
+        families = [options.family] if options.family else ["processes", *FAMILIES]
+        for family, told in threads.map(lambda name: environment.attack(name, options.only), families):
+            tally = Counter(outcome for _, outcome, _ in told)
+            lines += [f"{family}, {name}: {said}" for name, outcome, said in told if outcome == "found"]
+            lines.append(in_words(family, tally))
+            tallies += tally
+    lines.append(in_words("all", tallies))
+    print("\n".join(lines))
+    if options.log:
+        options.log.write_text("\n".join(lines) + "\n")
+    sys.exit(1 if tallies["found"] else 0)
+
+
+def in_words(name: str, tally: Counter[str]) -> str:
+    counts = f"{tally['accepted']} accepted, {tally['refused']} refused, {tally['found']} findings"
+    return f"{name}: {tally.total()} cases, {counts}"
+
+
+if __name__ == "__main__":
+    main()
