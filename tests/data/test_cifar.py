@@ -229,7 +229,9 @@ def test_an_archive_that_is_far_too_large_is_not_read(tmp_path: Path, served: Ci
         file.truncate(1 << 40)
     md5 = download.file_md5
     monkeypatch.setattr(
-        download, "file_md5", lambda path: md5(path) if path.stat().st_size < 1 << 30 else pytest.fail()
+        download,
+        "file_md5",
+        lambda path: md5(path) if path.stat().st_size < 1 << 30 else pytest.fail("the archive was hashed"),
     )
     assert served.check(tmp_path / "data").state == "damaged"
     assert served.get(tmp_path / "data").state == "present"
