@@ -11,7 +11,7 @@ from cler.cli import app
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.runs import bench
-from cler.runs.bench import arithmetic_rate, measure
+from cler.runs.bench import Parts, arithmetic_rate, measure
 
 
 @pytest.fixture(autouse=True)
@@ -21,13 +21,13 @@ def quicker(monkeypatch):
     monkeypatch.setattr(bench, "random_images", partial(bench.random_images, size=8))
 
 
-def timings(pairs, counts=(1,)):
-    return list(measure(pairs, counts, device=torch.device("cpu"), precision="fp32", steps=1, width=2))
+def timings(combinations, counts=(1,)):
+    return list(measure(combinations, counts, device=torch.device("cpu"), precision="fp32", steps=1, width=2))
 
 
 def test_every_method_can_be_timed():
-    found = timings([(name, "none") for name in METHODS])
-    assert [timing.method for timing in found] == list(METHODS)
+    found = timings([Parts(name) for name in METHODS])
+    assert [timing.parts.method for timing in found] == list(METHODS)
     assert all(timing.milliseconds > 0 and timing.share > 0 and 0 < timing.evaluation < 1 for timing in found)
 
 
@@ -36,12 +36,23 @@ def test_the_rate_of_arithmetic_is_measured():
 
 
 def test_a_step_is_one_of_the_second_task_with_all_that_belongs_to_it():
-    plain, finetune, regularized = timings([("er-ace", "none"), ("finetune", "none"), ("er-ace", "rotation")])
-    _, beside = timings([("er-ace", "none")], (2, 1))
+    plain, finetune, regularized = timings([Parts("er-ace"), Parts("finetune"), Parts("er-ace", "rotation")])
+    _, beside = timings([Parts("er-ace")], (2, 1))
     assert plain.gigaflops == pytest.approx(2 * finetune.gigaflops, rel=0.05)  # ten images of the stream, ten replayed
     assert 1.5 < regularized.gigaflops / plain.gigaflops < 2.1  # and twenty that end in the pretext head
     assert beside.runs == 2
     assert beside.gigaflops == plain.gigaflops  # of one of the runs
+    assert plain.gigaflops_per_image == plain.gigaflops / 10
+
+
+def test_teachers_are_timed_beside_what_they_are_added_to(tmp_path):
+    command = ["bench", "--method", "er-ace", "--regularizer", "none", "--teacher", "none,ema", "--width", "2"]
+    command += ["--steps", "1", "--runs", "1", "--device", "cpu", "--out", str(tmp_path / "bench.json"), "--json"]
+    for _ in range(2):  # the second time from the file
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+        assert [timing["teacher"] for timing in json.loads(result.stdout)["timings"]] == ["none", "ema"]
+    assert "at once" not in result.stderr
 
 
 def test_programs_get_json_and_a_limit_of_time_ends_it():
@@ -101,7 +112,7 @@ def test_what_does_not_fit_is_left_out(monkeypatch):
     assert result.exit_code == 0, result.output
     measured = [(timing["method"], timing["runs"]) for timing in json.loads(result.stdout)["timings"]]
     assert measured == [("finetune", 1), ("er", 1)]
-    assert "finetune + none: 3 at once need more memory than there is" in result.stderr
+    assert "finetune: 3 at once need more memory than there is" in result.stderr
 
 
 def test_stopped_it_shows_what_was_measured(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @takes(
     Settings,
     Machine,
-    only=("method", "regularizer", "width", "precision", "threads", "compile", "device"),
+    only=("method", "regularizer", "teacher", "width", "precision", "threads", "compile", "device"),
     defaults={"method": None, "regularizer": None, "width": None, "precision": None},
 )
 def bench(
@@ -42,7 +43,10 @@ def bench(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time a step of every method × regularizer, or of those given, on random images in the shape of CIFAR-100."""
+    """Time a step of every method × regularizer, or of those given, on random images in the shape of CIFAR-100.
+
+    GFLOP/image is the arithmetic for one image of the stream: that of a step, replay and all, by the size of its batch.
+    """
     from cler.config.reading import parse_counts
     from cler.config.settings import make_settings
     from cler.files import write_json
@@ -60,9 +64,10 @@ def bench(
     method = given.several("method") if given.settings["method"] else [*METHODS]
     regularizer = given.several("regularizer") if given.settings["regularizer"] else ["none", *REGULARIZERS]
     counts = parse_counts(runs or ("1,5,10" if on_gpu else "1"), "runs")
-    pairs = list(dict.fromkeys((m, r) for m in method for r in regularizer))
-    for m, r in pairs:
-        make_settings(method=m, regularizer=r, dataset="cifar100", precision=precision, width=width, threads=threads)
+    teacher = given.several("teacher") or ["none"]
+    combinations = [benchmark.Parts(*parts) for parts in dict.fromkeys(product(method, regularizer, teacher))]
+    for parts in combinations:
+        make_settings(**parts._asdict(), dataset="cifar100", precision=precision, width=width, threads=threads)
     if seconds is not None and not seconds > 0:
         raise UsageError(f"must be above zero, not {seconds}", "seconds")
     about = {"environment": machine.environment(target), "precision": precision, "width": width, "compile": compile}
@@ -71,10 +76,10 @@ def bench(
     timings = benchmark.read_timings(out, about) if out else []
     if out:
         check_writable(out.parent)
-    wanted = {(*pair, count) for pair in pairs for count in counts}
+    wanted = set(product(combinations, counts))
     start = time.monotonic()
     measured = benchmark.measure(
-        pairs,
+        combinations,
         counts,
         device=target,
         precision=precision,
@@ -91,8 +96,8 @@ def bench(
                 timings.append(timing)
                 if out:
                     write_json(out, as_values(about, timings))
-                say(f"{timing.method} + {timing.regularizer}, {timing.runs} at once: {timing.milliseconds:.3f} ms")
-                missing = wanted - {(each.method, each.regularizer, each.runs) for each in timings}
+                say(f"{timing.parts}, {timing.runs} at once: {timing.milliseconds:.3f} ms")
+                missing = wanted - {(each.parts, each.runs) for each in timings}
                 if seconds is not None and time.monotonic() - start > seconds and missing:
                     say(f"stopped after {seconds:g} s, with {len(wanted) - len(missing)} of {len(wanted)} measurements")
                     break
@@ -116,15 +121,15 @@ def as_values(about: dict[str, Any], timings: Sequence[Timing]) -> dict[str, Any
 def as_table(title: str, timings: Sequence[Timing]) -> Table:
     """The measurements as a table for the terminal."""
     table = Table(title=title, box=None, pad_edge=False)
-    for heading in ("method", "regularizer", "runs", "ms", "GFLOP", "share of peak", "GB", "evaluation"):
-        table.add_column(heading, justify="left" if heading in ("method", "regularizer") else "right")
+    parts = ("method", "regularizer", "teacher")
+    for heading in (*parts, "runs", "ms", "GFLOP/image", "share of peak", "GB", "evaluation"):
+        table.add_column(heading, justify="left" if heading in parts else "right")
     for timing in timings:
         table.add_row(
-            timing.method,
-            timing.regularizer,
+            *timing.parts,
             str(timing.runs),
             f"{timing.milliseconds:.3f}",
-            f"{timing.gigaflops:.1f}",
+            f"{timing.gigaflops_per_image:.2f}",
             f"{timing.share:.1%}",
             f"{timing.gigabytes:.1f}",
             f"{timing.evaluation:.1%}",

@@ -1,4 +1,4 @@
-"""How long a step takes: every method × regularizer, alone and side by side, on random images of the real shape."""
+"""How long a step takes, of one run and of several side by side, on random images of the real shape."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -32,12 +32,22 @@ MOST_UNTIMED = 12
 """Steps of a task, before and after those that are timed."""
 
 
+class Parts(NamedTuple):
+    """What is timed together."""
+
+    method: str
+    regularizer: str = "none"
+    teacher: str = "none"
+
+    def __str__(self) -> str:
+        return " + ".join([self.method, *(name for name in self[1:] if name != "none")])
+
+
 @dataclass(frozen=True)
 class Timing:
     """What one measurement gave."""
 
-    method: str
-    regularizer: str
+    parts: Parts
     runs: int
     milliseconds: float
     """Milliseconds per step of the stream and run."""
@@ -51,16 +61,23 @@ class Timing:
     """Share of a whole run's time on Seq. CIFAR-100 that goes into evaluation after each task, if all steps take as
     long."""
 
+    @property
+    def gigaflops_per_image(self) -> float:
+        """Arithmetic for one image of the stream."""
+        return self.gigaflops / BATCH
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return asdict(self)
+        values = asdict(self)
+        return {**values.pop("parts")._asdict(), **values}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Timing:
         """From plain values."""
         names = ("milliseconds", "gigaflops", "share", "gigabytes", "evaluation")
         numbers = {name: float(values[name]) for name in names}
-        return cls(str(values["method"]), str(values["regularizer"]), int(values["runs"]), **numbers)
+        parts = Parts(str(values["method"]), str(values["regularizer"]), str(values.get("teacher", "none")))
+        return cls(parts, int(values["runs"]), **numbers)
 
 
 def read_timings(path: Path, about: dict[str, Any]) -> list[Timing]:
@@ -96,7 +113,7 @@ def random_images(device: torch.device, steps: int, *, size: int = 32, classes: 
 
 
 def measure(
-    pairs: Sequence[tuple[str, str]],
+    combinations: Sequence[Parts],
     counts: Sequence[int],
     *,
     device: torch.device,
@@ -111,21 +128,16 @@ def measure(
 
     From one count to the next, in rising order, the runs are kept and others join them. What is known is skipped.
     """
-    done = {(timing.method, timing.regularizer, timing.runs) for timing in known}
+    done = {(timing.parts, timing.runs) for timing in known}
     data = random_images(device, steps)
     with matmul_precision(precision):
         peak = arithmetic_rate(device, precision)
-        for method, regularizer in pairs:
-            missing = [count for count in sorted(counts) if (method, regularizer, count) not in done]
+        for parts in combinations:
+            missing = [count for count in sorted(counts) if (parts, count) not in done]
             if not missing:
                 continue
             settings = make_settings(
-                method=method,
-                regularizer=regularizer,
-                dataset="cifar100",
-                precision=precision,
-                width=width,
-                compile=compile,
+                **parts._asdict(), dataset="cifar100", precision=precision, width=width, compile=compile
             )
             longer = replace(settings, epochs=len(missing))  # one for each
             flops = 0.0
@@ -139,12 +151,12 @@ def measure(
                 except RuntimeError as error:
                     if not lack_of_memory(error):
                         raise
-                    message(f"{method} + {regularizer}: {count} at once need more memory than there is")
+                    message(f"{parts}: {count} at once need more memory than there is")
                     break
                 flops = flops or flops_of_a_step(runs[0])
                 share = flops / (milliseconds / 1000) / peak
                 evaluation = evaluation_share(runs[0], milliseconds * steps_of_a_run(settings).total() / 1000)
-                yield Timing(method, regularizer, count, milliseconds, flops / 1e9, share, gigabytes, evaluation)
+                yield Timing(parts, count, milliseconds, flops / 1e9, share, gigabytes, evaluation)
             runs = joining = []
             release_memory()
 
