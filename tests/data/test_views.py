@@ -112,11 +112,13 @@ def test_the_chosen_view_is_normalized_after_it(augment):
     seen = VIEWS[augment](pixels, torch.Generator().manual_seed(3))
     assert torch.equal(views.augmented(pixels), views.plain(seen))
     views.generator.manual_seed(3)
+    assert torch.equal(Views(MEAN, STD, generator=views.generator).augmented(pixels, augment), views.plain(seen))
+    views.generator.manual_seed(3)
     assert torch.allclose(views.augmented_again(views.plain(pixels)), views.plain(seen), atol=1e-5)
 
 
 def test_crop_and_flip_is_what_is_not_said_and_an_unknown_one_is_refused():
-    assert Views(MEAN, STD).view is VIEWS["crop-flip"]
+    assert Views(MEAN, STD).augment == "crop-flip"
     with pytest.raises(UsageError, match=r"unknown augmentation 'crop-flop'.*did you mean 'crop-flip'"):
         Views(MEAN, STD, "crop-flop")
 

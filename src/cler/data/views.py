@@ -82,7 +82,8 @@ class Views:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.generator = generator
-        self.view: View = VIEWS.find(augment)
+        self.augment = augment
+        VIEWS.find(augment)
         wide = [torch.tensor(values, dtype=torch.float64).view(1, -1, 1, 1) for values in (mean, std)]
         self._scale = (1 / (255 * wide[1])).to(device, dtype)
         self._shift = (wide[0] / wide[1]).to(device, dtype)
@@ -91,10 +92,15 @@ class Views:
         """Normalized, not augmented: what evaluation and the pretext tasks see."""
         return pixels * self._scale - self._shift
 
-    def augmented(self, pixels: Tensor) -> Tensor:
+    def view(self, pixels: Tensor, augment: str | None = None) -> Tensor:
+        """A new view of pixels, as pixels: the run's own, or the one named."""
+        view: View = VIEWS.find(augment or self.augment)
+        return view(pixels, self.generator)
+
+    def augmented(self, pixels: Tensor, augment: str | None = None) -> Tensor:
         """A new view of the pixels, normalized after it, so that padding is black and not gray."""
-        return self.plain(self.view(pixels, self.generator))
+        return self.plain(self.view(pixels, augment))
 
     def augmented_again(self, images: Tensor) -> Tensor:
         """A new view of images that are normalized already; padding is black here too."""
-        return self.view(images + self._shift, self.generator) - self._shift
+        return self.view(images + self._shift) - self._shift

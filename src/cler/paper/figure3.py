@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cler.config.registry import VIEWS
 from cler.engine import Run
 from cler.nets.frozen import copy_of
 from cler.paper.analysis import Analysis, Findings, Measure, Panel, mean_of
@@ -90,7 +91,7 @@ def _batches(run: Run, task: int, generator: torch.Generator) -> Iterator[tuple[
     """Batches of a task in a random order and augmented, drawn from a generator of their own."""
     data = run.stream.data
     for indices in run.stream.order(task, generator)[:STEPS]:
-        images = run.views.view(data.train_images[indices], generator)
+        images = VIEWS[run.views.augment](data.train_images[indices], generator)
         yield run.views.plain(images), run.stream.train_labels[indices]
 
 
