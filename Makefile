@@ -50,8 +50,8 @@ clean:
 	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || \
-		{ echo "cler needs Python 3.11 or 3.12: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+		{ echo "cler needs Python 3.11, 3.12 or 3.13: make PYTHON=python3.12 ..."; exit 1; }
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt torch==2.13.0
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
