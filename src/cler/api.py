@@ -106,7 +106,7 @@ def train(
     pretrained: bool | None = None,
     freeze: bool | None = None,
     augment: str | None = None,
-    class_order: int | None = None,
+    class_order: int | str | None = None,
     validate: float | None = None,
     precision: str | None = None,
     threads: int | None = None,

@@ -18,6 +18,8 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 DEVICES = ("auto", "cpu", "cuda")
 CUSTOM = "custom:"
 """Prefix of the names of networks that were given from Python as objects."""
+OWN_SEED = "seed"
+"""The class order of a run that is permuted by its own seed."""
 PARTS = ("method", "regularizer", "network", "teacher")
 """The settings that name a part of a run which may have settings of its own."""
 
@@ -39,6 +41,16 @@ def read_tasks(value: Any) -> int | str:
 def number_of_tasks(tasks: int | str) -> int:
     """How many tasks the setting `tasks` means."""
     return tasks if isinstance(tasks, int) else tasks.count("+") + 1
+
+
+def read_class_order(value: Any) -> int | str:
+    """The seed of a permutation, or 'seed' for that of the run."""
+    if value == OWN_SEED:
+        return OWN_SEED
+    text = str(value)
+    if isinstance(value, bool | float) or not (text.isascii() and text.isdecimal() and len(text) <= 6):
+        raise ValueError(f"must be a whole number from 0 to 999999, or {OWN_SEED}, not {value!r}")
+    return int(text)
 
 
 def read_regularizer(value: Any) -> str:
@@ -124,9 +136,9 @@ class Settings:
     pretrained: bool = setting(False, "Start from pretrained weights (timm networks).")
     freeze: bool = setting(False, "Freeze the network up to its tap, the layer that CLER reads.")
     augment: str = setting("crop-flip", "Augmentation of the images that classification trains on.", choices=VIEWS)
-    class_order: int | None = setting(
-        None, "Seed of a permutation of the classes (default: their natural order).",
-        least=0, most=999_999, benchmark=True, learner=False,
+    class_order: int | str | None = setting(
+        None, "Seed of a permutation of the classes, or seed for each run's own (default: their natural order).",
+        read=read_class_order, benchmark=True, learner=False,
     )  # fmt: skip
     validate: float = setting(
         0.0, "Share of each task's training images to hold out and report accuracy on.",
