@@ -106,6 +106,7 @@ def train(
     pretrained: bool | None = None,
     freeze: bool | None = None,
     augment: str | None = None,
+    normalize: bool | None = None,
     class_order: int | str | None = None,
     validate: float | None = None,
     precision: str | None = None,
@@ -158,7 +159,8 @@ def train(
         method=name_method(method), regularizer=regularizer, teacher=teacher, dataset=name_dataset(dataset),
         tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight, batch=batch, replay_batch=replay_batch,
         optimizer=optimizer, sgd_momentum=sgd_momentum, weight_decay=weight_decay, network=name_network(network),
-        width=width, pretrained=pretrained, freeze=freeze, augment=augment, class_order=class_order, validate=validate,
+        width=width, pretrained=pretrained, freeze=freeze, augment=augment, normalize=normalize,
+        class_order=class_order, validate=validate,
         precision=precision or default_precision(find_device(device)), threads=threads, compile=compile, **options,
     )  # fmt: skip
     console = Terminal(stderr=True, quiet=not verbose)

@@ -136,6 +136,9 @@ class Settings:
     pretrained: bool = setting(False, "Start from pretrained weights (timm networks).")
     freeze: bool = setting(False, "Freeze the network up to its tap, the layer that CLER reads.")
     augment: str = setting("crop-flip", "Augmentation of the images that classification trains on.", choices=VIEWS)
+    normalize: bool = setting(
+        True, "Normalize pixels by the dataset's mean and deviation; without it they are from 0 to 1.", learner=False
+    )
     class_order: int | str | None = setting(
         None, "Seed of a permutation of the classes, or seed for each run's own (default: their natural order).",
         read=read_class_order, benchmark=True, learner=False,

@@ -49,6 +49,11 @@ def _stream(settings: Settings, data: ImageData, class_order: int | None) -> Str
     )
 
 
+def normalization(settings: Settings, data: ImageData) -> tuple[Sequence[float], Sequence[float]]:
+    """What pixels, from 0 to 1, are normalized by: mean and deviation of each channel."""
+    return (data.mean, data.std) if settings.normalize else ([0.0] * len(data.mean), [1.0] * len(data.std))
+
+
 def build_run(
     settings: Settings,
     seed: int,
@@ -60,7 +65,8 @@ def build_run(
     """A run ready to be trained, on the device where the data is; `network` is as `build_method` takes it."""
     device = data.train_images.device
     generator = torch.Generator(device).manual_seed(seed)
-    views = Views(data.mean, data.std, settings.augment, generator=generator, device=device)
+    mean, std = normalization(settings, data)
+    views = Views(mean, std, settings.augment, generator=generator, device=device)
     stream = _stream(settings, data, _class_order(settings, seed))
     method = build_method(
         settings,
