@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from cler.config.protocols import PROTOCOLS, protocol_defaults
 from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
 from cler.config.schema import Setting, check_all, joined, setting, settings_of
 from cler.errors import UsageError, unknown
@@ -110,6 +111,9 @@ class Settings:
     )
     teacher: str = setting(
         "none", "Slow copy of the network that answers in its place: none, or ema.", read=read_teacher
+    )
+    protocol: str | None = setting(
+        None, "Take the settings of a protocol where nothing else is said.", choices=PROTOCOLS, learner=False
     )
     dataset: str = setting(
         "cifar10-sample", "The dataset; `cler data list` lists them.", choices=DATASETS, learner=False
@@ -299,9 +303,14 @@ SOURCES = ("cler.paper.settings",)
 
 
 def usual(
-    method: str, regularizer: str, dataset: str, buffer: int | None = None, network: str | None = None
+    method: str,
+    regularizer: str,
+    dataset: str,
+    buffer: int | None = None,
+    network: str | None = None,
+    protocol: str | None = None,
 ) -> dict[str, Any]:
-    """Values of settings that are not given: the defaults, the dataset's, the paper's, those of a chosen network."""
+    """Values of settings that are not given: the defaults, the dataset's, the paper's, a protocol's, a network's."""
     values = {name: each.default for name, each in settings_of(Settings).items()}
     values |= dict(getattr(DATASETS.find(dataset), "defaults", {}))
     if _has_own_network(METHODS.find(method)):
@@ -310,6 +319,7 @@ def usual(
     values["weight"] = read_weight(joined(weights)) if weights else 0.0
     for defaults in _sources():
         values |= dict(defaults(method, regularizer, dataset, buffer))
+    values |= protocol_defaults(protocol, method, regularizer)
     if network is not None and network in NETWORKS:
         values |= {"network": network, **dict(getattr(NETWORKS[network], "defaults", {}))}
     return values | {"method": method, "regularizer": regularizer, "dataset": dataset}
@@ -327,13 +337,18 @@ def _sources() -> Iterator[Defaults]:
 def make_settings(**given: Any) -> Settings:
     """Settings from the given values and the usual ones for the rest; None is not given, unless None is a value."""
     declared = settings_of(Settings)
-    given = {name: value for name, value in given.items() if value is not None}
+    optional = {name for name, each in declared.items() if each.optional}
+    given = {name: value for name, value in given.items() if value is not None or name in optional}
     given |= given.pop("options", {})
     method, dataset = (
         declared[name].checked(given.get(name, declared[name].default)) for name in ("method", "dataset")
     )
     regularizer = declared["regularizer"].checked(given.get("regularizer", Settings.regularizer))
-    merged = usual(method, regularizer, dataset, given.get("buffer"), given.get("network")) | given
+    protocol = declared["protocol"].checked(given.get("protocol"))
+    expected = usual(method, regularizer, dataset, given.get("buffer"), given.get("network"), protocol)
+    if given.get("optimizer", expected["optimizer"]) != expected["optimizer"]:
+        expected |= {name: declared[name].default for name in ("sgd_momentum", "weight_decay")}
+    merged = expected | given
     if regularizer == "none":
         if given.get("weight") not in (None, 0, 0.0):
             raise UsageError(f"{given['weight']} has no effect without a regularizer: leave it out", "weight")
@@ -377,7 +392,9 @@ def grid(given: Mapping[str, Any]) -> list[Settings]:
 def unusual(settings: Settings) -> dict[str, Any]:
     """The settings that differ from the usual ones, except for method, regularizer, teacher, dataset and buffer."""
     network = None if is_own_network(settings.network) else settings.network
-    expected = usual(settings.method, settings.regularizer, settings.dataset, settings.buffer, network)
+    expected = usual(
+        settings.method, settings.regularizer, settings.dataset, settings.buffer, network, settings.protocol
+    )
     expected |= {name: each.default for name, each in own_settings(*_parts(settings)).items() if name not in expected}
     if settings.network != Settings.network and network is not None:
         expected["network"] = Settings.network
