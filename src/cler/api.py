@@ -114,6 +114,7 @@ def train(
     augment: str | None = None,
     normalize: bool | None = None,
     class_order: int | str | None = None,
+    classifier: str | None = None,
     validate: float | None = None,
     precision: str | None = None,
     threads: int | None = None,
@@ -167,7 +168,7 @@ def train(
         dataset=name_dataset(dataset), tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight, batch=batch,
         replay_batch=replay_batch, optimizer=optimizer, sgd_momentum=sgd_momentum, weight_decay=weight_decay,
         network=name_network(network), width=width, pretrained=pretrained, freeze=freeze, augment=augment,
-        normalize=normalize, class_order=class_order, validate=validate,
+        normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
         precision=precision or default_precision(find_device(device)), threads=threads, compile=compile,
     )  # fmt: skip
     settings = make_settings(**given, **options)

@@ -16,9 +16,12 @@ from cler.config.schema import Setting, check_all, joined, setting, settings_of
 from cler.errors import UsageError, unknown
 
 PRECISIONS = ("fp32", "tf32", "bf16")
+CLASSIFIERS = ("network", "ncm")
 DEVICES = ("auto", "cpu", "cuda")
 CUSTOM = "custom:"
 """Prefix of the names of networks that were given from Python as objects."""
+OF_REPLAY = ("buffer", "replay_batch", "classifier")
+"""Settings that mean nothing to a method without a buffer."""
 OWN_SEED = "seed"
 """The class order of a run that is permuted by its own seed."""
 PARTS = ("method", "regularizer", "network", "teacher")
@@ -147,6 +150,10 @@ class Settings:
         None, "Seed of a permutation of the classes, or seed for each run's own (default: their natural order).",
         read=read_class_order, benchmark=True, learner=False,
     )  # fmt: skip
+    classifier: str = setting(
+        "network", "Who answers in evaluation: the network, or the nearest class mean of the buffer's features (ncm).",
+        choices=CLASSIFIERS, learner=False,
+    )  # fmt: skip
     validate: float = setting(
         0.0, "Share of each task's training images to hold out and report accuracy on.",
         least=0, most=0.9, benchmark=True, learner=False,
@@ -176,6 +183,10 @@ class Settings:
                 f"{self.buffer} is smaller than the replay batch of {self.replay_batch}, drawn from it without "
                 "repetition: make the buffer larger, or the replay batch smaller",
                 "buffer",
+            )
+        if self.classifier == "ncm" and not method.replays:
+            raise UsageError(
+                f"ncm is by the images of a buffer, and {self.method} has none: leave it out", "classifier"
             )
         weights = str(self.weight).count("+") + 1
         if weights > 1 and weights != len(entries):
@@ -381,7 +392,7 @@ def grid(given: Mapping[str, Any]) -> list[Settings]:
         if one.get("regularizer") == "none" and isinstance(given["regularizer"], list):
             one.pop("weight", None)
         if isinstance(given.get("method"), list) and not METHODS.find(one["method"]).replays:
-            one = {name: value for name, value in one.items() if name not in ("buffer", "replay_batch")}
+            one = {name: value for name, value in one.items() if name not in OF_REPLAY}
         if several:
             own = own_settings(*(str(one.get(name) or getattr(Settings, name)) for name in PARTS))
             one = {name: value for name, value in one.items() if name in own or name in settings_of(Settings)}

@@ -52,6 +52,8 @@ class Setup:
     """Weight decay of the optimizer; None for its own default."""
     buffer: int = 500
     replay_batch: int = 10
+    classifier: str = "network"
+    """Who answers in evaluation: the network, or the nearest class mean (ncm)."""
     options: Any = NoOptions()
     """The method's own settings, an instance of its `Options`."""
     bfloat16: bool = False
