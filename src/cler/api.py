@@ -104,6 +104,7 @@ def train(
     weight: float | str | None = None,
     batch: int | None = None,
     replay_batch: int | None = None,
+    repeats: int | None = None,
     optimizer: str | None = None,
     sgd_momentum: float | None = None,
     weight_decay: float | None = None,
@@ -166,9 +167,9 @@ def train(
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
         dataset=name_dataset(dataset), tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight, batch=batch,
-        replay_batch=replay_batch, optimizer=optimizer, sgd_momentum=sgd_momentum, weight_decay=weight_decay,
-        network=name_network(network), width=width, pretrained=pretrained, freeze=freeze, augment=augment,
-        normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
+        replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
+        weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
+        augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
         precision=precision or default_precision(find_device(device)), threads=threads, compile=compile,
     )  # fmt: skip
     settings = make_settings(**given, **options)

@@ -20,7 +20,7 @@ CLASSIFIERS = ("network", "ncm")
 DEVICES = ("auto", "cpu", "cuda")
 CUSTOM = "custom:"
 """Prefix of the names of networks that were given from Python as objects."""
-OF_REPLAY = ("buffer", "replay_batch", "classifier")
+OF_REPLAY = ("buffer", "replay_batch", "repeats", "classifier")
 """Settings that mean nothing to a method without a buffer."""
 OWN_SEED = "seed"
 """The class order of a run that is permuted by its own seed."""
@@ -133,6 +133,9 @@ class Settings:
     )
     batch: int = setting(10, "Images of the stream in a batch.", least=1, most=100_000, benchmark=True)
     replay_batch: int = setting(10, "Images of the buffer in a batch.", least=1, most=100_000)
+    repeats: int = setting(
+        1, "Steps on each batch of the stream, each with a new view of it and a new replay.", least=1, most=10_000
+    )
     optimizer: str = setting("sgd", "The optimizer.", choices=OPTIMIZERS)
     sgd_momentum: float = setting(0.0, "Momentum of sgd.", least=0, most=1)
     weight_decay: float | None = setting(None, "Weight decay (default: the optimizer's own).", least=0, most=1e30)
@@ -188,6 +191,10 @@ class Settings:
             raise UsageError(
                 f"ncm is by the images of a buffer, and {self.method} has none: leave it out", "classifier"
             )
+        if self.repeats > 1 and not method.replays:
+            raise UsageError(f"{self.repeats} is for methods with a buffer, and {self.method} has none", "repeats")
+        if self.repeats > 1 and method.own_repeats:
+            raise UsageError(f"{self.repeats}: {self.method} has {method.own_repeats} instead; set that", "repeats")
         weights = str(self.weight).count("+") + 1
         if weights > 1 and weights != len(entries):
             raise UsageError(

@@ -133,6 +133,7 @@ def build_method(
         weight_decay=settings.weight_decay,
         buffer=settings.buffer,
         replay_batch=settings.replay_batch,
+        repeats=settings.repeats,
         classifier=settings.classifier,
         options=settings.method_options,
         bfloat16=settings.precision == "bf16",
