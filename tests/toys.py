@@ -19,7 +19,7 @@ from torch import nn
 
 from cler.data import images
 from cler.data.images import ImageData, Status
-from cler.data.views import View, crop_and_flip
+from cler.data.views import crop_and_flip
 from cler.engine.run import Run
 
 DIES_AFTER = "TOY_DIES_AFTER"
@@ -38,10 +38,10 @@ def ours(name: str) -> str:
     return f"{name}.weight" if tail in ("conv", "conv1", "conv2", "fc1", "fc2") else name
 
 
-def given_crops(*crops) -> View:
-    """A view that crops and flips by one stored draw after the other."""
+def given_crops(*crops):
+    """In place of `Views.view`: crops and flips by one stored draw after the other, whichever view is asked for."""
     coming = iter(crops)
-    return lambda pixels, generator: crop_and_flip(pixels, next(coming))
+    return lambda pixels, augment=None: crop_and_flip(pixels, next(coming))
 
 
 def _data(train, test, labels, test_labels, n_classes) -> ImageData:

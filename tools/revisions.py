@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "cler"
 FILE = ROOT / "tests" / "revisions.json"
 DECIDING = (
-    "pretext.py", "data/views.py", "streams/*.py", "memory/*.py", "nets/*.py", "regularizers/*.py", "methods/*.py",
+    "pretext.py", "data/*views.py", "streams/*.py", "memory/*.py", "nets/*.py", "regularizers/*.py", "methods/*.py",
     "engine/run.py", "engine/evaluate.py", "runs/build.py",
 )  # fmt: skip
 """What decides the numbers of runs, below `src/cler`."""

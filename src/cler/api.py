@@ -84,11 +84,17 @@ def _padded(rows: Sequence[Sequence[float]]) -> np.ndarray:
     return matrix
 
 
+def _given(**values: Any) -> dict[str, Any]:
+    """The arguments that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def train(
     method: str | type[Method] = "er-ace",
     regularizer: str = "none",
     *,
     teacher: str | None = None,
+    protocol: str | None = None,
     dataset: str | ImageData = "cifar10-sample",
     seeds: int | Sequence[int] | str = 1,
     tasks: int | str | Sequence[int] | None = None,
@@ -98,6 +104,7 @@ def train(
     weight: float | str | None = None,
     batch: int | None = None,
     replay_batch: int | None = None,
+    repeats: int | None = None,
     optimizer: str | None = None,
     sgd_momentum: float | None = None,
     weight_decay: float | None = None,
@@ -106,7 +113,9 @@ def train(
     pretrained: bool | None = None,
     freeze: bool | None = None,
     augment: str | None = None,
-    class_order: int | None = None,
+    normalize: bool | None = None,
+    class_order: int | str | None = None,
+    classifier: str | None = None,
     validate: float | None = None,
     precision: str | None = None,
     threads: int | None = None,
@@ -134,6 +143,7 @@ def train(
         method: the name of a method, as `cler methods` lists them, or a subclass of `cler.Method`.
         regularizer: 'none', a regularizer, or several as 'jigsaw+barlow-twins'.
         teacher: 'none', or 'ema', a moving average of the network that answers in its place.
+        protocol: 'online-10+10' or 'online-10+64', whose settings are taken where nothing else is said.
         dataset: the name of a dataset, or images of your own as `cler.data.ImageData`.
         seeds: how many seeds, from 0 on; or a list of them, or a string as '0..9'.
         network: a name; a function from the number of classes to a module, which is called for each seed; or a module,
@@ -154,13 +164,15 @@ def train(
         out=Path(out), checkpoint_every=checkpoint_every,
         graph=graph, save_network=save_network, until_task=until_task,
     )  # fmt: skip
-    settings = make_settings(
-        method=name_method(method), regularizer=regularizer, teacher=teacher, dataset=name_dataset(dataset),
-        tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight, batch=batch, replay_batch=replay_batch,
-        optimizer=optimizer, sgd_momentum=sgd_momentum, weight_decay=weight_decay, network=name_network(network),
-        width=width, pretrained=pretrained, freeze=freeze, augment=augment, class_order=class_order, validate=validate,
-        precision=precision or default_precision(find_device(device)), threads=threads, compile=compile, **options,
+    given = _given(
+        method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
+        dataset=name_dataset(dataset), tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight, batch=batch,
+        replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
+        weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
+        augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
+        precision=precision or default_precision(find_device(device)), threads=threads, compile=compile,
     )  # fmt: skip
+    settings = make_settings(**given, **options)
     console = Terminal(stderr=True, quiet=not verbose)
     say = _sayer(console)
     plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=say)

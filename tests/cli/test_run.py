@@ -24,11 +24,11 @@ def results(folder):
 
 
 def test_commas_are_a_grid(command, tmp_path):
-    grid = ("--regularizer", "rotation", "--buffer", 20, "--lr", "0.01,0.03", "--weight", "0.5,1")
+    grid = ("--regularizer", "rotation", "--buffer", 20, "--normalize", "true,false", "--weight", "0.5,1")
     code, out, err = command("run", "er", *grid, *QUICK)
     assert code == 0, err
-    chosen = sorted((one["settings"]["lr"], one["settings"]["weight"]) for one in results(tmp_path / "runs"))
-    assert chosen == [(0.01, 0.5), (0.01, 1.0), (0.03, 0.5), (0.03, 1.0)]
+    chosen = sorted((one["settings"]["normalize"], one["settings"]["weight"]) for one in results(tmp_path / "runs"))
+    assert chosen == [(False, 0.5), (False, 1.0), (True, 0.5), (True, 1.0)]
     groups = json.loads(out)["groups"]
     assert len(groups) == 4
     assert not any(group["best_by_validation"] for group in groups)  # there is only test accuracy

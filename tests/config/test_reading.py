@@ -41,8 +41,8 @@ def test_settings_that_a_method_does_not_have(texts, says):
 
 
 def test_options_of_the_command_line_are_values_or_a_grid():
-    assert parse_settings({"lr": "0.1,0.2", "method": "er", "tasks": "5+5", "class_order": "none"}) == {
-        "lr": [0.1, 0.2], "method": "er", "tasks": "5+5", "class_order": None,
+    assert parse_settings({"lr": "0.1,0.2", "method": "er", "tasks": "5+5", "class_order": "none,7,seed"}) == {
+        "lr": [0.1, 0.2], "method": "er", "tasks": "5+5", "class_order": [None, 7, "seed"],
     }  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_an_empty_file_gives_nothing(config):
         ("seeds = [true]", r"seeds must be a number of seeds, or a list"),
         ("set = ['alpha=0.1']", "write a method's own settings like the others, as in: alpha = 0.8"),
         ("device = 'cpu'", "'device' is not a setting of a run: give --device with the command"),
-        ("class_order = 'natural'", r"class_order must be a whole number, not 'natural'"),
+        ("class_order = 'natural'", r"class_order must be a whole number from 0 to 999999, or seed, not 'natural'"),
         ("lr = 2020-01-01", r"lr must be a number, not"),
     ],
 )

@@ -4,6 +4,8 @@ import math
 import pickle
 import time
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -441,8 +443,12 @@ def fake(monkeypatch):
     return fake
 
 
+class FakeRun(str):
+    phases: ClassVar[list] = []
+
+
 def built(job):
-    return f"run {job}"
+    return FakeRun(f"run {job}")
 
 
 def test_jobs_of_a_kind_are_bundled_in_order(fake):
@@ -483,7 +489,7 @@ def test_what_has_ended_before_memory_ran_out_is_not_repeated_and_the_rest_is_bu
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(bundles, "train", train)
-    train_in_bundles(list("abcdef"), lambda job: job, kind=len, stands=stands.get, at_once=5)
+    train_in_bundles(list("abcdef"), FakeRun, kind=len, stands=stands.get, at_once=5)
     assert tried == ["abcde", "bd", "ce", "f"]
 
 
@@ -549,6 +555,30 @@ def test_in_bundles_equals_alone():
         assert torch.equal(runs[job].method.network.classifier.weight, alone.method.network.classifier.weight)
     ended = [event.run.label for event in notes.of(Finished)]
     assert ended == ["finetune 0", "finetune 2", "finetune 3", "joint 1"]
+
+
+def test_runs_whose_seeds_order_the_classes_are_bundled_where_their_schedules_are_equal():
+    """Of six classes one has twice as many images, so that the task in which it comes is longer."""
+    images = torch.cat([DATA.train_images, DATA.train_images[DATA.train_labels == 2]])
+    labels = torch.cat([DATA.train_labels, torch.full((13,), 2)])
+    uneven = replace(DATA, train_images=images, train_labels=labels)
+    runs = {}
+
+    def build(seed):
+        runs[seed] = make_run("er", seed, class_order="seed", data=uneven)
+        return runs[seed]
+
+    notes = Notes()
+    train_in_bundles(range(6), build, kind=lambda job: 0, at_once=6, emit=notes)
+    assert len({tuple(run.stream.class_order.tolist()) for run in runs.values()}) == 6
+    together = {p.labels for p in notes.progressed}
+    assert {len({runs[int(label[-1])].schedule for label in labels}) for labels in together} == {1}
+    assert len(together) == len({run.schedule for run in runs.values()}) == 3
+    for seed, run in runs.items():
+        alone = make_run("er", seed, class_order="seed", data=uneven)
+        train([alone])
+        assert run.accuracy == alone.accuracy
+        assert run.stream.class_order.tolist() == make_run("er", class_order=seed).stream.class_order.tolist()
 
 
 def test_without_a_wish_a_cpu_takes_one_run_at_a_time():

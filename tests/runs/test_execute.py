@@ -239,9 +239,9 @@ def test_what_was_changed_is_in_the_folder_s_name(tmp_path):
     usual = {"dataset": "cifar100", **dict.fromkeys(("tasks", "width", "batch", "replay_batch"))}
     (plain,) = make_jobs(tmp_path, method="er-ace", buffer=500, **usual)
     assert plain.folder == tmp_path / "er-ace_cifar100_m500" / "seed-0"
-    changes = {"lr": 0.5, "class_order": 3, "variant": "text"}
+    changes = {"lr": 0.5, "class_order": "seed", "variant": "text"}
     (changed,) = make_jobs(tmp_path, method="cope", regularizer="jigsaw", buffer=2000, **usual, **changes)
-    assert changed.folder.parent.name == "cope+jigsaw_cifar100_m2000_lr-0.5_class_order-3_variant-text"
+    assert changed.folder.parent.name == "cope+jigsaw_cifar100_m2000_lr-0.5_class_order-seed_variant-text"
     (whole,) = make_jobs(tmp_path, method="er-ace", buffer=500, **usual, lr=2.0, precision="bf16")
     assert whole.folder.parent.name == "er-ace_cifar100_m500_lr-2_precision-bf16"
 

@@ -173,9 +173,13 @@ def test_a_failed_run_leaves_no_checkpoint(tmp_path):
     assert names(job.folder) == ["log.jsonl", "result.json", "settings.json"]
 
 
-def test_side_by_side_runs_go_on_with_those_that_stand_where_they_do(tmp_path, monkeypatch):
+@pytest.mark.parametrize("class_order", [None, "seed"])
+def test_side_by_side_runs_go_on_with_those_that_stand_where_they_do(tmp_path, monkeypatch, class_order):
     """The way of a GPU, on a CPU."""
-    alone, together = ([make_job(tmp_path / name, seed) for seed in range(4)] for name in ("alone", "together"))
+    alone, together = (
+        [make_job(tmp_path / name, seed, class_order=class_order) for seed in range(4)]
+        for name in ("alone", "together")
+    )
     run(*alone)
     for job, position in zip(together, [(0, 3), (1, 2), (0, 3), None], strict=True):
         job.folder.mkdir(parents=True)

@@ -14,7 +14,7 @@ from cler.cli.options import OnceEach
 
 @app.command(cls=OnceEach)
 def methods(as_json: AsJson = False) -> None:
-    """List the methods, regularizers, teachers, networks, augmentations and optimizers, with settings of their own."""
+    """List methods, regularizers, teachers, networks, augmentations, optimizers, protocols, and their own settings."""
     known = _known()
     if as_json:
         print(json.dumps(known, indent=1))
@@ -24,7 +24,7 @@ def methods(as_json: AsJson = False) -> None:
         for name, each in known["methods"].items()
     ]
     _show(("method", "what it does", "buffer", "for Learner"), rows)
-    for kind in ("regularizers", "teachers", "networks", "augmentations", "optimizers"):
+    for kind in ("regularizers", "teachers", "networks", "augmentations", "optimizers", "protocols"):
         listed = [(name, each["summary"]) for name, each in known[kind].items()]
         _show((kind.removesuffix("s"), "what it does"), listed)
     own = [
@@ -38,6 +38,7 @@ def methods(as_json: AsJson = False) -> None:
 
 def _known() -> dict[str, Any]:
     """Everything that can be asked for by name, datasets aside, in plain values."""
+    from cler.config.protocols import PROTOCOLS
     from cler.config.registry import METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
 
     regularizers = {
@@ -65,6 +66,7 @@ def _known() -> dict[str, Any]:
         "networks": networks
         | {"timm:NAME": {"summary": "a network of the package timm", "width": None, "settings": {}}},
         "augmentations": {name: {"summary": _first_sentence(each)} for name, each in VIEWS.items()},
+        "protocols": {name: {"summary": each["summary"]} for name, each in PROTOCOLS.items()},
         "optimizers": {
             name: {"summary": f"{each.build.__module__.partition('.')[0]}'s {each.build.__name__}"}
             for name, each in OPTIMIZERS.items()

@@ -19,7 +19,7 @@ from cler.config.schema import Setting, settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
-_METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
+_METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: "true|false"}
 
 
 class OnceEach(TyperCommand):
@@ -118,7 +118,7 @@ def _marker(parameter: inspect.Parameter) -> Any:
 
 def _parameters(known: dict[str, Setting], argument: str) -> Iterator[inspect.Parameter]:
     for name, each in known.items():
-        kind: Any = bool | None if each.kind is bool else str | None
+        kind: Any = bool | None if _is_flag(each) else str | None
         marker = _argument(each) if name == argument else _option(each)
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, marker])
 
@@ -129,9 +129,9 @@ def _argument(each: Setting) -> Any:
 
 def _option(each: Setting) -> Any:
     flag = "--" + each.name.replace("_", "-")
-    if each.kind is bool:
+    if _is_flag(each):
         return typer.Option(f"--no-{flag[2:]}" if each.default else flag, help=each.help, show_default=False)
-    shown = "" if each.default is None else str(each.default)
+    shown = "" if each.default is None else str(each.default).lower() if each.kind is bool else str(each.default)
     environment = "CLER_DATA" if each.name == "data_dir" else None
     return typer.Option(
         flag,
@@ -147,7 +147,7 @@ def _given(texts: dict[str, Any], known: dict[str, Setting], defaults: Mapping[s
     from cler.config.reading import parse_settings
 
     run, machine = settings_of(Settings), settings_of(Machine)
-    strings = {name: text for name, text in texts.items() if name in run and known[name].kind is not bool}
+    strings = {name: text for name, text in texts.items() if name in run and not _is_flag(known[name])}
     single = {name: _one_value(known[name], text) for name, text in texts.items() if name not in strings}
     usual = {name: value for name, value in defaults.items() if name in run}
     settings = parse_settings(strings) | {name: value for name, value in single.items() if name in run}
@@ -157,7 +157,12 @@ def _given(texts: dict[str, Any], known: dict[str, Setting], defaults: Mapping[s
 
 def _one_value(each: Setting, text: Any) -> Any:
     """The value that a string means, or a flag, which stands for the opposite of the default."""
-    return not each.default if each.kind is bool else each.parsed(text)
+    return not each.default if _is_flag(each) else each.parsed(text)
+
+
+def _is_flag(each: Setting) -> bool:
+    """Whether an option has no value; one that a protocol may turn off has, to be turned on again."""
+    return each.kind is bool and (not each.default or each.role == "machine")
 
 
 def spoken(parameter: str) -> str:

@@ -10,14 +10,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from cler.config.protocols import PROTOCOLS, protocol_defaults
 from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
 from cler.config.schema import Setting, check_all, joined, setting, settings_of
 from cler.errors import UsageError, unknown
 
 PRECISIONS = ("fp32", "tf32", "bf16")
+CLASSIFIERS = ("network", "ncm")
 DEVICES = ("auto", "cpu", "cuda")
 CUSTOM = "custom:"
 """Prefix of the names of networks that were given from Python as objects."""
+OF_REPLAY = ("buffer", "replay_batch", "repeats", "classifier")
+"""Settings that mean nothing to a method without a buffer."""
+OWN_SEED = "seed"
+"""The class order of a run that is permuted by its own seed."""
 PARTS = ("method", "regularizer", "network", "teacher")
 """The settings that name a part of a run which may have settings of its own."""
 
@@ -39,6 +45,16 @@ def read_tasks(value: Any) -> int | str:
 def number_of_tasks(tasks: int | str) -> int:
     """How many tasks the setting `tasks` means."""
     return tasks if isinstance(tasks, int) else tasks.count("+") + 1
+
+
+def read_class_order(value: Any) -> int | str:
+    """The seed of a permutation, or 'seed' for that of the run."""
+    if value == OWN_SEED:
+        return OWN_SEED
+    text = str(value)
+    if isinstance(value, bool | float) or not (text.isascii() and text.isdecimal() and len(text) <= 6):
+        raise ValueError(f"must be a whole number from 0 to 999999, or {OWN_SEED}, not {value!r}")
+    return int(text)
 
 
 def read_regularizer(value: Any) -> str:
@@ -99,6 +115,9 @@ class Settings:
     teacher: str = setting(
         "none", "Slow copy of the network that answers in its place: none, or ema.", read=read_teacher
     )
+    protocol: str | None = setting(
+        None, "Take the settings of a protocol where nothing else is said.", choices=PROTOCOLS, learner=False
+    )
     dataset: str = setting(
         "cifar10-sample", "The dataset; `cler data list` lists them.", choices=DATASETS, learner=False
     )
@@ -114,6 +133,9 @@ class Settings:
     )
     batch: int = setting(10, "Images of the stream in a batch.", least=1, most=100_000, benchmark=True)
     replay_batch: int = setting(10, "Images of the buffer in a batch.", least=1, most=100_000)
+    repeats: int = setting(
+        1, "Steps on each batch of the stream, each with a new view of it and a new replay.", least=1, most=10_000
+    )
     optimizer: str = setting("sgd", "The optimizer.", choices=OPTIMIZERS)
     sgd_momentum: float = setting(0.0, "Momentum of sgd.", least=0, most=1)
     weight_decay: float | None = setting(None, "Weight decay (default: the optimizer's own).", least=0, most=1e30)
@@ -124,9 +146,16 @@ class Settings:
     pretrained: bool = setting(False, "Start from pretrained weights (timm networks).")
     freeze: bool = setting(False, "Freeze the network up to its tap, the layer that CLER reads.")
     augment: str = setting("crop-flip", "Augmentation of the images that classification trains on.", choices=VIEWS)
-    class_order: int | None = setting(
-        None, "Seed of a permutation of the classes (default: their natural order).",
-        least=0, most=999_999, benchmark=True, learner=False,
+    normalize: bool = setting(
+        True, "Normalize pixels by the dataset's mean and deviation; without it they are from 0 to 1.", learner=False
+    )
+    class_order: int | str | None = setting(
+        None, "Seed of a permutation of the classes, or seed for each run's own (default: their natural order).",
+        read=read_class_order, benchmark=True, learner=False,
+    )  # fmt: skip
+    classifier: str = setting(
+        "network", "Who answers in evaluation: the network, or the nearest class mean of the buffer's features (ncm).",
+        choices=CLASSIFIERS, learner=False,
     )  # fmt: skip
     validate: float = setting(
         0.0, "Share of each task's training images to hold out and report accuracy on.",
@@ -158,6 +187,14 @@ class Settings:
                 "repetition: make the buffer larger, or the replay batch smaller",
                 "buffer",
             )
+        if self.classifier == "ncm" and not method.replays:
+            raise UsageError(
+                f"ncm is by the images of a buffer, and {self.method} has none: leave it out", "classifier"
+            )
+        if self.repeats > 1 and not method.replays:
+            raise UsageError(f"{self.repeats} is for methods with a buffer, and {self.method} has none", "repeats")
+        if self.repeats > 1 and method.own_repeats:
+            raise UsageError(f"{self.repeats}: {self.method} has {method.own_repeats} instead; set that", "repeats")
         weights = str(self.weight).count("+") + 1
         if weights > 1 and weights != len(entries):
             raise UsageError(
@@ -284,9 +321,14 @@ SOURCES = ("cler.paper.settings",)
 
 
 def usual(
-    method: str, regularizer: str, dataset: str, buffer: int | None = None, network: str | None = None
+    method: str,
+    regularizer: str,
+    dataset: str,
+    buffer: int | None = None,
+    network: str | None = None,
+    protocol: str | None = None,
 ) -> dict[str, Any]:
-    """Values of settings that are not given: the defaults, the dataset's, the paper's, those of a chosen network."""
+    """Values of settings that are not given: the defaults, the dataset's, the paper's, a protocol's, a network's."""
     values = {name: each.default for name, each in settings_of(Settings).items()}
     values |= dict(getattr(DATASETS.find(dataset), "defaults", {}))
     if _has_own_network(METHODS.find(method)):
@@ -295,6 +337,7 @@ def usual(
     values["weight"] = read_weight(joined(weights)) if weights else 0.0
     for defaults in _sources():
         values |= dict(defaults(method, regularizer, dataset, buffer))
+    values |= protocol_defaults(protocol, method, regularizer)
     if network is not None and network in NETWORKS:
         values |= {"network": network, **dict(getattr(NETWORKS[network], "defaults", {}))}
     return values | {"method": method, "regularizer": regularizer, "dataset": dataset}
@@ -312,13 +355,18 @@ def _sources() -> Iterator[Defaults]:
 def make_settings(**given: Any) -> Settings:
     """Settings from the given values and the usual ones for the rest; None is not given, unless None is a value."""
     declared = settings_of(Settings)
-    given = {name: value for name, value in given.items() if value is not None}
+    optional = {name for name, each in declared.items() if each.optional}
+    given = {name: value for name, value in given.items() if value is not None or name in optional}
     given |= given.pop("options", {})
     method, dataset = (
         declared[name].checked(given.get(name, declared[name].default)) for name in ("method", "dataset")
     )
     regularizer = declared["regularizer"].checked(given.get("regularizer", Settings.regularizer))
-    merged = usual(method, regularizer, dataset, given.get("buffer"), given.get("network")) | given
+    protocol = declared["protocol"].checked(given.get("protocol"))
+    expected = usual(method, regularizer, dataset, given.get("buffer"), given.get("network"), protocol)
+    if given.get("optimizer", expected["optimizer"]) != expected["optimizer"]:
+        expected |= {name: declared[name].default for name in ("sgd_momentum", "weight_decay")}
+    merged = expected | given
     if regularizer == "none":
         if given.get("weight") not in (None, 0, 0.0):
             raise UsageError(f"{given['weight']} has no effect without a regularizer: leave it out", "weight")
@@ -351,7 +399,7 @@ def grid(given: Mapping[str, Any]) -> list[Settings]:
         if one.get("regularizer") == "none" and isinstance(given["regularizer"], list):
             one.pop("weight", None)
         if isinstance(given.get("method"), list) and not METHODS.find(one["method"]).replays:
-            one = {name: value for name, value in one.items() if name not in ("buffer", "replay_batch")}
+            one = {name: value for name, value in one.items() if name not in OF_REPLAY}
         if several:
             own = own_settings(*(str(one.get(name) or getattr(Settings, name)) for name in PARTS))
             one = {name: value for name, value in one.items() if name in own or name in settings_of(Settings)}
@@ -362,7 +410,9 @@ def grid(given: Mapping[str, Any]) -> list[Settings]:
 def unusual(settings: Settings) -> dict[str, Any]:
     """The settings that differ from the usual ones, except for method, regularizer, teacher, dataset and buffer."""
     network = None if is_own_network(settings.network) else settings.network
-    expected = usual(settings.method, settings.regularizer, settings.dataset, settings.buffer, network)
+    expected = usual(
+        settings.method, settings.regularizer, settings.dataset, settings.buffer, network, settings.protocol
+    )
     expected |= {name: each.default for name, each in own_settings(*_parts(settings)).items() if name not in expected}
     if settings.network != Settings.network and network is not None:
         expected["network"] = Settings.network

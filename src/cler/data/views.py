@@ -3,7 +3,8 @@
 A view is a function of a batch of images (N, C, H, W) and the run's generator that gives images of the same shape and
 type. It keeps the one rule of all that happens in a step: operations on the whole batch, on its device, every draw from
 that generator, nothing decided by the value of a tensor. Black is zero in the images that it is given, be they uint8
-pixels or floating numbers. A new view is one such function, registered in `VIEWS`.
+pixels or floating numbers. A view that only moves pixels takes these on any scale; one that reads their values is a
+`PixelView` and takes them from 0 to 255. A new view is one such function, registered in `VIEWS`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cler.config.registry import VIEWS
+from cler.data.strong_views import PixelView, full, light, randaugment
 
 View: TypeAlias = Callable[[Tensor, torch.Generator | None], Tensor]
 PADDING = 4
@@ -43,6 +45,9 @@ def random_crop_and_flip(images: Tensor, generator: torch.Generator | None) -> T
 VIEWS.register("none", unchanged)
 VIEWS.register("crop", random_crop)
 VIEWS.register("crop-flip", random_crop_and_flip)
+VIEWS.register("light", light)
+VIEWS.register("full", full)
+VIEWS.register("randaugment", randaugment)
 
 
 def draw_corners(images: Tensor, generator: torch.Generator | None, padding: int = PADDING) -> Tensor:
@@ -103,4 +108,6 @@ class Views:
 
     def augmented_again(self, images: Tensor) -> Tensor:
         """A new view of images that are normalized already; padding is black here too."""
+        if isinstance(VIEWS.find(self.augment), PixelView):
+            return self.plain(self.view((images + self._shift) / self._scale))
         return self.view(images + self._shift) - self._shift

@@ -56,7 +56,7 @@ def train_in_bundles(
             bundle, *apart = _alike([*first, *more], stands) or [[]]
             try:
                 if bundle:
-                    train([build(job) for job in bundle], emit, control, graph=graph)
+                    apart += _train_alike(bundle, build, emit, control, graph=graph)
             except RuntimeError as error:
                 if len(bundle) == 1 or not lack_of_memory(error):
                     raise
@@ -65,6 +65,21 @@ def train_in_bundles(
                 again = _alike(bundle, stands)
         waiting = [(left, size) for left in (*again, *apart, others) if left] + waiting
         release_memory()
+
+
+def _train_alike(
+    jobs: Sequence[Job], build: Callable[[Job], Run], emit: Emit, control: Control, *, graph: bool
+) -> list[list[Job]]:
+    """Train the jobs that have the schedule of the first one; gives back the others, which may each have their own.
+
+    That happens where the seed decides in which task a class comes, and classes have different numbers of images.
+    """
+    built = [(job, build(job)) for job in jobs]
+    same, *others = _alike(built, lambda each: str(each[1].phases))
+    left, runs = [[job for job, _ in each] for each in others], [run for _, run in same]
+    del built, same, others  # what is not trained now needs no memory
+    train(runs, emit, control, graph=graph)
+    return left
 
 
 def _alike(jobs: Sequence[Job], key: Callable[[Job], Hashable]) -> list[list[Job]]:

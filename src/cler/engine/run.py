@@ -122,8 +122,7 @@ class Run:
     def step(self) -> None:
         """Learn the next batch."""
         with self._autocast():
-            learn = getattr(self.method, self.method.phase)
-            terms = learn(self._batch(self._order.index_select(0, self._position)[0]))
+            terms = self.method.learn(self._batch(self._order.index_select(0, self._position)[0]))
         first_bad = (self._bad_step < 0) & ~self.losses.add(terms).isfinite()
         self._bad_step.copy_(torch.where(first_bad, self._position, self._bad_step))
         self._position.add_(1)

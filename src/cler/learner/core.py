@@ -94,7 +94,7 @@ class Core:
                 method.begin_task(1)
             pixels = pixels.clone()  # which may be a tensor of the caller's inference mode
             batch = Batch(pixels, method.views.augmented(pixels), torch.tensor(numbers, device=self.device))
-            loss = total(method.observe(batch)).cpu()  # waits for a GPU, which may have an error to tell
+            loss = total(method.learn(batch)).cpu()  # waits for a GPU, which may have an error to tell
         except BaseException as error:
             if drawn is not None:
                 self.method = before

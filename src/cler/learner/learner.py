@@ -65,7 +65,8 @@ class Learner:
         width: filters of the first layer of our own networks; 64 in the paper, 16 is fast without a GPU.
         pretrained: whether a network of timm begins with pretrained weights.
         freeze: whether nothing of the network is trained up to its tap.
-        augment: how the images that it trains on are augmented: 'none', 'crop' or 'crop-flip'.
+        augment: how the images that it trains on are augmented: 'none', 'crop', 'crop-flip', 'light', 'full' or
+            'randaugment'.
         mean, std: what pixels, from 0 to 1, are normalized by: a number, or one for each channel.
         seed: what all random numbers come from.
         device: 'auto', 'cpu' or 'cuda'.
@@ -103,6 +104,7 @@ class Learner:
         buffer: int = 500,
         batch: int = 10,
         replay_batch: int = 10,
+        repeats: int = 1,
         lr: float = 0.01,
         weight: float | None = None,
         optimizer: str = "sgd",
@@ -122,7 +124,7 @@ class Learner:
         self.method, self.regularizer, self.teacher = method, regularizer, teacher
         self.image_size, self.channels = image_size, channels
         self.classes = classes
-        self.buffer, self.batch, self.replay_batch = buffer, batch, replay_batch
+        self.buffer, self.batch, self.replay_batch, self.repeats = buffer, batch, replay_batch, repeats
         self.lr, self.weight, self.optimizer = lr, weight, optimizer
         self.sgd_momentum, self.weight_decay = sgd_momentum, weight_decay
         self.network, self.width, self.pretrained, self.freeze = network, width, pretrained, freeze

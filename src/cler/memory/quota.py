@@ -71,6 +71,10 @@ class QuotaBuffer:
     def _or_nowhere(self, slots: Tensor, accepted: Tensor) -> Tensor:
         return slots.masked_fill(~accepted, self.capacity)
 
+    def stored(self) -> tuple[Tensor, Tensor]:
+        """Pixels and labels of all samples."""
+        return self.pixels[: self.filled], self.labels[: self.filled]
+
     def draw_slots(self, count: int) -> Tensor:
         """Filled slots drawn without replacement: those with the highest random keys."""
         return torch.rand(self.filled, generator=self.generator, device=self.labels.device).topk(count).indices

@@ -83,6 +83,11 @@ class Reservoir:
         extra = {name: stored[slots] for name, stored in self.extra.items()}
         return Replay(slots, self.pixels[slots], self.labels[slots], extra)
 
+    def stored(self) -> tuple[Tensor, Tensor]:
+        """Pixels and labels of all samples; the host looks."""
+        filled = min(int(self.offered), self.capacity)
+        return self.pixels[:filled], self.labels[:filled]
+
     def draw_positions(self, count: int) -> Tensor:
         """For each of the next samples an integer, uniform on {0..n} with n the number offered before it."""
         device = self.offered.device

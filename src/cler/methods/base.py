@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -52,6 +52,10 @@ class Setup:
     """Weight decay of the optimizer; None for its own default."""
     buffer: int = 500
     replay_batch: int = 10
+    repeats: int = 1
+    """Steps on each batch of the stream."""
+    classifier: str = "network"
+    """Who answers in evaluation: the network, or the nearest class mean (ncm)."""
     options: Any = NoOptions()
     """The method's own settings, an instance of its `Options`."""
     bfloat16: bool = False
@@ -103,6 +107,8 @@ class Method:
     """Whether each class has the same share of the buffer, which then needs room for one image of each."""
     smallest_batch: ClassVar[int] = 1
     """Images that a batch of the stream has to have at least."""
+    own_repeats: ClassVar[str | None] = None
+    """The method's own setting for several steps on a batch, in place of `repeats`."""
     task_free: ClassVar[bool] = False
     """Whether the method can learn a stream that does not say where tasks begin and end."""
     temperature: float = 1.0
@@ -205,6 +211,23 @@ class Method:
         """Learn from one batch of the stream; returns the terms of the loss, by the names that curves show."""
         raise TypeError(f"{type(self).__name__} has to define observe")
 
+    def learn(self, batch: Batch) -> Terms:
+        """What the engine asks for with each batch: a step of the phase, or several; gives back their mean terms.
+
+        Each of several steps sees a new view of the batch and draws a new replay; the last one offers the batch to the
+        buffer.
+        """
+        step: Callable[[Batch], Terms] = getattr(self, self.phase)
+        if self.setup.repeats == 1:
+            return step(batch)
+        taken: list[Terms] = []
+        for left in reversed(range(self.setup.repeats)):
+            with closed(self.buffer) if left else nullcontext():
+                taken.append({name: term.detach() for name, term in step(batch).items()})
+            if left:
+                batch = batch._replace(images=self.views.augmented(batch.pixels))
+        return {name: torch.stack([terms[name] for terms in taken]).mean() for name in taken[0]}
+
     def end_task(self, task: int, batches: Iterable[Batch]) -> None:
         """After the last batch of a task; host logic is welcome.
 
@@ -289,6 +312,16 @@ class Method:
                 yield
         finally:
             self.network = trained
+
+
+@contextmanager
+def closed(buffer: Any) -> Iterator[None]:
+    """Inside, a buffer takes nothing that it is offered, and draws nothing for it."""
+    buffer.add = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        del buffer.add
 
 
 def total(terms: Mapping[str, Tensor]) -> Tensor:

@@ -133,6 +133,7 @@ class CoPE(Method):
     name = "cope"
     about = About(title="CoPE", summary="replay with slowly evolving class prototypes")
     replays = True
+    own_repeats = "inner"
     task_free = True
     Options = CopeOptions
 

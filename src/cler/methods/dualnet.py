@@ -56,6 +56,7 @@ class DualNet(Method):
         title="DualNet", summary="a slow self-supervised net that modulates a fast one, with replay and distillation"
     )
     replays = True
+    own_repeats = "fast_steps"
     smallest_batch = 2
     Options = DualNetOptions
     own_network = DualNetwork

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from cler.config.settings import Settings
+from cler.config.settings import OWN_SEED, Settings
 from cler.data.images import ImageData
 from cler.data.views import Views
 from cler.engine import Run, RunName
@@ -19,26 +21,37 @@ from cler.streams import Stream, Tasks
 from cler.teachers import TEACHERS
 
 
-def check_fit(settings: Settings, data: ImageData) -> None:
+def check_fit(settings: Settings, data: ImageData, seeds: Sequence[int] = (0,)) -> None:
     """Refuse, before anything is written, settings that this data cannot be used with."""
-    stream, method = _stream(settings, data), find_method(settings.method)
-    classes = stream.n_classes
+    for order in dict.fromkeys(_class_order(settings, seed) for seed in seeds):
+        _stream(settings, data, order)
+    method, classes = find_method(settings.method), data.n_classes
     if method.shares_buffer and settings.buffer < classes:
         raise UsageError(f"{settings.buffer} is too small for one image of each of {classes} classes", "buffer")
     for name in settings.regularizers:
         REGULARIZERS[name].check(*data.train_images.shape[2:])
 
 
-def _stream(settings: Settings, data: ImageData) -> Stream:
+def _class_order(settings: Settings, seed: int) -> int | None:
+    """The seed of a run's permutation of the classes; None for their natural order."""
+    return seed if settings.class_order == OWN_SEED else settings.class_order  # type: ignore[return-value]
+
+
+def _stream(settings: Settings, data: ImageData, class_order: int | None) -> Stream:
     return Stream(
         data,
         settings.tasks,
         batch=settings.batch,
         epochs=settings.epochs,
-        class_order=settings.class_order,
+        class_order=class_order,
         merged=find_method(settings.method).merged,
         validate=settings.validate,
     )
+
+
+def normalization(settings: Settings, data: ImageData) -> tuple[Sequence[float], Sequence[float]]:
+    """What pixels, from 0 to 1, are normalized by: mean and deviation of each channel."""
+    return (data.mean, data.std) if settings.normalize else ([0.0] * len(data.mean), [1.0] * len(data.std))
 
 
 def build_run(
@@ -52,8 +65,9 @@ def build_run(
     """A run ready to be trained, on the device where the data is; `network` is as `build_method` takes it."""
     device = data.train_images.device
     generator = torch.Generator(device).manual_seed(seed)
-    views = Views(data.mean, data.std, settings.augment, generator=generator, device=device)
-    stream = _stream(settings, data)
+    mean, std = normalization(settings, data)
+    views = Views(mean, std, settings.augment, generator=generator, device=device)
+    stream = _stream(settings, data, _class_order(settings, seed))
     method = build_method(
         settings,
         seed,
@@ -119,6 +133,8 @@ def build_method(
         weight_decay=settings.weight_decay,
         buffer=settings.buffer,
         replay_batch=settings.replay_batch,
+        repeats=settings.repeats,
+        classifier=settings.classifier,
         options=settings.method_options,
         bfloat16=settings.precision == "bf16",
         device=device,

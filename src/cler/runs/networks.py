@@ -14,7 +14,7 @@ from cler.files import replacing
 from cler.methods import find_method
 from cler.nets.backbone import Backbone
 from cler.nets.randomness import borrowed_generator
-from cler.runs.build import make_network
+from cler.runs.build import make_network, normalization
 
 NAME = "network.safetensors"
 
@@ -22,13 +22,14 @@ NAME = "network.safetensors"
 def save_network(folder: Path, run: Run, settings: Settings) -> None:
     """Write the network of a run that answers, whole."""
     data, method = run.stream.data, run.method
+    mean, std = normalization(settings, data)
     network = method.network if method.teacher is None else method.teacher.answering(method.network)
     about = {
         "settings": settings.to_dict(),
         "classes": [data.classes[number] for number in run.stream.class_order.tolist()],
         "image_shape": list(data.train_images.shape[1:]),
-        "mean": data.mean,
-        "std": data.std,
+        "mean": mean,
+        "std": std,
     }
     tensors = on_host(network.state_dict())
     with replacing(folder / NAME) as file:
@@ -36,7 +37,7 @@ def save_network(folder: Path, run: Run, settings: Settings) -> None:
 
 
 def load_network(folder: Path) -> Backbone:
-    """The network that a run kept, in evaluation, on the CPU; it takes images normalized as the dataset's are."""
+    """The network that a run kept, in evaluation, on the CPU; it takes images normalized as in the run."""
     path = folder / NAME
     try:
         tensors, metadata = tensorfile.read(path)

@@ -41,7 +41,7 @@ def prepare(
     loaded = {name: data.load(name, machine.data_dir) for name in dict.fromkeys(one.dataset for one in settings)}
     index = Index(machine.out)
     for one in settings:
-        check_fit(one, loaded[one.dataset])
+        check_fit(one, loaded[one.dataset], seeds)
         jobs += make_jobs(
             one,
             seeds,

@@ -1,0 +1,47 @@
+import json
+
+import pytest
+import torch
+
+from cler.config.settings import make_settings
+from cler.engine import tensorfile
+from cler.errors import UsageError
+from cler.runs.build import build_run, check_fit
+from cler.runs.networks import NAME, save_network
+from toys import noise, shades
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_pixels_are_normalized_by_the_datasets_statistics_or_go_from_0_to_1(tmp_path, normalize):
+    settings = make_settings(
+        method="er", dataset="cifar10-sample", tasks=2, width=1, augment="none", normalize=normalize
+    )
+    data = shades()
+    run = build_run(settings, 0, data)
+    pixels = data.train_images[:3]
+    share = pixels.double() / 255
+    expected = (share - 0.5) / 0.3 if normalize else share
+    for seen in (run.views.plain(pixels), run.views.augmented(pixels), run.method.views.plain(pixels)):
+        assert torch.allclose(seen.double(), expected, atol=1e-6)
+    save_network(tmp_path, run, settings)
+    about = json.loads(tensorfile.read(tmp_path / NAME)[1]["about"])
+    assert (about["mean"], about["std"]) == (([0.5] * 3, [0.3] * 3) if normalize else ([0.0] * 3, [1.0] * 3))
+
+
+def test_the_class_order_of_every_seed_is_held_against_the_data():
+    data = noise(4, 10)
+    small = torch.cat([torch.arange(len(data.train_labels))[data.train_labels != 3], torch.tensor([3])])
+    data = data.__class__(
+        "toy", data.train_images[small], data.train_labels[small], data.test_images, data.test_labels, data.classes,
+        data.mean, data.std,
+    )  # fmt: skip
+    settings = make_settings(method="er", tasks="3+1", batch=10, class_order="seed")
+    last = [int(order_of(seed)[-1]) for seed in range(50)]
+    good, bad = last.index(0), last.index(3)  # what comes alone, in the last task
+    check_fit(settings, data, [good])
+    with pytest.raises(UsageError, match="batch must be at most 1, the images of the smallest task"):
+        check_fit(settings, data, [good, bad])
+
+
+def order_of(seed):
+    return torch.randperm(4, generator=torch.Generator().manual_seed(seed))
