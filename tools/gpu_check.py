@@ -16,7 +16,7 @@ from torch import nn
 
 import cler
 from cler.config.registry import OPTIMIZERS, TEACHERS
-from cler.config.settings import Settings, make_settings
+from cler.config.settings import Settings, fits, make_settings
 from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.run import matmul_precision
@@ -52,10 +52,7 @@ def last_task(run: Run) -> int:
 
 
 def weights(run: Run) -> torch.Tensor:
-    method = run.method
-    networks = (
-        [method.network] if method.teacher is None else [method.network, method.teacher.answering(method.network)]
-    )
+    networks = [run.method.network, run.method.answerer]
     state = (value for network in networks for value in network.state_dict().values())
     return torch.cat([value.flatten().float() for value in state if value.is_floating_point()])
 
@@ -76,7 +73,12 @@ def main() -> None:
 
 def cases() -> list[str]:
     pairs = [f"{method}+{name}" for method in METHODS for name in ("none", *REGULARIZERS)]
-    taught = [f"{method}+jigsaw+{teacher}" for teacher in TEACHERS for method in ("er-ace", "xder", "cope")]
+    taught = [
+        f"{method}+jigsaw+{teacher}"
+        for teacher in TEACHERS
+        for method in ("er", "er-ace", "xder", "cope")
+        if fits(method, teacher)
+    ]
     return [*pairs, *taught, *OPTIMIZERS, "dropout"]
 
 

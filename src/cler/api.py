@@ -142,7 +142,8 @@ def train(
     Args:
         method: the name of a method, as `cler methods` lists them, or a subclass of `cler.Method`.
         regularizer: 'none', a regularizer, or several as 'jigsaw+barlow-twins'.
-        teacher: 'none', or 'ema', a moving average of the network that answers in its place.
+        teacher: 'none'; 'ema', a moving average of the network that answers in its place; or 'mkd', a slow copy that
+            teaches it too.
         protocol: 'online-10+10' or 'online-10+64', whose settings are taken where nothing else is said.
         dataset: the name of a dataset, or images of your own as `cler.data.ImageData`.
         seeds: how many seeds, from 0 on; or a list of them, or a string as '0..9'.

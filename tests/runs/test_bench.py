@@ -55,6 +55,19 @@ def test_teachers_are_timed_beside_what_they_are_added_to(tmp_path):
     assert "at once" not in result.stderr
 
 
+def test_a_teacher_is_timed_with_the_methods_that_it_can_teach(monkeypatch):
+    timed = []
+    monkeypatch.setattr("cler.runs.bench.measure", lambda combinations, *_, **__: timed.extend(combinations) or [])
+    command = ["bench", "--regularizer", "none", "--teacher", "none,mkd", "--device", "cpu"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert {parts.method for parts in timed if parts.teacher == "none"} == set(METHODS)
+    assert {parts.method for parts in timed if parts.teacher == "mkd"} == {
+        name for name, method in METHODS.items() if method.teachable
+    }
+    refused = CliRunner().invoke(app, [*command, "--method", "er,cope"])
+    assert "mkd cannot teach cope" in str(refused.exception)
+
+
 def test_programs_get_json_and_a_limit_of_time_ends_it():
     command = ["bench", "--method", "finetune", "--runs", "1,2", "--width", "2", "--steps", "1", "--device", "cpu"]
     result = CliRunner().invoke(app, [*command, "--regularizer", "none", "--seconds", "1e-9", "--json"])

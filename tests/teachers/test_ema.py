@@ -9,7 +9,7 @@ from cler.errors import UsageError
 from cler.methods import METHODS, Setup
 from cler.methods.base import total
 from cler.methods.finetune import Finetune
-from cler.promises import toy, training
+from cler.promises import toy
 from cler.promises.state import differences, tensors_of
 from cler.runs.networks import load_network, save_network
 from cler.streams import Batch, Tasks
@@ -53,10 +53,7 @@ def test_golden_average(golden, load_golden, assert_close):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_with_every_method(method, tmp_path):
-    """It keeps the rule, is part of checkpoints, and what is trained is what is trained without it."""
-    training.keeps_the_rule(method, teacher="ema")
-    training.resumes(method, teacher="ema", folder=tmp_path, stops=[(0, 1)], data=toy.colors())
+def test_what_is_trained_is_what_is_trained_without_it(method):
     alone, averaged = toy.trained(method), toy.trained(method, teacher="ema")
     assert not differences(tensors_of(averaged.method.network), tensors_of(alone.method.network))
     assert differences(tensors_of(averaged.method.teacher.average), tensors_of(alone.method.network))

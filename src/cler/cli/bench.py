@@ -48,7 +48,7 @@ def bench(
     GFLOP/image is the arithmetic for one image of the stream: that of a step, replay and all, by the size of its batch.
     """
     from cler.config.reading import parse_counts
-    from cler.config.settings import make_settings
+    from cler.config.settings import fits, make_settings
     from cler.files import write_json
     from cler.methods import METHODS
     from cler.regularizers import REGULARIZERS
@@ -66,6 +66,8 @@ def bench(
     counts = parse_counts(runs or ("1,5,10" if on_gpu else "1"), "runs")
     teacher = given.several("teacher") or ["none"]
     combinations = [benchmark.Parts(*parts) for parts in dict.fromkeys(product(method, regularizer, teacher))]
+    if not given.settings["method"]:
+        combinations = [parts for parts in combinations if fits(parts.method, parts.teacher)]
     for parts in combinations:
         make_settings(**parts._asdict(), dataset="cifar100", precision=precision, width=width, threads=threads)
     if seconds is not None and not seconds > 0:

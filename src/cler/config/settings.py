@@ -113,7 +113,9 @@ class Settings:
         read=read_regularizer,
     )
     teacher: str = setting(
-        "none", "Slow copy of the network that answers in its place: none, or ema.", read=read_teacher
+        "none",
+        "Slow copy of the network that answers in its place, or teaches it: none, ema or mkd.",
+        read=read_teacher,
     )
     protocol: str | None = setting(
         None, "Take the settings of a protocol where nothing else is said.", choices=PROTOCOLS, learner=False
@@ -177,6 +179,9 @@ class Settings:
         complete = {name: each.checked(self.options.get(name, each.default)) for name, each in own.items()}
         object.__setattr__(self, "options", complete)
         _ = self.method_options
+        if not fits(self.method, self.teacher):
+            taught = ", ".join(name for name in METHODS if fits(name, self.teacher))
+            raise UsageError(f"{self.teacher} cannot teach {self.method}; it can teach {taught}", "teacher")
         entries = [REGULARIZERS[name] for name in self.regularizers]
         smallest = max([method.smallest_batch, *(entry.smallest_batch for entry in entries)])
         if self.batch < smallest:
@@ -271,6 +276,12 @@ class Machine:
 
     def __post_init__(self) -> None:
         check_all(self)
+
+
+def fits(method: str, teacher: str) -> bool:
+    """Whether the method can be trained beside the teacher: one that teaches needs one that is teachable."""
+    teaches = teacher in TEACHERS and TEACHERS[teacher].teaches
+    return not teaches or bool(METHODS.find(method).teachable)
 
 
 def own_settings(

@@ -19,7 +19,7 @@ class Classifier(nn.Module):
 
     def __init__(self, method: Method, columns: Sequence[int]) -> None:
         super().__init__()
-        self.network = method.network if method.teacher is None else method.teacher.answering(method.network)
+        self.network = method.network
         self._method = (method,)
         self.register_buffer("columns", torch.tensor(columns, device=method.setup.device))
 
@@ -32,6 +32,6 @@ class Classifier(nn.Module):
     def standalone(self) -> Classifier:
         """The same with a network of its own, in evaluation and laid out as other programs expect it."""
         method = copy.copy(self._method[0])
-        method.network, method.teacher = copy_of(self.network).eval().requires_grad_(False), None
+        method.network, method.teacher = copy_of(method.answerer).eval().requires_grad_(False), None
         method.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         return Classifier(method, self.columns.tolist())

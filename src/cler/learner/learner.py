@@ -48,7 +48,8 @@ class Learner:
     Args:
         method: a continual learner that needs no tasks: 'er-ace', 'er', 'cope', 'finetune'.
         regularizer: 'jigsaw' or 'rotation' (CLER), 'barlow-twins', several as 'jigsaw+barlow-twins', or 'none'.
-        teacher: 'ema', a moving average of the network, which answers and is exported in its place; or 'none'.
+        teacher: 'ema', a moving average of the network, which answers and is exported in its place; 'mkd', a slow copy
+            that teaches it too, for 'er-ace' and 'er'; or 'none'.
         image_size: height and width that images are scaled to, whatever their own.
         channels: 3 for color, 1 for gray.
         classes: the labels that can occur, or 'grow' to take every new one as it comes.

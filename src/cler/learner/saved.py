@@ -136,8 +136,11 @@ def _bytes_of_network(settings: Settings, network: NetworkLike, n_classes: int, 
 
 
 def _modules(method: Method) -> dict[str, nn.Module]:
-    """All modules of the network and the regularizers, by the names that a state has for them."""
-    roots = {"network": method.network} | {f"regularizers.{i}": each for i, each in enumerate(method.regularizers)}
+    """All modules of the network, the regularizers and the teacher, by the names that a state has for them."""
+    roots: dict[str, nn.Module] = {f"regularizers.{i}": each for i, each in enumerate(method.regularizers)}
+    own = vars(method.teacher) if method.teacher else {}
+    roots |= {f"teacher.{name}": each for name, each in own.items() if isinstance(each, nn.Module)}
+    roots["network"] = method.network
     return {
         f"{root}.{name}" if name else root: module
         for root, tree in roots.items()

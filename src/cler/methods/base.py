@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from cler.config.registry import METHODS
 from cler.data.views import Views
-from cler.memory import Reservoir
+from cler.memory import Recollection, Replay, Reservoir
 from cler.methods.optimizers import make_optimizer
 from cler.nets.backbone import Backbone, Parts
 from cler.nets.conv import WorkingCopies
 from cler.nets.modes import evaluating, full_precision
 from cler.regularizers.base import Regularizer
 from cler.streams import Batch, Tasks
-from cler.teachers.base import Teacher
+from cler.teachers.base import Lesson, Teacher
 
 Terms: TypeAlias = dict[str, Tensor]
 """The terms of a loss by name, weighted, in the order in which they are added."""
@@ -109,6 +109,9 @@ class Method:
     """Images that a batch of the stream has to have at least."""
     own_repeats: ClassVar[str | None] = None
     """The method's own setting for several steps on a batch, in place of `repeats`."""
+    teachable: ClassVar[tuple[str, ...]] = ()
+    """In which order its network sees what a teacher shows it: 'raw' images and a 'strong' view of them. A method that
+    has this gives `outputs` a `lesson` in `observe`; without it, no teacher that teaches works with the method."""
     task_free: ClassVar[bool] = False
     """Whether the method can learn a stream that does not say where tasks begin and end."""
     temperature: float = 1.0
@@ -238,6 +241,21 @@ class Method:
         """Scores (N, n_classes) of normalized images, for evaluation."""
         return self.network(images)
 
+    @property
+    def is_taught(self) -> bool:
+        """Whether there is a teacher that has a part in the loss."""
+        return self.teacher is not None and self.teacher.teaches
+
+    def lesson(self, *sources: Batch | Replay | Recollection) -> Lesson | None:
+        """What the teacher, if there is one that teaches, has to say of the images of all sources; replay comes first.
+
+        It draws a strong view, after what the method draws itself.
+        """
+        if self.teacher is None or not self.teacher.teaches:
+            return None
+        pixels, labels = torch.cat([each.pixels for each in sources]), torch.cat([each.labels for each in sources])
+        return self.teacher.lesson(self.views, pixels, labels)
+
     def with_replay(self, batch: Batch) -> Batch:
         """The stream batch with a new replay draw behind it, as soon as there is one."""
         if not self.buffer.filled:
@@ -256,13 +274,20 @@ class Method:
         labels: Tensor,
         parts: Parts | None = None,
         forward: Callable[..., Tensor] | None = None,
+        lesson: Lesson | None = None,
     ) -> tuple[tuple[Tensor, ...], Terms]:
         """The network's outputs for some batches, each normalized separately, and the regularizers' losses by name.
 
+        With a `lesson` its images follow the batches in the same pass, and its losses come before the regularizers'.
         Those are on the images of `pixels`, not augmented, which are all of the batches' or the first of them, with
         their class numbers in `labels`; `parts` are parts of them that are normalized separately.
         `forward` may be another way through the network, such as to its features.
         """
+        if lesson is not None:
+            shown = (lesson.images[name] for name in self.teachable)
+            passed, losses = self.outputs(*batches, *shown, pixels=pixels, labels=labels, parts=parts, forward=forward)
+            taught = dict(zip(self.teachable, passed[len(batches) :], strict=True))
+            return passed[: len(batches)], {**lesson.terms(taught), **losses}
         forward = forward or self.network
         sizes = tuple(map(len, batches))
         images, own = (torch.cat(batches), Parts(sizes)) if len(batches) > 1 else (batches[0], None)
@@ -301,12 +326,15 @@ class Method:
         if self.teacher:
             self.teacher.after_step(self.network, self.task)
 
+    @property
+    def answerer(self) -> Backbone:
+        """The network that answers in evaluation: the teacher's, where there is one."""
+        return self.network if self.teacher is None else self.teacher.answering(self.network)
+
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Inside, in evaluation, `network` is the one that answers: the teacher's, where there is one."""
-        trained = self.network
-        if self.teacher:
-            self.network = self.teacher.answering(trained)
+        """Inside, in evaluation, `network` is the one that answers."""
+        trained, self.network = self.network, self.answerer
         try:
             with evaluating(self.network):
                 yield

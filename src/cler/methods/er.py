@@ -12,11 +12,15 @@ from cler.streams import Batch
 
 @register
 class ExperienceReplay(Method):
-    """L = CE(stream and replay together), with replay from the second batch on."""
+    """L = CE(stream and replay together), with replay from the second batch on.
+
+    A teacher has a cross-entropy of its own, on a strong view of both, which takes the place of this one.
+    """
 
     name = "er"
     about = About(title="ER", summary="plain experience replay from a reservoir")
     replays = True
+    teachable = ("strong", "raw")
     task_free = True
 
     @property
@@ -26,9 +30,13 @@ class ExperienceReplay(Method):
 
     def observe(self, batch: Batch) -> Terms:
         """One step on stream and replay, then offer the stream batch to the buffer."""
-        pixels, images, labels = self.with_replay(batch)
-        (logits,), penalties = self.outputs(images, pixels=pixels, labels=labels)
-        terms = {"cross-entropy": F.cross_entropy(logits, labels), **penalties}
+        lesson = self.lesson(self.buffer.sample(self.setup.replay_batch), batch) if self.is_taught else None
+        if lesson is not None:
+            _, terms = self.outputs(pixels=lesson.pixels, labels=lesson.labels, lesson=lesson)
+        else:
+            pixels, images, labels = self.with_replay(batch)
+            (logits,), penalties = self.outputs(images, pixels=pixels, labels=labels)
+            terms = {"cross-entropy": F.cross_entropy(logits, labels), **penalties}
         self.descend(terms)
         self.buffer.add(batch.pixels, batch.labels)
         return terms

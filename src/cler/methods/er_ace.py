@@ -39,6 +39,7 @@ class ErAce(Method):
     name = "er-ace"
     about = About(title="ER-ACE", summary="replay with an asymmetric cross-entropy on the stream")
     replays = True
+    teachable = ("raw", "strong")
     task_free = True
 
     def __init__(self, setup: Setup) -> None:
@@ -55,7 +56,7 @@ class ErAce(Method):
         pixels, images, labels = batch
         self.seen.index_fill_(0, labels, True)
         if self.task == 0:
-            (logits,), penalties = self.outputs(images, pixels=pixels, labels=labels)
+            (logits,), penalties = self.outputs(images, pixels=pixels, labels=labels, lesson=self.lesson(batch))
             terms = {"stream": F.cross_entropy(logits, labels)}
         else:
             replay = self.buffer.sample(self.setup.replay_batch)
@@ -64,6 +65,7 @@ class ErAce(Method):
                 self.views.augmented(replay.pixels),
                 pixels=torch.cat([pixels, replay.pixels]),
                 labels=torch.cat([labels, replay.labels]),
+                lesson=self.lesson(replay, batch),
             )
             terms = {
                 "stream": masked_cross_entropy(stream_logits, labels, allowed_classes(labels, self.seen)),

@@ -117,6 +117,7 @@ class XDer(Method):
     )
     replays = True
     shares_buffer = True
+    teachable = ("raw", "strong")
     Options = XDerOptions
     buffer: QuotaBuffer
 
@@ -160,7 +161,9 @@ class XDer(Method):
 
     def terms_without_replay(self, batch: Batch) -> Terms:
         """L_stream + L_future, in the first task."""
-        (logits,), penalties = self.outputs(batch.images, pixels=self.pretext_pixels(batch), labels=batch.labels)
+        (logits,), penalties = self.outputs(
+            batch.images, pixels=self.pretext_pixels(batch), labels=batch.labels, lesson=self.lesson(batch)
+        )
         return {
             "stream": self.stream_loss(logits, batch.labels),
             "future margin": self.options.eta * mean_of_positive(self.future_violations(logits, batch.labels)),
@@ -170,16 +173,15 @@ class XDer(Method):
     def terms_with_replay(self, batch: Batch) -> Terms:
         """L_stream + L_mse + L_ce + L_past + L_future; brings the stored logits up to date on the way."""
         replay = self.buffer.sample(self.setup.replay_batch, draws=2)
+        first, second = (Recollection(*half) for half in zip(*(each.chunk(2) for each in replay), strict=True))
         (stream, draw_1, draw_2), penalties = self.outputs(
             batch.images,
             *self.views.augmented(replay.pixels).chunk(2),
             pixels=torch.cat([self.pretext_pixels(batch), replay.pixels]),
             labels=torch.cat([batch.labels, replay.labels]),
             parts=Parts((len(batch.pixels), len(replay.pixels))),
+            lesson=self.lesson(second, batch),
         )
-        stored_logits, _ = replay.logits.chunk(2)
-        _, true_labels = replay.labels.chunk(2)
-
         replayed, repeated = torch.cat([draw_1, draw_2]), repeats(replay.slots)
         self.update_logits(replay, replayed.detach(), repeated)
         too_close_in_future = [
@@ -189,8 +191,8 @@ class XDer(Method):
         too_close_to_past = past_violations(stream, self.setup.tasks, self.task, self.options.margin)
         return {
             "stream": self.stream_loss(stream, batch.labels),
-            "distillation": self.options.alpha * F.mse_loss(draw_1, stored_logits),
-            "replay": self.options.beta * self.replay_loss(draw_2, true_labels),
+            "distillation": self.options.alpha * F.mse_loss(draw_1, first.logits),
+            "replay": self.options.beta * self.replay_loss(draw_2, second.labels),
             "past margin": self.options.eta * mean_of_positive(too_close_to_past),
             "future margin": self.options.eta * mean_of_positive(torch.cat(too_close_in_future)),
             **penalties,

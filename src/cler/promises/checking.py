@@ -51,6 +51,8 @@ BACKBONE: Mapping[str, Promise] = {
 }
 WITH_METHODS = ("er-ace", "finetune")
 """What a regularizer or a teacher is tried with."""
+TEACHABLE = ("er-ace", "er")
+"""What a teacher that teaches is tried with: a method that adds to its own loss, one whose loss it replaces."""
 
 
 def check(thing: Any, *, each: Callable[[Outcome], None] | None = None) -> Report:
@@ -122,7 +124,8 @@ def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[
         changes = {}
         yield STEP, partial(_over, pairs, _first_steps, changes)
     elif kind == "teacher":
-        pairs, promises = [(method, "jigsaw") for method in WITH_METHODS], TRAINING
+        methods = TEACHABLE if TEACHERS[name].teaches else WITH_METHODS
+        pairs, promises = [(method, "jigsaw") for method in methods], TRAINING
         changes = {"teacher": name}
         yield STEP, partial(_over, pairs, _first_steps, changes)
     else:

@@ -146,6 +146,8 @@ def _running_modules(run: Run) -> Iterator[list[str]]:
     with ExitStack() as stack:
         modules = {name: each for name, each in vars(run.method).items() if isinstance(each, nn.Module)}
         modules |= {f"regularizer {each.name}": each for each in run.method.regularizers}
+        own = vars(run.method.teacher) if run.method.teacher else {}
+        modules |= {f"teacher's {name}": each for name, each in own.items() if isinstance(each, nn.Module)}
         for name, module in modules.items():
             stack.enter_context(running_modules(module, running, name))
         yield running

@@ -21,9 +21,8 @@ NAME = "network.safetensors"
 
 def save_network(folder: Path, run: Run, settings: Settings) -> None:
     """Write the network of a run that answers, whole."""
-    data, method = run.stream.data, run.method
+    data = run.stream.data
     mean, std = normalization(settings, data)
-    network = method.network if method.teacher is None else method.teacher.answering(method.network)
     about = {
         "settings": settings.to_dict(),
         "classes": [data.classes[number] for number in run.stream.class_order.tolist()],
@@ -31,7 +30,7 @@ def save_network(folder: Path, run: Run, settings: Settings) -> None:
         "mean": mean,
         "std": std,
     }
-    tensors = on_host(network.state_dict())
+    tensors = on_host(run.method.answerer.state_dict())
     with replacing(folder / NAME) as file:
         file.writelines(pieces(tensors, {"about": json.dumps(about)}))
 

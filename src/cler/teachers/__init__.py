@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from cler.teachers.base import TEACHERS, Teacher, register
+from cler.teachers.base import TEACHERS, Lesson, Teacher, register
 
-_FILES = ("ema",)
+_FILES = ("ema", "mkd")
 for _file in _FILES:
     import_module(f"cler.teachers.{_file}")
 
-__all__ = ["TEACHERS", "Teacher", "register"]
+__all__ = ["TEACHERS", "Lesson", "Teacher", "register"]

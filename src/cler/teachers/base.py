@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from torch import Tensor
+
 from cler.config.registry import TEACHERS
+from cler.data.views import Views
 from cler.nets.backbone import Backbone
 
 
@@ -15,8 +18,24 @@ class NoOptions:
     """The settings of a teacher that has none of its own."""
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """What a teacher adds to a step: images for the network to see too, and terms of the loss on its outputs."""
+
+    pixels: Tensor
+    """The images that it is about, (N, C, H, W)."""
+    labels: Tensor
+    """Their class numbers, (N,)."""
+    images: Mapping[str, Tensor]
+    """What the network sees of them, by the names in a method's `teachable`; each is normalized separately."""
+    terms: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+    """From the network's outputs, by the same names, to the terms of the loss by name, weighted."""
+
+
 class Teacher:
-    """A slow copy of the network, beside any method; subclasses define `after_step` and `answering`.
+    """A slow copy of the network, beside a method; subclasses define `after_step` and `answering`.
+
+    One that teaches, too, says `teaches = True` and defines `lesson`; it works with the methods that are `teachable`.
 
     It keeps to the rule of `observe`: no Python decision depends on the value of a tensor, and what lasts from step to
     step is updated in place. Tensors and networks among its attributes are part of a checkpoint.
@@ -30,6 +49,8 @@ class Teacher:
     """What the teacher does, in one line."""
     revision: ClassVar[int] = 1
     """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
+    teaches: ClassVar[bool] = False
+    """Whether it has a part in the loss, and not in evaluation alone."""
     Options: ClassVar[type] = NoOptions
     """A frozen dataclass of the settings that only this teacher has, each with a default and a docstring."""
 
@@ -39,6 +60,10 @@ class Teacher:
     def recording_key(self, task: int) -> Hashable:
         """What Python decides by in `after_step`: equal keys mean the same kernels."""
         return None
+
+    def lesson(self, views: Views, pixels: Tensor, labels: Tensor) -> Lesson:
+        """What it teaches of raw images, replayed ones first, in a step; asked for only where it `teaches`."""
+        raise TypeError(f"{type(self).__name__} has to define lesson")
 
     def after_step(self, network: Backbone, task: int) -> None:
         """Follow the network, after each step of the method's optimizer."""

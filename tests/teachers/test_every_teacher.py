@@ -1,0 +1,28 @@
+"""What holds for every teacher with every method that it fits: a new one is tested by being registered."""
+
+from itertools import cycle
+
+import pytest
+
+from cler.config.settings import fits
+from cler.methods import METHODS
+from cler.promises import toy, training
+from cler.regularizers import REGULARIZERS
+from cler.teachers import TEACHERS
+
+PAIRS = [(method, teacher) for teacher in TEACHERS for method in METHODS if fits(method, teacher)]
+TAUGHT = [pair for pair in PAIRS if TEACHERS[pair[1]].teaches]
+TRIPLES = [(*pair, regularizer) for pair, regularizer in zip(PAIRS, cycle(["none", *REGULARIZERS]), strict=False)]
+"""Every pair with one regularizer or another."""
+
+
+@pytest.mark.parametrize(("method", "teacher", "regularizer"), TRIPLES, ids=map("+".join, TRIPLES))
+def test_keeps_the_rule_and_is_part_of_checkpoints(method, teacher, regularizer, tmp_path):
+    training.keeps_the_rule(method, regularizer, teacher=teacher, precision="bf16")
+    training.resumes(method, regularizer, teacher=teacher, folder=tmp_path, stops=[(0, 1)], data=toy.colors())
+
+
+@pytest.mark.parametrize(("method", "teacher"), TAUGHT, ids=map("+".join, TAUGHT))
+def test_a_lesson_keeps_the_rule_in_the_first_task_and_changes_nothing_for_other_runs(method, teacher):
+    training.recorded_step_serves(method, teacher=teacher)
+    training.together_equals_alone(method, teacher=teacher)
