@@ -6,10 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cler import Learner
 from cler.methods.base import total
 from cler.methods.pcr import VARIANTS, Pcr, PcrOptions, occurrences, pcr_loss, scd_loss
 from cler.nets.cosine import CosineClassifier, unit
-from cler.promises import toy
+from cler.promises import toy, training
 from cler.streams import Batch
 
 
@@ -120,3 +121,19 @@ def test_hpcr_distills_from_the_second_task_on_and_its_scale_starts_over():
     least, most = method.options.scale_least, method.options.scale_most
     middle = (least + most) / 2
     assert scales == pytest.approx([0, middle, most, least, middle, most])
+
+
+def test_hpcr_resumes_to_the_bit_and_is_recorded_for_all_later_tasks(tmp_path):
+    training.resumes("pcr", variant="hpcr", stops=[(1, 1)], folder=tmp_path, data=toy.colors())
+    training.recorded_step_serves("pcr", variant="hpcr")
+
+
+def test_hpcr_learns_without_tasks_and_gets_more_classes():
+    images, labels = toy.colors().train_images, toy.colors().train_labels.tolist()
+    usual = {"image_size": 12, "width": 2, "buffer": 16, "device": "cpu"}
+    learner = Learner("pcr", "none", variant="hpcr", **usual).partial_fit(images[::4], labels[::4])
+    learner.partial_fit(images[:26], [f"new {number % 20}" for number in range(26)])
+    method = learner._core.method
+    assert method.task == 1  # so that it distills
+    assert method.buffer.extra["logits"].shape[1] == method.n_classes > 16
+    assert learner.predict_proba(images).shape == (len(images), 24)
