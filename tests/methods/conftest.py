@@ -12,7 +12,7 @@ from toys import CIFAR, given_crops, ours
 
 @pytest.fixture
 def before_golden_steps(golden, load_golden):
-    def make(method, fixture, crops, *, tasks=4, classifier=None, **settings):
+    def make(method, fixture, crops, *, tasks=2, classifier=None, **settings):
         """A method on the golden network, its buffer filled with the stored images; views are the given crops.
 
         What is offered to the buffer is listed in `offered`, and none of it is stored.

@@ -17,13 +17,16 @@ def test_golden_steps(golden, before_golden_steps, assert_after, assert_close):
     crops = zip(fixture["current_crops"], fixture["balanced_crops"], strict=True)
     size = len(fixture["stream_labels"][0])
     given = [each for current, balanced in crops for each in (current[:size], current[size:], balanced)]
-    method = before_golden_steps(Gsa, fixture, given, replay_batch=len(fixture["balanced_crops"][0]))
+    task, n_classes = int(fixture["task"]), len(golden("frontier/net_nf4")["classifier.bias"])
+    tasks = n_classes * task // len(fixture["counts_before"])  # those before have been counted
+    replay_batch = len(fixture["balanced_crops"][0])
+    method = before_golden_steps(Gsa, fixture, given, tasks=tasks, replay_batch=replay_batch)
     drawn = [slots for both in zip(fixture["task_draw"], fixture["past_draw"], strict=True) for slots in both]
     coming, sizes = iter(drawn), Sizes(len(drawn[0]), len(drawn[1]), new)
     method.buffer.draw_slots_of = lambda count, classes: (next(coming), torch.tensor(True))
     method.sizes = lambda stream: sizes
 
-    method.begin_task(int(fixture["task"]))
+    method.begin_task(task)
     sums = {"counts": method.counts, "positive": method.positive, "negative": method.negative}
     for name, values in sums.items():
         values[: len(fixture[f"{name}_before"])] = fixture[f"{name}_before"]
