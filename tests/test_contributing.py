@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 FILES = dict(
     zip(
-        ("derpp.py", "small_features.py", "small_cnn.py", "squares.py"),
+        ("dark_replay.py", "small_features.py", "small_cnn.py", "squares.py"),
         re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL),
         strict=True,
     )
@@ -32,8 +32,8 @@ def project(tmp_path_factory):
         (folder / name).write_text(text, "utf-8")
     about = tomllib.loads(PROJECT)["project"]
     points = about["entry-points"]["cler.plugins"]
-    assert points == {"mine": "derpp"}
-    points |= {Path(name).stem: Path(name).stem for name in FILES if name != "derpp.py"}
+    assert points == {"mine": "dark_replay"}
+    points |= {Path(name).stem: Path(name).stem for name in FILES if name != "dark_replay.py"}
     information = folder / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(
@@ -61,8 +61,8 @@ def command(project, tmp_path):
 
 def test_what_is_installed_is_listed(command):
     listed = json.loads(command("-m", "cler", "methods", "--json"))
-    assert listed["methods"]["derpp"]["settings"]["alpha"]["default"] == 0.5
-    assert listed["methods"]["derpp"]["learns_without_tasks"]
+    assert listed["methods"]["dark-replay"]["settings"]["alpha"]["default"] == 0.5
+    assert listed["methods"]["dark-replay"]["learns_without_tasks"]
     assert "small-features" in listed["regularizers"]
     assert "small-cnn" in listed["networks"]
 
@@ -70,16 +70,16 @@ def test_what_is_installed_is_listed(command):
 def test_all_of_it_is_trained_in_two_worker_processes(command, tmp_path):
     parts = ["--regularizer", "small-features", "--network", "small-cnn", "--dataset", "squares", "--buffer", 40]
     usual = ["--batch", 40, "--seeds", 2, "--workers", 2, "--device", "cpu"]
-    assert "DER++" in command("-m", "cler", "run", "derpp", *parts, *usual, "--set", "alpha=0.3")
+    assert "Dark replay" in command("-m", "cler", "run", "dark-replay", *parts, *usual, "--set", "alpha=0.3")
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/**/result.json")]
     assert sorted(each["seed"] for each in results) == [0, 1]
     assert all(each["settings"]["alpha"] == 0.3 and each["settings"]["augment"] == "crop" for each in results)
 
 
 def test_method_and_regularizer_keep_their_promises(command):
-    told = command("-c", "import cler; print(cler.check('derpp'), cler.check('small-features'), sep='\\n')")
+    told = command("-c", "import cler; print(cler.check('dark-replay'), cler.check('small-features'), sep='\\n')")
     assert "✗" not in told
-    for name in ("derpp", "small-features"):
+    for name in ("dark-replay", "small-features"):
         assert f"{name} keeps all of its" in told
 
 

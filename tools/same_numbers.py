@@ -24,7 +24,7 @@ import torch
 
 LOOPS = {"inner": 2, "slow_steps": 2, "fast_steps": 2, "inversion_steps": 3, "refinement_epochs": 1, "noise": 8}
 """Shorter loops inside a step, of the methods that have them."""
-VARIANTS = {"xder": ["released"], "cope": ["text"], "lwf-mc": ["released"], "r-dfcil": ["text"]}
+VARIANTS = {"pcr": ["hpcr"], "xder": ["released"], "cope": ["text"], "lwf-mc": ["released"], "r-dfcil": ["text"]}
 """Variants that are not the default."""
 
 

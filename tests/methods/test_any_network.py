@@ -15,7 +15,7 @@ from cler.promises import toy
 from cler.runs.build import build_run, make_network
 from toys import noise
 
-VARIANTS = {"xder": ["released"], "cope": ["text"], "lwf-mc": ["released"], "r-dfcil": ["text"]}
+VARIANTS = {"pcr": ["hpcr"], "xder": ["released"], "cope": ["text"], "lwf-mc": ["released"], "r-dfcil": ["text"]}
 METHOD_NAMES = [name for name, method in METHODS.items() if method.own_network is None]
 
 

@@ -46,7 +46,7 @@ class Learner:
         (3, 2)
 
     Args:
-        method: a continual learner that needs no tasks: 'er-ace', 'er', 'cope', 'finetune'.
+        method: a continual learner that needs no tasks: 'er-ace', 'er', 'derpp', 'pcr', 'cope', 'finetune'.
         regularizer: 'jigsaw' or 'rotation' (CLER), 'barlow-twins', several as 'jigsaw+barlow-twins', or 'none'.
         teacher: 'ema', a moving average of the network, which answers and is exported in its place; 'mkd', a slow copy
             that teaches it too, for 'er-ace' and 'er'; or 'none'.

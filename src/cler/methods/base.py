@@ -273,6 +273,7 @@ class Method:
         pixels: Tensor,
         labels: Tensor,
         parts: Parts | None = None,
+        augmented: Tensor | None = None,
         forward: Callable[..., Tensor] | None = None,
         lesson: Lesson | None = None,
     ) -> tuple[tuple[Tensor, ...], Terms]:
@@ -280,7 +281,8 @@ class Method:
 
         With a `lesson` its images follow the batches in the same pass, and its losses come before the regularizers'.
         Those are on the images of `pixels`, not augmented, which are all of the batches' or the first of them, with
-        their class numbers in `labels`; `parts` are parts of them that are normalized separately.
+        their class numbers in `labels`; `parts` are parts of them that are normalized separately. If they come in
+        another order than in the batches, `augmented` are the same images as trained on.
         `forward` may be another way through the network, such as to its features.
         """
         if lesson is not None:
@@ -299,7 +301,7 @@ class Method:
         outputs = forward(images, own, pretext) if pretext else forward(images, own)
         penalties: Terms = {}
         for each, mine in zip(self.regularizers, asked, strict=True):
-            raw_and_augmented = raw, images[: len(raw)]
+            raw_and_augmented = raw, images[: len(raw)] if augmented is None else augmented
             loss = each.loss(self.network, *raw_and_augmented, labels, parts) if mine is None else each.loss_of(mine)
             penalties[each.name] = penalties[each.name] + loss if each.name in penalties else loss
         return outputs.split(sizes), penalties
