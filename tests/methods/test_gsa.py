@@ -8,19 +8,30 @@ from cler.methods.base import total
 from cler.methods.gsa import Gsa, Sizes, class_weights
 from cler.promises import toy
 from cler.streams import Batch
+from cler.teachers.mkd import Mkd, MkdOptions
 
 
-def test_golden_steps(golden, before_golden_steps, assert_after, assert_close):
+@pytest.mark.parametrize("case", ["plain", "mkd"])
+def test_golden_steps(golden, load_golden, before_golden_steps, assert_after, assert_close, case):
     """Two steps, the last one of a task's first batches, whose weights are equal, and the next."""
     fixture = golden("frontier/gsa")
     new = int(fixture["new_in_balanced"])
     crops = zip(fixture["current_crops"], fixture["balanced_crops"], strict=True)
     size = len(fixture["stream_labels"][0])
-    given = [each for current, balanced in crops for each in (current[:size], current[size:], balanced)]
+    given = []
+    for (current, balanced), strong in zip(crops, fixture["mkd_crops"], strict=True):
+        given += [current[:size], current[size:], balanced, *([strong] if case == "mkd" else [])]
     task, n_classes = int(fixture["task"]), len(golden("frontier/net_nf4")["classifier.bias"])
     tasks = n_classes * task // len(fixture["counts_before"])  # those before have been counted
     replay_batch = len(fixture["balanced_crops"][0])
     method = before_golden_steps(Gsa, fixture, given, tasks=tasks, replay_batch=replay_batch)
+    if case == "mkd":
+        names = {"mkd_rate": "alpha", "mkd_weight": "kd_lambda", "mkd_temperature": "temperature"}
+        options = MkdOptions(**{ours: float(fixture[theirs]) for ours, theirs in names.items()})
+        method.teacher = Mkd(method.network, options)
+        load_golden(method.teacher.network, golden("frontier/peer_nf4"))
+        extra = iter(fixture["mkd_draw"])
+        method.buffer.draw_slots = lambda count: next(extra)
     drawn = [slots for both in zip(fixture["task_draw"], fixture["past_draw"], strict=True) for slots in both]
     coming, sizes = iter(drawn), Sizes(len(drawn[0]), len(drawn[1]), new)
     method.buffer.draw_slots_of = lambda count, classes: (next(coming), torch.tensor(True))
@@ -30,20 +41,22 @@ def test_golden_steps(golden, before_golden_steps, assert_after, assert_close):
     sums = {"counts": method.counts, "positive": method.positive, "negative": method.negative}
     for name, values in sums.items():
         values[: len(fixture[f"{name}_before"])] = fixture[f"{name}_before"]
-    before = copy.deepcopy(method.network.state_dict())
+    networks = {case: method.network} | ({"mkd.teacher": method.teacher.network} if method.teacher else {})
+    before = {name: copy.deepcopy(each.state_dict()) for name, each in networks.items()}
     for step, (pixels, labels) in enumerate(zip(fixture["stream_images"], fixture["stream_labels"], strict=True)):
         method.batches.fill_(int(fixture["step_in_task"][step]))
         terms = method.observe(Batch(pixels, method.views.augmented(pixels), labels))
-        assert_close(total(terms), fixture["plain.loss_total"][step])
-        assert_close(terms["current"], fixture["plain.loss_current"][step])
-        assert_close(terms["balanced"], 2 * fixture["plain.loss_balanced_unweighted"][step])
+        assert_close(total(terms), fixture[f"{case}.loss_total"][step])
+        assert_close(terms["current"], fixture[f"{case}.loss_current"][step])
+        assert_close(terms["balanced"], 2 * fixture[f"{case}.loss_balanced_unweighted"][step])
         assert torch.equal(method.offered[step][0], pixels)
         assert int(method.batches) == int(fixture["step_in_task"][step]) + 1
     for name, values in sums.items():
-        expected = fixture[f"plain.{name}_after"]
+        expected = fixture[f"{case}.{name}_after"]
         assert_close(values[: len(expected)], expected, name)
         assert not values[len(expected) :].any()
-    assert_after(method.network, fixture, "plain", before)
+    for name, network in networks.items():
+        assert_after(network, fixture, name, before[name])
 
 
 @pytest.mark.parametrize(

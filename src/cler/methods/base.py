@@ -287,7 +287,9 @@ class Method:
         """
         if lesson is not None:
             shown = (lesson.images[name] for name in self.teachable)
-            passed, losses = self.outputs(*batches, *shown, pixels=pixels, labels=labels, parts=parts, forward=forward)
+            passed, losses = self.outputs(
+                *batches, *shown, pixels=pixels, augmented=augmented, labels=labels, parts=parts, forward=forward
+            )
             taught = dict(zip(self.teachable, passed[len(batches) :], strict=True))
             return passed[: len(batches)], {**lesson.terms(taught), **losses}
         forward = forward or self.network

@@ -33,6 +33,7 @@ class DerPP(Method):
     name = "derpp"
     about = About(title="DER++", summary="replay with labels, and with the logits that images were stored with")
     replays = True
+    teachable = ("raw", "strong")
     task_free = True
     Options = DerPPOptions
     options: DerPPOptions
@@ -51,7 +52,7 @@ class DerPP(Method):
         """One step on the stream and two draws, then offer the stream batch to the buffer with its logits."""
         pixels, images, labels = batch
         if not self.buffer.filled:
-            (stream,), penalties = self.outputs(images, pixels=pixels, labels=labels)
+            (stream,), penalties = self.outputs(images, pixels=pixels, labels=labels, lesson=self.lesson(batch))
             terms = {"stream": F.cross_entropy(stream, labels)}
         else:
             first, second = (self.buffer.sample(self.setup.replay_batch) for _ in range(2))
@@ -61,6 +62,7 @@ class DerPP(Method):
                 self.views.augmented(second.pixels),
                 pixels=torch.cat([pixels, first.pixels, second.pixels]),
                 labels=torch.cat([labels, first.labels, second.labels]),
+                lesson=self.lesson(second, batch),
             )
             terms = {
                 "stream": F.cross_entropy(stream, labels),

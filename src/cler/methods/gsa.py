@@ -70,6 +70,7 @@ class Gsa(Method):
         summary="replay with a loss within the task and one over all classes, weighted by the gradients they have had",
     )
     replays = True
+    teachable = ("raw", "strong")
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -101,6 +102,7 @@ class Gsa(Method):
             self.views.augmented(torch.cat([past_pixels, pixels[: sizes.new]])),
             pixels=torch.cat([pixels, past_pixels]),
             labels=torch.cat([labels, past_labels]),
+            lesson=self.lesson(self.buffer.sample(self.setup.replay_batch), batch) if self.is_taught else None,
         )
         terms = {
             "balanced": 2 * self.balanced_loss(balanced, torch.cat([past_labels, labels[: sizes.new]])),
