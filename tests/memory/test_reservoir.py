@@ -70,3 +70,25 @@ def test_a_draw_has_no_repetition_and_stays_in_the_filled_part():
         assert torch.equal(replay.labels, replay.slots)
         counts[replay.slots] += 1
     assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+
+
+def test_draws_of_some_classes_are_uniform_and_repeat_what_there_is():
+    memory = Reservoir(20, (1, 1, 1), generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2, 1, 3, 1, 2])
+    memory.add(torch.zeros(len(labels), 1, 1, 1, dtype=torch.uint8), labels)
+    ones, others = labels.new_tensor([0, 1, 0, 0]).bool(), labels.new_tensor([0, 0, 0, 1]).bool()
+    drawn = torch.zeros(len(labels))
+    for _ in range(300):
+        replay, found = memory.sample_of(2, ones)
+        assert found
+        assert len(set(replay.slots.tolist())) == 2
+        drawn[replay.slots] += 1
+    assert drawn[labels != 1].sum() == 0
+    assert stats.chisquare(drawn[labels == 1].numpy()).pvalue > 1e-3
+    five = memory.sample_of(5, ones)[0]
+    assert sorted(five.slots.bincount(minlength=6)[[1, 3, 5]].tolist()) == [1, 2, 2]
+    assert memory.sample_of(3, others)[0].slots.tolist() == [4, 4, 4]
+    nothing, found = memory.sample_of(3, torch.zeros(4, dtype=torch.bool))
+    assert not found
+    assert len(nothing.slots) == 3
+    assert not Reservoir(3, (1, 1, 1)).sample_of(2, torch.ones(4, dtype=torch.bool))[1]

@@ -79,7 +79,19 @@ class Reservoir:
 
     def sample(self, count: int) -> Replay:
         """Draw `count` different samples, or as many as there are, uniformly."""
-        slots = self.draw_slots(min(count, self.filled))
+        return self.recall(self.draw_slots(min(count, self.filled)))
+
+    def sample_of(self, count: int, classes: Tensor) -> tuple[Replay, Tensor]:
+        """Draw `count` samples of some classes, a mask (C,), uniformly; also says whether there is any, bool ().
+
+        They are different ones as far as there are enough; of fewer, each comes about equally often. Without any, what
+        is handed out means nothing. `count` is at most the capacity.
+        """
+        slots, found = self.draw_slots_of(count, classes)
+        return self.recall(slots), found
+
+    def recall(self, slots: Tensor) -> Replay:
+        """What some slots hold."""
         extra = {name: stored[slots] for name, stored in self.extra.items()}
         return Replay(slots, self.pixels[slots], self.labels[slots], extra)
 
@@ -94,3 +106,10 @@ class Reservoir:
         """Slots drawn without replacement among the filled ones: those with the highest random keys."""
         keys = torch.rand(self.capacity, generator=self.generator, device=self.offered.device)
         return keys.masked_fill(self._numbers >= self.offered, -1.0).topk(count).indices
+
+    def draw_slots_of(self, count: int, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """Slots of some classes, those with the highest random keys over and over; and whether there is any."""
+        wanted = classes[self.labels[: self.capacity]] & (self._numbers < self.offered)
+        keys = torch.rand(self.capacity, generator=self.generator, device=self.offered.device)
+        best, number = keys.masked_fill(~wanted, -1.0).topk(count).indices, wanted.sum()
+        return best[self._numbers[:count] % number.clamp(min=1)], number > 0

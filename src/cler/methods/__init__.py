@@ -4,7 +4,7 @@ from importlib import import_module
 
 from cler.methods.base import METHODS, Method, Setup, find_method
 
-_FILES = ("finetune", "joint", "er", "er_ace", "cope", "xder", "dualnet", "lwf_mc", "rdfcil", "ccl_dc")
+_FILES = ("finetune", "joint", "er", "er_ace", "cope", "xder", "dualnet", "lwf_mc", "rdfcil", "ccl_dc", "mose")
 for _file in _FILES:
     import_module(f"cler.methods.{_file}")
 
