@@ -3,10 +3,11 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from cler.nets.backbone import Parts, PretextImages
 from cler.nets.conv import Conv2d
-from cler.nets.mose import MoseNetwork
+from cler.nets.mose import MoseNetwork, doubled
 from cler.nets.norm import BatchNorm
 
 
@@ -48,3 +49,13 @@ def test_initial_weights_are_kaiming_normal_by_fan_out():
         expected = math.sqrt(2 / (layer.out_channels * layer.kernel_size[0] ** 2))
         assert abs(float(layer.weight.detach().std()) / expected - 1) < 0.05
     assert all((each.weight == 1).all() for each in network.modules() if isinstance(each, BatchNorm))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_maps_are_scaled_up_bilinearly(size):
+    maps = torch.randn(2, 3, size, size + 1, dtype=torch.float64, requires_grad=True)
+    found = doubled(doubled(maps, 2), 3)
+    expected = F.interpolate(maps, scale_factor=2, mode="bilinear")
+    assert torch.allclose(found, expected)
+    slopes = [torch.autograd.grad(each.square().sum(), maps)[0] for each in (found, expected)]
+    assert torch.allclose(*slopes)

@@ -96,8 +96,9 @@ def random_view(images: Tensor, generator: torch.Generator | None) -> Tensor:
     right, down = (2 * draws[2] - 1) * (1 - width), (2 * draws[3] - 1) * (1 - height)
     nothing = torch.zeros_like(width)
     windows = torch.stack([width, nothing, right, nothing, height, down], 1).view(-1, 2, 3)
-    grid = F.affine_grid(windows, list(images.shape), align_corners=False)
-    seen = F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
+    with full_precision(images):  # else places would be rounded to a hundredth of the image
+        grid = F.affine_grid(windows, list(images.shape), align_corners=False)
+        seen = F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
     return torch.where((draws[4] < 0.25).view(-1, 1, 1, 1), gray(seen), seen)
 
 

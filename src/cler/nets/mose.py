@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.nets.backbone import Backbone, Parts, PretextImages, pool, with_pretext, without_pretext
@@ -38,6 +37,14 @@ class Down(nn.Module):
         return self.bn2(self.point2(self.depth2(x)), relu=True, parts=parts)
 
 
+def doubled(x: Tensor, axis: int) -> Tensor:
+    """Maps scaled to twice their size along an axis, linearly; repeatable to the bit on a GPU, unlike `interpolate`."""
+    first, others, last = x.narrow(axis, 0, 1), x.shape[axis] - 1, x.narrow(axis, x.shape[axis] - 1, 1)
+    before = torch.cat([first, x.narrow(axis, 0, others)], axis)
+    after = torch.cat([x.narrow(axis, 1, others), last], axis)
+    return torch.stack([0.25 * before + 0.75 * x, 0.75 * x + 0.25 * after], axis + 1).flatten(axis, axis + 1)
+
+
 class Attention(Down):
     """What a map is multiplied by, from 0 to 1: made at half its size, and scaled up."""
 
@@ -48,7 +55,7 @@ class Attention(Down):
     def forward(self, x: Tensor, parts: Parts | None = None) -> Tensor:
         """(N, C, H, W) to the same."""
         half = self.bn(super().forward(x, parts), relu=True, parts=parts)
-        return F.interpolate(half, x.shape[2:], mode="bilinear").sigmoid()
+        return doubled(doubled(half, 2), 3)[:, :, : x.shape[2], : x.shape[3]].sigmoid()
 
 
 class Expert(nn.Module):
