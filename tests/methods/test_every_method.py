@@ -309,11 +309,12 @@ def test_a_regulariser_is_told_of_every_step_of_the_network(method, monkeypatch)
     entry = Entry("follower", "follower", "", build=Follower, weight=1.0, check=lambda height, width: None)
     monkeypatch.setitem(REGULARIZERS._entries, "follower", entry)
     run = make_run(method, "follower")
-    (follower,) = run.method.regularizers
-    weight, expected, steps = run.method.network.classifier.weight, follower.average.clone(), []
+    followed = [(network.classifier.weight, follower.average.clone()) for network, follower in run.method.regularized]
+    assert len(followed) == len(run.method.network.members)
+    steps = []
 
     def follow(optimizer, arguments, options):
-        steps.append(expected.lerp_(weight.detach(), 0.5))
+        steps.append([expected.lerp_(weight.detach(), 0.5) for weight, expected in followed])
 
     own = set(run.method.network.parameters())
     for optimizer in [each for each in vars(run.method).values() if isinstance(each, torch.optim.Optimizer)]:
@@ -321,7 +322,8 @@ def test_a_regulariser_is_told_of_every_step_of_the_network(method, monkeypatch)
             optimizer.register_step_post_hook(follow)
     train([run])
     assert len(steps) >= sum(run.phases[0].values())
-    assert torch.equal(follower.average, expected)
+    for follower, (_, expected) in zip(run.method.regularizers, followed, strict=True):
+        assert torch.equal(follower.average, expected)
     assert "regularizers.0.average" in collect(run.method).tensors
 
 

@@ -131,7 +131,8 @@ class Saved:
 def _bytes_of_network(settings: Settings, network: NetworkLike, n_classes: int, shape: torch.Size) -> int:
     method, width = find_method(settings.method), settings.width
     with borrowed_generator():
-        built = make_network(method, n_classes, image_shape=tuple(shape), network=network, width=width)
+        options = settings.method_options
+        built = make_network(method, n_classes, image_shape=tuple(shape), network=network, width=width, options=options)
     return sum(each.nbytes for each in built.parameters())
 
 

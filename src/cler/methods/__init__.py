@@ -4,7 +4,10 @@ from importlib import import_module
 
 from cler.methods.base import METHODS, Method, Setup, find_method
 
-_FILES = ("finetune", "joint", "er", "er_ace", "derpp", "gsa", "pcr", "cope", "xder", "dualnet", "lwf_mc", "rdfcil")
+_FILES = (
+    "finetune", "joint", "er", "er_ace", "derpp", "gsa", "pcr", "cope", "xder", "dualnet", "ccl_dc", "mose", "lwf_mc",
+    "rdfcil",
+)  # fmt: skip
 for _file in _FILES:
     import_module(f"cler.methods.{_file}")
 

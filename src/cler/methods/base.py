@@ -170,6 +170,11 @@ class Method:
         return [each for group in self.optimizer.param_groups for each in group["params"]]
 
     @property
+    def regularized(self) -> Sequence[tuple[Backbone, Regularizer]]:
+        """Each regularizer with the network that it acts on."""
+        return [(self.network, each) for each in self.regularizers]
+
+    @property
     def recording_key(self) -> Hashable:
         """What Python decides by in `observe`, besides phase and settings: equal keys mean the same kernels."""
         return self.task
@@ -183,6 +188,11 @@ class Method:
     def n_outputs(cls, n_classes: int) -> int:
         """How many outputs the method's network has to have."""
         return n_classes
+
+    @classmethod
+    def n_networks(cls, options: Any) -> int:
+        """How many networks with initial weights of their own the method trains, as `Peers` where they are several."""
+        return 1
 
     @classmethod
     def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:
@@ -276,6 +286,7 @@ class Method:
         augmented: Tensor | None = None,
         forward: Callable[..., Tensor] | None = None,
         lesson: Lesson | None = None,
+        network: Backbone | None = None,
     ) -> tuple[tuple[Tensor, ...], Terms]:
         """The network's outputs for some batches, each normalized separately, and the regularizers' losses by name.
 
@@ -283,7 +294,7 @@ class Method:
         Those are on the images of `pixels`, not augmented, which are all of the batches' or the first of them, with
         their class numbers in `labels`; `parts` are parts of them that are normalized separately. If they come in
         another order than in the batches, `augmented` are the same images as trained on.
-        `forward` may be another way through the network, such as to its features.
+        `forward` may be another way through the network, such as to its features, and `network` one of several.
         """
         if lesson is not None:
             shown = (lesson.images[name] for name in self.teachable)
@@ -292,19 +303,21 @@ class Method:
             )
             taught = dict(zip(self.teachable, passed[len(batches) :], strict=True))
             return passed[: len(batches)], {**lesson.terms(taught), **losses}
-        forward = forward or self.network
+        network = network or self.network
+        forward = forward or network
         sizes = tuple(map(len, batches))
         images, own = (torch.cat(batches), Parts(sizes)) if len(batches) > 1 else (batches[0], None)
-        if not self.regularizers:
+        regularizers = [each for its_network, each in self.regularized if its_network is network]
+        if not regularizers:
             return forward(images, own).split(sizes), {}
         raw = self.views.plain(pixels)
-        asked = [each.pretext_images(self.network, raw, parts) for each in self.regularizers]
+        asked = [each.pretext_images(network, raw, parts) for each in regularizers]
         pretext = [each for each in asked if each is not None]
         outputs = forward(images, own, pretext) if pretext else forward(images, own)
         penalties: Terms = {}
-        for each, mine in zip(self.regularizers, asked, strict=True):
+        for each, mine in zip(regularizers, asked, strict=True):
             raw_and_augmented = raw, images[: len(raw)] if augmented is None else augmented
-            loss = each.loss(self.network, *raw_and_augmented, labels, parts) if mine is None else each.loss_of(mine)
+            loss = each.loss(network, *raw_and_augmented, labels, parts) if mine is None else each.loss_of(mine)
             penalties[each.name] = penalties[each.name] + loss if each.name in penalties else loss
         return outputs.split(sizes), penalties
 
@@ -325,8 +338,8 @@ class Method:
         (optimizer or self.optimizer).step()
         if self.working_copies:
             self.working_copies.refresh()
-        for each in self.regularizers:
-            each.after_step(self.network)
+        for network, each in self.regularized:
+            each.after_step(network)
         if self.teacher:
             self.teacher.after_step(self.network, self.task)
 

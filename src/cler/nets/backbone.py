@@ -91,6 +91,11 @@ class Backbone(nn.Module, ABC):
         """Put another layer in the place of `classifier`."""
         self.classifier = classifier
 
+    @property
+    def members(self) -> tuple[Backbone, ...]:
+        """The networks that it is made of, where those are trained side by side: a regularizer acts on each."""
+        return (self,)
+
     def use(self, generator: torch.Generator | None) -> None:
         """Have all layers that draw random numbers draw them from this generator; without such layers, nothing."""
 

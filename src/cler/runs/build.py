@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from cler.errors import UsageError
 from cler.methods import Method, Setup, find_method
 from cler.nets.backbone import Backbone
 from cler.nets.build import NetworkLike, build_network, find_network, freeze_to_tap
+from cler.nets.peers import Peers
 from cler.nets.randomness import borrowed_generator
 from cler.nets.resnet import compile_blocks
 from cler.regularizers import REGULARIZERS
@@ -108,13 +110,13 @@ def build_method(
             freeze=settings.freeze,
             image_shape=image_shape,
             generator=generator,
+            options=settings.method_options,
         )
-        regularizers = [
-            REGULARIZERS[name].build(backbone, weight=weight, views=views, generator=generator)
-            for name, weight in zip(settings.regularizers, settings.weights, strict=True)
-        ]
-    for name, each in zip(settings.regularizers, regularizers, strict=True):
-        each.name = name
+        regularizers = []
+        for member in backbone.members:
+            for name, weight in zip(settings.regularizers, settings.weights, strict=True):
+                regularizers.append(REGULARIZERS[name].build(member, weight=weight, views=views, generator=generator))
+                regularizers[-1].name = name
     if settings.compile:
         compile_blocks(backbone, *regularizers)
     backbone = backbone.to(device)
@@ -152,11 +154,44 @@ def make_network(
     pretrained: bool = False,
     freeze: bool = False,
     generator: torch.Generator | None = None,
+    options: Any = None,
 ) -> Backbone:
-    """The network that a method trains: the only one that it works with, or the given one with the method's classifier.
+    """The network that a method with these options trains, its own or the given one with its classifier, or `Peers`.
 
     Initial weights come from torch's own generator; dropout draws from the one that is given.
     """
+
+    def make() -> Backbone:
+        return _make_one(
+            method,
+            n_classes,
+            image_shape=image_shape,
+            network=network,
+            width=width,
+            pretrained=pretrained,
+            freeze=freeze,
+            generator=generator,
+        )
+
+    networks = [make() for _ in range(method.n_networks(options or method.Options()))]
+    if len(networks) == 1:
+        return networks[0]
+    for each in networks[1:]:
+        each.classifier.reset_parameters()  # or peers would be equal where their initial weights are given
+    return Peers(networks)
+
+
+def _make_one(
+    method: type[Method],
+    n_classes: int,
+    *,
+    image_shape: tuple[int, ...],
+    network: NetworkLike,
+    width: int | None,
+    pretrained: bool,
+    freeze: bool,
+    generator: torch.Generator | None,
+) -> Backbone:
     outputs = method.n_outputs(n_classes)
     if method.own_network is not None:
         return _own_network(method, outputs, network, image_shape, width=width, pretrained=pretrained, freeze=freeze)

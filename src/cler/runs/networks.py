@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def load_network(folder: Path) -> Backbone:
 
 
 def _build(settings: dict[str, Any], method: Any, n_classes: int, shape: tuple[int, ...]) -> Backbone:
+    own = {each.name: settings[each.name] for each in fields(method.Options) if each.name in settings}
     with borrowed_generator():
         return make_network(
             method,
@@ -70,4 +72,5 @@ def _build(settings: dict[str, Any], method: Any, n_classes: int, shape: tuple[i
             width=settings["width"],
             freeze=settings["freeze"],
             image_shape=shape,
+            options=method.Options(**own),
         )
