@@ -8,11 +8,12 @@ from cler import ResNet18
 from cler.data.views import Views, crop_and_flip
 from cler.methods import Setup
 from cler.methods.base import total
-from cler.methods.ccl_dc import FULL, HARD, LIGHT, CclDc, CclDcOptions, distillation
+from cler.methods.ccl_dc import FULL, HARD, LIGHT, CclDc, CclDcOptions
 from cler.nets.peers import Peers
 from cler.promises import toy, training
 from cler.runs.networks import load_network, save_network
 from cler.streams import Batch, Tasks
+from cler.teachers.distillation import distillation
 from toys import CIFAR, ours
 
 

@@ -85,8 +85,8 @@ def test_weights_grow_with_what_a_class_lacks():
 def test_a_task_begins_with_the_stream_for_want_of_stored_images_and_draws_of_the_right_tasks_later():
     run = toy.make_run("gsa", replay_batch=12)
     method, drawn = run.method, []
-    draw = method.draw
-    method.draw = lambda count, classes, batch: drawn.append(draw(count, classes, batch)) or drawn[-1]
+    draw = method.replay_of
+    method.replay_of = lambda count, classes, instead: drawn.append(draw(count, classes, instead)) or drawn[-1]
     run.begin_task(0)
     run.step()
     (pixels, _), (_, past) = drawn

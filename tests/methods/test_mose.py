@@ -97,7 +97,7 @@ def check_answers(method, fixture, assert_close):
     images, classes = method.views.plain(fixture["test_images"]), fixture["ncm.classes"]
     with torch.no_grad(), method.answering():
         assert_close(method.network.experts(images).transpose(0, 1), fixture["forward.features_eval"])
-        assert_close(method.means[:, classes], fixture["ncm.means"])
+        assert_close(method.means[0][:, classes], fixture["ncm.means"])
         logits = method.logits(images)
         assert_close(-logits[:, classes], fixture["ncm.distances"].mean(0))
         assert torch.equal(logits.argmax(1), fixture["ncm.predicted"])
@@ -170,10 +170,10 @@ def test_the_stream_stands_in_for_images_that_the_buffer_has_not():
     run.begin_task(1)
     method = run.method
     batch = Batch(torch.arange(3).view(3, 1, 1, 1).expand(3, 3, 12, 12).to(torch.uint8), None, torch.tensor([2, 3, 2]))
-    pixels, labels = method.draw(5, method.setup.tasks.of_class == 1, batch)
+    pixels, labels = method.replay_of(5, method.setup.tasks.of_class == 1, batch)
     assert labels.tolist() == [2, 3, 2, 2, 3]
     assert pixels[:, 0, 0, 0].tolist() == [0, 1, 2, 0, 1]
-    assert set(method.draw(5, method.setup.tasks.of_class != 1, batch)[1].tolist()) <= {0, 1}
+    assert set(method.replay_of(5, method.setup.tasks.of_class != 1, batch)[1].tolist()) <= {0, 1}
 
 
 def test_empty_slots_of_the_buffer_count_for_no_class():
@@ -184,5 +184,5 @@ def test_empty_slots_of_the_buffer_count_for_no_class():
     assert method.buffer.filled < 64
     with method.answering():
         stored = method.unit_features(method.views.plain(method.buffer.pixels[: method.buffer.filled]))
-        of_zero = stored[method.buffer.labels[: method.buffer.filled] == 0].mean(0)
-        assert torch.allclose(method.means[:, 0], F.normalize(of_zero), atol=1e-6)
+        of_zero = stored[:, method.buffer.labels[: method.buffer.filled] == 0].mean(1)
+        assert torch.allclose(method.means[0][:, 0], F.normalize(of_zero), atol=1e-6)

@@ -12,7 +12,8 @@ from cler.promises import check, toy, training
 from cler.promises.state import differences
 from cler.runs.networks import load_network, save_network
 from cler.streams import Batch, Tasks
-from cler.teachers.mkd import Mkd, MkdOptions, distillation
+from cler.teachers.distillation import distillation
+from cler.teachers.mkd import Mkd, MkdOptions
 from toys import CIFAR, given_crops, ours
 
 TEACHABLE = [name for name, method in METHODS.items() if method.teachable]

@@ -277,6 +277,15 @@ class Method:
             torch.cat([batch.labels, replay.labels]),
         )
 
+    def replay_of(self, count: int, classes: Tensor, instead: Batch) -> tuple[Tensor, Tensor]:
+        """Pixels and labels of `count` stored images of some classes, a mask (C,); of `instead` if there are none."""
+        replay, found = self.buffer.sample_of(count, classes)
+        numbers = torch.arange(count, device=found.device) % len(instead.labels)
+        return (
+            torch.where(found, replay.pixels, instead.pixels[numbers]),
+            torch.where(found, replay.labels, instead.labels[numbers]),
+        )
+
     def outputs(
         self,
         *batches: Tensor,

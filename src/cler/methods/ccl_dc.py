@@ -28,6 +28,7 @@ from cler.methods.er_ace import allowed_classes, masked_cross_entropy
 from cler.nets.backbone import Backbone
 from cler.regularizers.base import Regularizer
 from cler.streams import Batch
+from cler.teachers.distillation import distillation
 
 WEIGHTS = {"er-ace": 1.0, "er": 2.0}
 """λ by the base."""
@@ -46,12 +47,6 @@ class CclDcOptions:
     networks: int = setting(2, "Networks that teach each other; 1 teaches itself.", least=1, most=2)
     distill: float | None = setting(None, "Weight of the distillation (λ; default: 1, with base er 2).", least=0)
     temperature: float = setting(4.0, "Temperature τ of the distillation.", above=0)
-
-
-def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """KD(teacher → student) = τ² · mean_n KL(softmax(t_n/τ) ‖ softmax(s_n/τ)) of logits (N, C); only s is moved."""
-    old, new = (F.log_softmax(each / temperature, 1) for each in (teacher.detach(), student))
-    return temperature**2 * F.kl_div(new, old, reduction="batchmean", log_target=True)
 
 
 class Group(NamedTuple):

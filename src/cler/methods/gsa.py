@@ -94,8 +94,8 @@ class Gsa(Method):
     def observe(self, batch: Batch) -> Terms:
         """One step on the current and the balanced batch, then offer the stream batch to the buffer."""
         sizes, of_class = self.sizes(len(batch.labels)), self.setup.tasks.of_class
-        present_pixels, present_labels = self.draw(sizes.present, of_class == self.task, batch)
-        past_pixels, past_labels = self.draw(sizes.past, of_class < self.task, batch)
+        present_pixels, present_labels = self.replay_of(sizes.present, of_class == self.task, instead=batch)
+        past_pixels, past_labels = self.replay_of(sizes.past, of_class < self.task, instead=batch)
         pixels, labels = torch.cat([batch.pixels, present_pixels]), torch.cat([batch.labels, present_labels])
         (current, balanced), penalties = self.outputs(
             torch.cat([batch.images, self.views.augmented(present_pixels)]),
@@ -113,15 +113,6 @@ class Gsa(Method):
         self.batches.add_(1)
         self.buffer.add(batch.pixels, batch.labels)
         return terms
-
-    def draw(self, count: int, classes: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Pixels and labels of stored images of some classes, a mask (C,); the stream's where there are none."""
-        replay, found = self.buffer.sample_of(count, classes)
-        instead = torch.arange(count, device=found.device) % len(batch.labels)
-        return (
-            torch.where(found, replay.pixels, batch.pixels[instead]),
-            torch.where(found, replay.labels, batch.labels[instead]),
-        )
 
     def current_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy among the classes of this task."""

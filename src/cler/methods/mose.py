@@ -24,13 +24,12 @@ from torch import Tensor
 
 from cler.config.schema import setting
 from cler.methods.base import About, Method, Terms, register
+from cler.methods.nearest_mean import CHUNK, class_means, squared_distances
 from cler.nets.backbone import linear_in_full
 from cler.nets.modes import full_precision
 from cler.nets.mose import Expert, MoseNetwork
 from cler.streams import Batch
 
-CHUNK = 500
-"""Stored images in one pass when class means are taken; the result does not depend on it."""
 CURRENT_SHARE = 22, 64
 """Images of this task that are drawn from the buffer, to the replay batch."""
 MOST_PER_CLASS = 7
@@ -130,8 +129,8 @@ class Mose(Method):
     own_network = MoseNetwork
     options: MoseOptions
     network: MoseNetwork
-    means: Tensor | None = None
-    """The class means, while it answers."""
+    means: tuple[Tensor, Tensor] | None = None
+    """What `class_means` gave, while it answers."""
 
     def sizes(self, stream: int) -> Sizes:
         """How many images to take from where, in this task, with so many of the stream."""
@@ -140,8 +139,8 @@ class Mose(Method):
     def observe(self, batch: Batch) -> Terms:
         """One step on all views of new and balanced images, then offer the stream batch to the buffer."""
         sizes, of_class = self.sizes(len(batch.labels)), self.setup.tasks.of_class
-        present_pixels, present_labels = self.draw(sizes.present, of_class == self.task, batch)
-        past_pixels, past_labels = self.draw(sizes.past, of_class != self.task, batch)
+        present_pixels, present_labels = self.replay_of(sizes.present, of_class == self.task, instead=batch)
+        past_pixels, past_labels = self.replay_of(sizes.past, of_class != self.task, instead=batch)
         pixels = torch.cat([batch.pixels, present_pixels, past_pixels])
         labels = torch.cat([batch.labels, present_labels, past_labels])
         n_new = len(batch.labels) + sizes.present
@@ -152,15 +151,6 @@ class Mose(Method):
         self.descend(terms)
         self.buffer.add(batch.pixels, batch.labels)
         return terms
-
-    def draw(self, count: int, classes: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Pixels and labels of stored images of some classes, a mask (C,); the stream's where there are none."""
-        replay, found = self.buffer.sample_of(count, classes)
-        instead = torch.arange(count, device=found.device) % len(batch.labels)
-        return (
-            torch.where(found, replay.pixels, batch.pixels[instead]),
-            torch.where(found, replay.labels, batch.labels[instead]),
-        )
 
     def four_views(self, pixels: Tensor) -> Tensor:
         """Normalized images: themselves, mirrored, and a random view of both; (4·N, C, H, W)."""
@@ -208,31 +198,19 @@ class Mose(Method):
                 self.means = None
 
     @torch.no_grad()
-    def class_means(self) -> Tensor:
-        """The mean feature of each class in the buffer, of unit length, (4, C, D); 0 where it has none."""
-        pixels, labels = self.buffer.pixels[:-1], self.buffer.labels[:-1]
-        features = torch.cat([self.unit_features(self.views.plain(each)) for each in pixels.split(CHUNK)]).transpose(
-            0, 1
-        )
-        classes, slots = (torch.arange(size, device=labels.device) for size in (self.n_classes, len(labels)))
-        of_class = (labels == classes.unsqueeze(1)) & (slots < self.buffer.offered)
-        with full_precision(features):
-            return F.normalize(of_class.to(features.dtype) @ features, dim=2)
+    def class_means(self) -> tuple[Tensor, Tensor]:
+        """The mean features (4, C, D) of the classes in the buffer, of unit length, and which classes have none."""
+        pixels, labels = self.buffer.stored()
+        features = [self.unit_features(self.views.plain(each)) for each in pixels.split(CHUNK)]
+        return class_means(torch.cat(features, 1), labels, self.n_classes)
 
     def unit_features(self, images: Tensor) -> Tensor:
-        """The features of all experts, of unit length, (N, 4, D)."""
-        return F.normalize(self.network.experts(images), dim=2)
+        """The features of all experts, of unit length, (4, N, D)."""
+        return F.normalize(self.network.experts(images), dim=2).transpose(0, 1)
 
     def logits(self, images: Tensor) -> Tensor:
         """Minus the squared distance to the mean of each class, −∞ for classes that the buffer has no image of."""
-        means = self.class_means() if self.means is None else self.means
-        distances = squared_distances(self.unit_features(images).transpose(0, 1), means)
+        means, absent = self.means or self.class_means()
+        distances = squared_distances(self.unit_features(images), means)
         chosen = distances.mean(0) if self.options.experts == "all" else distances[-1]
-        return (-chosen).masked_fill(~means[-1].any(1), -math.inf)
-
-
-def squared_distances(features: Tensor, means: Tensor) -> Tensor:
-    """‖f − m‖² of features (4, N, D) and means (4, C, D), both of unit length or 0: (4, N, C)."""
-    with full_precision(features):
-        products = features @ means.transpose(1, 2)
-    return features.square().sum(2, keepdim=True) - 2 * products + means.square().sum(2).unsqueeze(1)
+        return (-chosen).masked_fill(absent, -math.inf)

@@ -42,13 +42,15 @@ def unit_features(method: Method, images: Tensor) -> Tensor:
 
 
 def class_means(features: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """The mean feature of each class, of unit length (C, D), and which classes have none (C,)."""
-    sums = features.new_zeros(n_classes, features.shape[1]).index_add_(0, labels, features)
-    return F.normalize(sums), labels.bincount(minlength=n_classes) == 0
+    """The mean feature of each class (..., C, D), of unit length, from features (..., N, D); and who has none, (C,)."""
+    of_class = labels == torch.arange(n_classes, device=labels.device).unsqueeze(1)
+    with full_precision(features):  # a product, since sums by index come out differently on a GPU each time
+        sums = of_class.to(features.dtype) @ features
+    return F.normalize(sums, dim=-1), ~of_class.any(1)
 
 
 def squared_distances(features: Tensor, means: Tensor) -> Tensor:
-    """‖f − m‖² of features (N, D) and means (C, D): (N, C)."""
+    """‖f − m‖² of features (..., N, D) and means (..., C, D): (..., N, C)."""
     with full_precision(features):
-        products = features @ means.T
-    return features.square().sum(1, keepdim=True) - 2 * products + means.square().sum(1)
+        products = features @ means.mT
+    return features.square().sum(-1, keepdim=True) - 2 * products + means.square().sum(-1).unsqueeze(-2)

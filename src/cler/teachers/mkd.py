@@ -23,6 +23,7 @@ from cler.data.views import Views
 from cler.nets.backbone import Backbone
 from cler.nets.frozen import copy_of
 from cler.teachers.base import Lesson, Teacher, register
+from cler.teachers.distillation import distillation
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,6 @@ class MkdOptions:
     )
     mkd_weight: float = setting(5.5, "Weight of the mean of both distillation terms (λ).", least=0)
     mkd_temperature: float = setting(4.0, "Temperature of the distillation (τ).", above=0)
-
-
-def distillation(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """KD: divergence of the student's softened outputs (N, C) from the teacher's, by the temperature squared."""
-    known, learned = (F.log_softmax(each / temperature, dim=1) for each in (teacher, student))
-    return temperature**2 * F.kl_div(learned, known, reduction="batchmean", log_target=True)
 
 
 @register
