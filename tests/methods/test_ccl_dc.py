@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from cler import ResNet18
 from cler.data.views import Views, crop_and_flip
+from cler.errors import UsageError
 from cler.methods import Setup
 from cler.methods.base import total
 from cler.methods.ccl_dc import FULL, HARD, LIGHT, CclDc, CclDcOptions
@@ -27,15 +28,19 @@ def golden_network(golden, load_golden, file):
 def golden_method(golden, load_golden, case):
     """CCL-DC before the golden step; views are handed out as stored, each a crop of the raw images."""
     fixture = golden("frontier/ccldc")
-    replayed = fixture["buffer_images"][fixture["draw1"]]
-    raw = torch.cat([fixture["stream_images"], replayed])
+    draws = ["draw1", "draw2"] if case == "derpp" else ["draw1"]
+    images = {"stream": fixture["stream_images"]} | {draw: fixture["buffer_images"][fixture[draw]] for draw in draws}
 
-    def crops(name, *parts):
-        return torch.cat([fixture[f"{part}_{name}"] for part in parts or ("stream", "draw1")])
+    def stored(name, *parts):
+        return tuple(
+            torch.cat(each)
+            for each in ([images[part] for part in parts], [fixture[f"{part}_{name}"] for part in parts])
+        )
 
-    base = [(FULL, raw, crops("crops"))] if case == "er" else [(None, replayed, crops("crops", "draw1"))]
-    chain = [(name, raw, crops(f"chain{k}_crops")) for k, name in enumerate((LIGHT, HARD, HARD), start=1)]
-    coming = iter([*base, *chain])
+    both = ("stream", draws[-1])
+    base = [(FULL, *stored("crops", *both))] if case == "er" else [(None, *stored("crops", draw)) for draw in draws]
+    chain = [(name, *stored(f"chain{k}_crops", *both)) for k, name in enumerate((LIGHT, HARD, HARD), start=1)]
+    coming, slots = iter([*base, *chain]), iter([fixture[draw] for draw in draws])
 
     def view(pixels, augment=None):
         wanted, images, crop = next(coming)
@@ -46,28 +51,33 @@ def golden_method(golden, load_golden, case):
     views.view = view
     network = Peers([golden_network(golden, load_golden, file) for file in ("net_nf4", "peer_nf4")])
     capacity = len(fixture["buffer_labels"])
+    weights = {name: float(fixture[f"derpp_{name}"]) for name in ("alpha", "beta")} if case == "derpp" else {}
     setup = Setup(
         network=network,
         views=views,
         tasks=Tasks.of_sizes([5] * 4),
-        image_shape=tuple(raw.shape[1:]),
+        image_shape=tuple(fixture["stream_images"].shape[1:]),
         lr=float(fixture["lr"]),
         buffer=capacity,
-        replay_batch=len(replayed),
-        options=CclDcOptions(base=case.replace("_", "-"), temperature=float(fixture[f"{case}.kd_temperature"])),
+        replay_batch=len(fixture["draw1"]),
+        options=CclDcOptions(
+            base=case.replace("_", "-"), temperature=float(fixture[f"{case}.kd_temperature"]), **weights
+        ),
     )
     method = CclDc(setup)
+    method.buffer.extra = {name: fixture["buffer_logits"].clone() for name in method.buffer.extra}
+    method.buffer.draw_positions = lambda count: torch.arange(count)  # every stream image goes into the memory
     method.seen.fill_(True)
     method.buffer.pixels[:capacity] = fixture["buffer_images"]
     method.buffer.labels[:capacity] = fixture["buffer_labels"]
     method.buffer.offered.fill_(capacity)
     method.buffer.filled = capacity
-    method.buffer.draw_slots = lambda count: fixture["draw1"]
+    method.buffer.draw_slots = lambda count: next(slots)
     method.begin_task(3)
     return method
 
 
-@pytest.mark.parametrize("case", ["er", "er_ace"])
+@pytest.mark.parametrize("case", ["er", "er_ace", "derpp"])
 def test_golden_step(golden, load_golden, assert_close, case):
     """With the default weight of the distillation, which is the fixture's."""
     fixture = golden("frontier/ccldc")
@@ -97,16 +107,18 @@ def test_golden_step(golden, load_golden, assert_close, case):
     with torch.no_grad(), method.answering():
         answers = method.logits(method.views.plain(fixture["test_images"]))
     assert_close(answers, fixture[f"{case}.ensemble_logits"])
+    assert torch.equal(method.buffer.labels[: len(labels)], labels)
+    if case == "derpp":
+        assert_close(method.buffer.extra["logits"][: len(labels)], fixture["derpp.stored_logits"])
 
 
 def test_golden_distillation(golden, assert_close):
     fixture = golden("frontier/ccldc").under("kd.")
-    student, teacher = (fixture[f"{name}_logits"].clone().requires_grad_() for name in ("student", "teacher"))
-    loss = distillation(teacher, student, float(fixture["temperature"]))
+    student = fixture["student_logits"].clone().requires_grad_()
+    loss = distillation(fixture["teacher_logits"], student, float(fixture["temperature"]))
     loss.backward()
     assert_close(loss, fixture["loss"])
     assert_close(student.grad, fixture["grad_student"])
-    assert teacher.grad is None
 
 
 def golden_alone(golden, load_golden, case):
@@ -150,7 +162,7 @@ def test_peers_begin_differently_and_both_learn_with_a_head_each():
             assert not torch.equal(before, each.linear.weight)
 
 
-@pytest.mark.parametrize("options", [{"base": "er"}, {"networks": 1}, {"base": "er", "networks": 1}])
+@pytest.mark.parametrize("options", [{"base": "er"}, {"networks": 1}, {"base": "derpp"}])
 def test_every_form_keeps_the_rule_and_resumes(options, tmp_path):
     training.keeps_the_rule("ccl-dc", "rotation", precision="bf16", **options)
     training.resumes("ccl-dc", "rotation", folder=tmp_path, stops=[(1, 1)], **options)
@@ -163,3 +175,8 @@ def test_both_networks_are_kept(tmp_path):
     images = run.views.plain(run.stream.data.test_images)
     with torch.no_grad(), run.method.answering():
         assert torch.equal(load_network(tmp_path)(images), run.method.logits(images))
+
+
+def test_weights_of_derpp_are_refused_with_another_base():
+    with pytest.raises(UsageError, match=r"alpha 0.5 has no effect with base er: leave it out, or use base=derpp"):
+        CclDcOptions(base="er", alpha=0.5)

@@ -53,6 +53,7 @@ def test_learns_a_toy_stream(method, regularizer):
     """A smoke test: its limits were set after seeing what the methods reach on this toy, with room to spare."""
     settings = {
         "gsa": {"lr": 0.05, "epochs": 2},  # its loss is three cross-entropies
+        "ccl-dc": {"lr": 0.03, "epochs": 2},  # and its loss six of them
         "cope": {"lr": 0.03, "epochs": 1, "inner": 3},  # its gradients add up
         "dualnet": {"lr": 0.02, "epochs": 2, "slow_steps": 1, "fast_steps": 2, "distill": 2},  # a network of its own
     }.get(method, {"lr": 0.1, "epochs": 2})

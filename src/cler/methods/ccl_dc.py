@@ -7,14 +7,17 @@ RandAugment(X²). With the outputs S of a network and T of its peer, which is no
 
     base ER:      L = ½ · [ CE(full view of stream and replay) + E ] + λ · D
     base ER-ACE:  L = CE(stream, over the allowed classes) + CE(replay) + ½ · E + λ · D
+    base DER++:   L = CE(stream) + α · MSE(draw 1, its stored logits) + β · CE(draw 2) + ½ · E + λ · D
 
 for each of the two, both from the same batches and views. With ER-ACE, E and D are those of the stream, whose CE is
-among the allowed classes, plus those of the replay. KD(t → s) = τ² · KL(softmax(t/τ) ‖ softmax(s/τ)), over all classes.
+among the allowed classes, plus those of the replay; with DER++ those of the stream and draw 2 together, and what is
+stored with an image is the mean of both networks' logits. KD(t → s) = τ² · KL(softmax(t/τ) ‖ softmax(s/τ)), over all
+classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cler.config.schema import setting
+from cler.errors import UsageError
+from cler.memory import Replay, Reservoir
 from cler.methods.base import About, Method, Setup, Terms, register
 from cler.methods.er_ace import allowed_classes, masked_cross_entropy
 from cler.nets.backbone import Backbone
@@ -30,8 +35,10 @@ from cler.regularizers.base import Regularizer
 from cler.streams import Batch
 from cler.teachers.distillation import distillation
 
-WEIGHTS = {"er-ace": 1.0, "er": 2.0}
+WEIGHTS = {"er-ace": 1.0, "er": 2.0, "derpp": 1.0}
 """λ by the base."""
+TEMPERATURES = {"er-ace": 4.0, "er": 4.0, "derpp": 3.0}
+"""τ by the base."""
 FULL, LIGHT, HARD = "full", "light", "randaugment"
 """The views: of base ER, and of the chain."""
 
@@ -46,17 +53,23 @@ class CclDcOptions:
     base: str = setting("er-ace", "The replay that CCL-DC is put on.", choices=WEIGHTS)
     networks: int = setting(2, "Networks that teach each other; 1 teaches itself.", least=1, most=2)
     distill: float | None = setting(None, "Weight of the distillation (λ; default: 1, with base er 2).", least=0)
-    temperature: float = setting(4.0, "Temperature τ of the distillation.", above=0)
+    temperature: float | None = setting(
+        None, "Temperature τ of the distillation (default: 4, with base derpp 3).", above=0
+    )
+    alpha: float = setting(0.2, "Weight of the distance to stored logits (α), with base derpp.", least=0)
+    beta: float = setting(1.0, "Weight of the cross-entropy of replayed images (β), with base derpp.", least=0)
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if self.base != "derpp" and value != getattr(CclDcOptions, name):
+                raise UsageError(f"{value} has no effect with base {self.base}: leave it out, or use base=derpp", name)
 
 
 class Group(NamedTuple):
-    """Images that are normalized together."""
+    """Images whose chains are normalized together."""
 
-    name: str
-    """What their cross-entropy is called."""
     pixels: Tensor
-    images: Tensor
-    """Their view that the base learns from, normalized."""
     labels: Tensor
     allowed: Tensor | None = None
     """The classes that take part in their softmax; None for all."""
@@ -68,12 +81,26 @@ class Group(NamedTuple):
         return masked_cross_entropy(logits, self.labels, self.allowed)
 
 
-class Outputs(NamedTuple):
-    """A network's logits (N, C) for one group."""
+class Base(NamedTuple):
+    """What the base learns from, and how."""
 
-    base: Tensor
-    chain: list[Tensor]
-    """Those of X⁰ … X³."""
+    parts: list[Group]
+    """The images in the order in which they pass, normalized separately."""
+    views: list[Tensor]
+    """The view of each part, normalized."""
+    terms: Callable[[Sequence[Tensor]], Terms]
+    """The base's loss, from a network's logits (N, C) for each part."""
+    chained: list[Group]
+    """The images that have chains."""
+
+
+class Outputs(NamedTuple):
+    """A network's logits (N, C)."""
+
+    base: tuple[Tensor, ...]
+    """For each part of the base."""
+    chains: list[list[Tensor]]
+    """Those of X⁰ … X³ for each group that has chains."""
 
 
 @register
@@ -97,8 +124,12 @@ class CclDc(Method):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.is_ace = self.options.base == "er-ace"
         self.seen = torch.zeros(self.n_classes, dtype=torch.bool, device=setup.device)
+
+    def make_buffer(self) -> Reservoir:
+        """A reservoir; for DER++ it keeps logits with the images."""
+        setup, extra = self.setup, {"logits": (self.n_classes,)} if self.options.base == "derpp" else {}
+        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
 
     @classmethod
     def n_networks(cls, options: Any) -> int:
@@ -115,72 +146,115 @@ class CclDc(Method):
 
     @property
     def recording_key(self) -> Hashable:
-        """ER learns every task alike, ER-ACE every task but the first."""
-        return self.is_ace and self.task == 0
+        """ER and DER++ learn every task alike, ER-ACE every task but the first."""
+        return self.options.base == "er-ace" and self.task == 0
 
     def observe(self, batch: Batch) -> Terms:
         """One step of both networks, then offer the stream batch to the buffer."""
         self.seen.index_fill_(0, batch.labels, True)
-        groups = self.groups_with_ace(batch) if self.is_ace else self.groups_with_er(batch)
-        outputs, penalties = self.pass_all(groups)
-        terms = added(*(self.terms(groups, *pair) for pair in zip(outputs, reversed(outputs), strict=True)), *penalties)
+        base = {"er": self.er, "er-ace": self.er_ace, "derpp": self.derpp}[self.options.base](batch)
+        outputs, penalties = self.pass_all(base)
+        terms = added(*(self.terms(base, *pair) for pair in zip(outputs, reversed(outputs), strict=True)), *penalties)
         self.descend(terms)
-        self.buffer.add(batch.pixels, batch.labels)
+        self.buffer.add(batch.pixels, batch.labels, **(self.stored(outputs) if self.buffer.extra else {}))
         return terms
 
-    def groups_with_er(self, batch: Batch) -> list[Group]:
+    def stored(self, outputs: Sequence[Outputs]) -> dict[str, Tensor]:
+        """What is stored with the images of the stream, for DER++."""
+        return {"logits": torch.stack([each.base[0].detach() for each in outputs]).mean(0)}
+
+    def er(self, batch: Batch) -> Base:
         """Stream and replay together, with replay from the second batch on."""
-        pixels, labels = batch.pixels, batch.labels
+        both = Group(batch.pixels, batch.labels)
         if self.buffer.filled:
-            replay = self.buffer.sample(self.setup.replay_batch)
-            pixels, labels = torch.cat([pixels, replay.pixels]), torch.cat([labels, replay.labels])
-        return [Group("cross-entropy", pixels, self.views.augmented(pixels, FULL), labels)]
+            both = joined(both, group_of(self.buffer.sample(self.setup.replay_batch)))
+        view = self.views.augmented(both.pixels, FULL)
+        return Base([both], [view], lambda logits: {"cross-entropy": 0.5 * both.cross_entropy(logits[0])}, [both])
 
-    def groups_with_ace(self, batch: Batch) -> list[Group]:
+    def er_ace(self, batch: Batch) -> Base:
         """Stream and replay apart; in the first task there is neither mask nor replay."""
-        if self.task == 0:
-            return [Group("stream", *batch)]
-        replay = self.buffer.sample(self.setup.replay_batch)
-        return [
-            Group("stream", *batch, allowed_classes(batch.labels, self.seen)),
-            Group("replay", replay.pixels, self.views.augmented(replay.pixels), replay.labels),
-        ]
+        parts, views = [Group(batch.pixels, batch.labels)], [batch.images]
+        if self.task > 0:
+            replay = group_of(self.buffer.sample(self.setup.replay_batch))
+            parts = [parts[0]._replace(allowed=allowed_classes(batch.labels, self.seen)), replay]
+            views.append(self.views.augmented(replay.pixels))
 
-    def pass_all(self, groups: Sequence[Group]) -> tuple[list[list[Outputs]], list[Terms]]:
-        """What each network gives for each group, and its regularizers' losses."""
-        pixels, labels = torch.cat([each.pixels for each in groups]), torch.cat([each.labels for each in groups])
-        light = self.views.view(pixels, LIGHT)
-        hard = self.views.view(light, HARD)
-        hardest = self.views.view(hard, HARD)
-        sizes = [len(group.labels) for group in groups]
-        in_order = [self.views.plain(each).split(sizes) for each in (hardest, pixels, light, hard)]
-        batches = [each.images for each in groups] + [each for chain in zip(*in_order, strict=True) for each in chain]
+        def terms(logits: Sequence[Tensor]) -> Terms:
+            fit = [part.cross_entropy(own) for part, own in zip(parts, logits, strict=True)]
+            return dict(zip(("stream", "replay"), fit, strict=False))
+
+        return Base(parts, views, terms, parts)
+
+    def derpp(self, batch: Batch) -> Base:
+        """Stream and two draws apart, from the second batch on; stream and second draw have chains, together."""
+        stream = Group(batch.pixels, batch.labels)
+        if not self.buffer.filled:
+            return Base([stream], [batch.images], lambda logits: {"stream": stream.cross_entropy(logits[0])}, [stream])
+        replays = [self.buffer.sample(self.setup.replay_batch) for _ in range(2)]
+        parts = [stream, *map(group_of, replays)]
+        views = [batch.images, *(self.views.augmented(each.pixels) for each in replays)]
+        stored = replays[0].extra["logits"]
+
+        def terms(logits: Sequence[Tensor]) -> Terms:
+            return {
+                "stream": parts[0].cross_entropy(logits[0]),
+                "stored logits": self.options.alpha * F.mse_loss(logits[1], stored),
+                "replay": self.options.beta * parts[2].cross_entropy(logits[2]),
+            }
+
+        return Base(parts, views, terms, [joined(stream, parts[2])])
+
+    def pass_all(self, base: Base) -> tuple[list[Outputs], list[Terms]]:
+        """What each network gives, and its regularizers' losses on the images of the base."""
+        x0 = torch.cat([each.pixels for each in base.chained])
+        x1 = self.views.view(x0, LIGHT)
+        x2 = self.views.view(x1, HARD)
+        x3 = self.views.view(x2, HARD)
+        sizes = [len(each.labels) for each in base.chained]
+        in_order = zip(*(self.views.plain(each).split(sizes) for each in (x3, x0, x1, x2)), strict=True)
+        batches = [*base.views, *(each for chain in in_order for each in chain)]
+        pixels, labels = (
+            torch.cat([each.pixels for each in base.parts]),
+            torch.cat([each.labels for each in base.parts]),
+        )
         outputs, penalties = [], []
         for network in self.network.members:
             logits, penalty = self.outputs(*batches, pixels=pixels, labels=labels, network=network)
-            base, chains = logits[: len(groups)], logits[len(groups) :]
-            x3, x0, x1, x2 = (chains[position::4] for position in range(4))
-            outputs.append([Outputs(own, chain) for own, *chain in zip(base, x0, x1, x2, x3, strict=True)])
+            own, chains = logits[: len(base.views)], logits[len(base.views) :]
+            of_x3, *easier = (chains[position::4] for position in range(4))
+            outputs.append(Outputs(own, [list(each) for each in zip(*easier, of_x3, strict=True)]))
             penalties.append(penalty)
         return outputs, penalties
 
-    def terms(self, groups: Sequence[Group], students: Sequence[Outputs], teachers: Sequence[Outputs]) -> Terms:
-        """The loss of one network, `students`, with what its peer gives for the same groups."""
-        terms = {
-            group.name: (1.0 if self.is_ace else 0.5) * group.cross_entropy(own.base)
-            for group, own in zip(groups, students, strict=True)
-        }
-        fit = [group.cross_entropy(each) for group, own in zip(groups, students, strict=True) for each in own.chain]
-        learned = [each for pair in zip(teachers, students, strict=True) for each in self.lessons(*pair)]
+    def terms(self, base: Base, student: Outputs, teacher: Outputs) -> Terms:
+        """The loss of one network, the student, with what its peer gives for the same images."""
+        fit = [
+            group.cross_entropy(each)
+            for group, chain in zip(base.chained, student.chains, strict=True)
+            for each in chain
+        ]
+        learned = [each for pair in zip(teacher.chains, student.chains, strict=True) for each in self.lessons(*pair)]
         weight = WEIGHTS[self.options.base] if self.options.distill is None else self.options.distill
-        return terms | {"chain": 0.5 * torch.stack(fit).sum(), "distillation": weight * torch.stack(learned).sum()}
+        chain = {"chain": 0.5 * torch.stack(fit).sum(), "distillation": weight * torch.stack(learned).sum()}
+        return base.terms(student.base) | chain
 
-    def lessons(self, teacher: Outputs, student: Outputs) -> list[Tensor]:
+    def lessons(self, teacher: list[Tensor], student: list[Tensor]) -> list[Tensor]:
         """The terms of D: from each view to the easier one before it, and between peers from the hardest to itself."""
-        pairs = list(zip(teacher.chain[1:], student.chain, strict=False))
+        pairs = list(zip(teacher[1:], student, strict=False))
         if teacher is not student:
-            pairs.append((teacher.chain[-1], student.chain[-1]))
-        return [distillation(*pair, self.options.temperature) for pair in pairs]
+            pairs.append((teacher[-1], student[-1]))
+        temperature = self.options.temperature or TEMPERATURES[self.options.base]
+        return [distillation(harder.detach(), easier, temperature) for harder, easier in pairs]
+
+
+def group_of(replay: Replay) -> Group:
+    """A draw from the buffer."""
+    return Group(replay.pixels, replay.labels)
+
+
+def joined(first: Group, second: Group) -> Group:
+    """Two groups as one."""
+    return Group(torch.cat([first.pixels, second.pixels]), torch.cat([first.labels, second.labels]))
 
 
 def added(*parts: Terms) -> Terms:

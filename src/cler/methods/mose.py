@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cler.config.schema import setting
+from cler.data.strong_views import gray
 from cler.methods.base import About, Method, Terms, register
 from cler.methods.nearest_mean import CHUNK, class_means, squared_distances
 from cler.nets.backbone import linear_in_full
@@ -99,14 +100,6 @@ def random_view(images: Tensor, generator: torch.Generator | None) -> Tensor:
         grid = F.affine_grid(windows, list(images.shape), align_corners=False)
         seen = F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
     return torch.where((draws[4] < 0.25).view(-1, 1, 1, 1), gray(seen), seen)
-
-
-def gray(images: Tensor) -> Tensor:
-    """The luminance, as all three channels; images that are not red, green and blue as they are."""
-    if images.shape[1] != 3:
-        return images
-    red, green, blue = images.split(1, 1)
-    return (0.299 * red + 0.587 * green + 0.114 * blue).expand_as(images)
 
 
 @register
