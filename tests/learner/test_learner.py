@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import warnings
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +30,7 @@ from cler.memory import Reservoir
 from cler.methods import METHODS
 from cler.nets import NETWORKS, Network
 from cler.promises.toy import small_network
+from toys import MODES, default_dtype
 
 SIZE = 8
 TASK_FREE = [name for name, method in METHODS.items() if method.task_free]
@@ -1133,27 +1133,6 @@ def test_two_threads_may_learn():
     for thread in threads:
         thread.join()
     assert learner.n_seen_ == 70
-
-
-MODES = {
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
-    "float64": lambda: default_dtype(torch.float64),
-    "float16": lambda: default_dtype(torch.float16),
-    "device": lambda: torch.device("meta"),
-}
-
-
-@contextmanager
-def default_dtype(dtype):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-        assert torch.get_default_dtype() is dtype
-    finally:
-        torch.set_default_dtype(before)
 
 
 def everything(path):

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from cler.errors import UsageError
+from cler.runs.modes import usual_modes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,7 +105,7 @@ class _Task:
             if self.threads != torch.get_num_threads():
                 torch.set_num_threads(self.threads)
             stream: AbstractContextManager[Any] = torch.cuda.stream(self.stream) if self.stream else nullcontext()
-            with _single_precision, stream:
+            with usual_modes(), stream:
                 if self.awaited:
                     self.result = self.function()
         except BaseException as error:
@@ -143,36 +144,6 @@ def is_awaited() -> bool:
     return task is None or task.awaited
 
 
-class _SinglePrecision:
-    """Inside, torch's default dtype is float32; all threads share it, so the last to leave puts it back."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._before = threading.Lock(), 0, torch.float32
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = torch.get_default_dtype()
-                self._switch(torch.float32)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._switch(self._before)
-
-    def _switch(self, dtype: torch.dtype) -> None:
-        if self._before is not torch.float32:
-            torch.set_default_dtype(dtype)
-
-    def after_fork(self) -> None:
-        """In a forked child, where nobody is inside."""
-        if self._inside:
-            self._switch(self._before)
-        self.__init__()  # type: ignore[misc]
-
-
 @atexit.register
 def _at_exit() -> None:
     for worker in list(_workers):
@@ -180,13 +151,11 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
-    _single_precision.after_fork()
     for worker in list(_workers):
         worker.after_fork()
 
 
 _here = threading.local()
-_single_precision = _SinglePrecision()
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
