@@ -270,6 +270,52 @@ def test_a_signal_handler_may_save_what_is_being_learned(handled, monkeypatch, t
     assert content(saved.partial_fit(IMAGES[saved.n_seen_ :], LABELS[saved.n_seen_ :])) == content(learner)
 
 
+CHANGES = {
+    "partial_fit": lambda learner: learner.partial_fit(IMAGES[:10], LABELS[:10]),
+    "fit": lambda learner: learner.fit(IMAGES[:10], LABELS[:10]),
+    "set_params": lambda learner: learner.set_params(lr=0.1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_signal_handler_may_not_change_what_is_being_learned(change, handled, monkeypatch):
+    learner, add, told = small().partial_fit(IMAGES[:10], LABELS[:10]), Reservoir.add, []
+
+    def handler(*_):
+        with pytest.raises(UsageError, match="in the middle of a call that was interrupted by this one") as caught:
+            CHANGES[change](learner)
+        told.append(str(caught.value))
+
+    handled(signal.SIGTERM, handler)
+
+    def in_the_third_step(self, *batch):
+        if int(self.offered) == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+        add(self, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reservoir, "add", in_the_third_step)
+        learner.partial_fit(IMAGES[10:], LABELS[10:])
+    assert len(told) == 1
+    assert content(learner) == content(small().partial_fit(IMAGES, LABELS))
+
+
+def test_a_step_cannot_use_its_own_learner(monkeypatch):
+    learner, add = small(), Reservoir.add
+    uses = (*CHANGES.values(), lambda learner: learner.predict(IMAGES), lambda learner: learner.n_seen_)
+
+    def use(self, *batch):
+        for each in uses:
+            with pytest.raises(UsageError, match="cannot be used inside a step of its own"):
+                each(learner)
+        add(self, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reservoir, "add", use)
+        learner.partial_fit(IMAGES[:20], LABELS[:20])
+    assert content(learner) == content(small().partial_fit(IMAGES[:20], LABELS[:20]))
+
+
 def test_an_interrupted_prediction_does_not_go_on(fitted, handled, monkeypatch):
     classified, forward = [], Classifier.forward
 
@@ -1226,7 +1272,7 @@ def test_a_child_that_is_forked_during_a_step_is_told_so(monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_that_is_forked_between_two_steps_goes_on():
     learner, alone = small().partial_fit(IMAGES[:30], LABELS[:30]), content(small().partial_fit(IMAGES, LABELS))
-    with learner._worker.calls:  # as a thread has it that is in a call, and not in a step
+    with learner._worker.alone():  # as a thread has it that is in a call, and not in a step
         assert in_a_fork(lambda: content(learner.partial_fit(IMAGES[30:], LABELS[30:])) == alone)
     assert content(learner.partial_fit(IMAGES[30:], LABELS[30:])) == alone
 
