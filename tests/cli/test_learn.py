@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from cler.errors import UsageError
+from cler.files import HOST
 from cler.learner import Learner
 from cler.learner import folder as watching
 from cler.learner.core import Core
@@ -377,7 +378,7 @@ def test_what_a_killed_watcher_left_is_deleted_by_the_next(learn, tmp_path):
     state = tmp_path / ".cler"
     state.mkdir()
     for name in (watching.LEARNER, watching.JOURNAL, watching.HELD_OUT):
-        (state / f".{name}.123.456.tmp").write_text("half of it")
+        (state / f".{name}.{HOST}.999999999.456.tmp").write_text("half of it")
     (state / ".theirs.tmp").write_text("of somebody else")
     summary(learn(tmp_path, "--once", "--json", *TINY))
     assert {each.name for each in state.glob(".*")} == {".theirs.tmp"}
