@@ -90,10 +90,17 @@ def train_on_gpu(
 def stopping_after_a_step(control: Control, signals: Sequence[signal.Signals] = STOPPING) -> Iterator[None]:
     """Inside, Ctrl-C and SIGTERM let the current step end, so that nothing is lost; a second one does not wait."""
     before: dict[signal.Signals, Any] = {}
+    asked = False
 
-    def stop(number: int, _: Any) -> None:
-        control.stop = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(TERMINATED)
-        handle_as_before()
+    def stop(number: int, frame: Any) -> None:
+        nonlocal asked
+        if not asked:
+            asked, control.stop = True, KeyboardInterrupt() if number == signal.SIGINT else SystemExit(TERMINATED)
+        elif callable(handler := before[signal.Signals(number)]):
+            handler(number, frame)
+        else:
+            signal.signal(number, handler)
+            signal.raise_signal(number)
 
     def handle_as_before() -> None:
         for number, handler in before.items():
