@@ -16,6 +16,7 @@ test: lint browser
 soak: $(READY)
 	$(BIN)/python tools/fuzz.py --log tools/fuzz.log
 	$(BIN)/python tools/kill_test.py --log tools/kill_test.log
+	$(BIN)/python tools/attack.py --log tools/attack.log
 	$(BIN)/python tools/memory_test.py --log tools/memory_test.log --figure docs/memory.png
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
 		$(BIN)/python tools/gpu_check.py && $(BIN)/pytest -m gpu; \
