@@ -415,6 +415,19 @@ def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):
     assert "30 images of 2 classes learned" in out
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_second_signal_does_not_wait_and_gives_its_own_code(number, code, learn, tmp_path, between_looks):
+    put(tmp_path, 10)
+
+    def steps():
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+        yield
+
+    between_looks(steps())
+    assert learn(tmp_path, *TINY)[0] == code
+
+
 @pytest.mark.parametrize("save_every", [1000, 1e-9])
 @pytest.mark.parametrize("more", [0, 5])
 def test_a_folder_that_is_removed_with_the_state_in_it(more, save_every, learn, tmp_path, between_looks):

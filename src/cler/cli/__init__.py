@@ -16,7 +16,7 @@ from typing import Any
 from cler.cli import run, reproduce, analyze, compare, report, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
 from cler.cli.options import spoken
-from cler.errors import UsageError
+from cler.errors import TERMINATED, UsageError
 from cler.files import as_path
 from cler.report.console import drop
 
@@ -68,8 +68,6 @@ NO_ROOM = (
 STOPPED = "stopped; finished runs are kept, and the same command resumes the others"
 NOT_PRINTED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EBADF, errno.EIO)
 """What can be wrong with an output."""
-TERMINATED = 143
-"""The exit code of a command that SIGTERM has stopped."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from cler.cli.app import AsJson, app, console, errors, say
 from cler.cli.options import OnceEach, spoken, takes_learner
-from cler.errors import UsageError
+from cler.errors import UsageError, stopped_by
 
 if TYPE_CHECKING:
     from cler.learner import Learner
@@ -143,7 +143,7 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
 
     def ask(number: int, _: Any) -> None:
         if asked:
-            raise KeyboardInterrupt
+            raise stopped_by(number)
         asked.append(number)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
