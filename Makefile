@@ -12,7 +12,7 @@ demo: $(READY)
 test: lint browser
 	$(BIN)/pytest -n 2 --dist worksteal
 
-# What takes longer than the tests: all of the fuzzing, hundreds of kills, 100,000 batches, and what only a GPU can show.
+# What takes longer than the tests: fuzzing, hundreds of kills, an attack, 100,000 batches, and what only a GPU can show.
 soak: $(READY)
 	$(BIN)/python tools/fuzz.py --log tools/fuzz.log
 	$(BIN)/python tools/kill_test.py --log tools/kill_test.log
