@@ -50,6 +50,25 @@ def test_an_ordinary_network_with_batch_norm_trains_with_every_regularizer(regul
     assert not torch.equal(norm.running_mean, torch.zeros(8))
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    toys.register()
+    return trained_here(tmp_path_factory.mktemp("undisturbed"))
+
+
+def trained_here(folder):
+    """Accuracies and weights of a run that only this process can train, for its network is a lambda."""
+    runs = train(folder, "er-ace", "jigsaw", network=lambda n_classes: network(n_classes), save_network=True)
+    weights = runs.network(0).state_dict()
+    return runs.accuracy["class_il"].tobytes(), {name: tensor.numpy().tobytes() for name, tensor in weights.items()}
+
+
+@pytest.mark.parametrize("mode", toys.MODES)
+def test_the_modes_of_the_caller_make_no_difference(mode, undisturbed, tmp_path):
+    with toys.MODES[mode]():
+        assert trained_here(tmp_path) == undisturbed
+
+
 def test_a_kept_network_gives_the_logits_of_the_trained_run(tmp_path):
     runs = train(tmp_path, "er-ace", "jigsaw", width=4, seeds=[3], save_network=True)
     settings = make_settings(

@@ -148,3 +148,59 @@ def test_imports_point_to_rows_above(path):
 )
 def test_an_import_that_points_upwards_is_found(path, line, wrong):
     assert upward_imports(Path(path), line) == wrong
+
+
+ONLY_UNIX = {
+    "fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty", "curses", "readline",
+    *(f"os.{name}" for name in (
+        "O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "WNOHANG", "chown", "fchmod", "fchown", "fork",
+        "geteuid", "getgid", "getloadavg", "getpgid", "getuid", "killpg", "mkfifo", "nice", "pread", "pwrite",
+        "register_at_fork", "sched_getaffinity", "setsid", "statvfs", "sysconf", "uname",
+    )),
+    *(f"signal.{name}" for name in (
+        "SIGALRM", "SIGCHLD", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXFSZ", "alarm",
+        "pause", "pthread_kill", "pthread_sigmask", "setitimer", "sigwait",
+    )),
+    "select.poll", "select.epoll", "socket.AF_UNIX", "socket.socketpair",
+}  # fmt: skip
+GUARDED = {"signal.SIGALRM": "signal.setitimer"}
+"""What comes with something else that a module has looked for."""
+
+
+def only_unix(text):
+    """What a module uses, without having looked for it, that there is on Unix only."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {str(node.module)} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found.add(f"{node.value.id}.{node.attr}")
+
+    def is_looked_for(name):
+        module, _, attribute = GUARDED.get(name, name).partition(".")
+        return f'hasattr({module}, "{attribute}")' in text
+
+    return {name for name in found & ONLY_UNIX if not is_looked_for(name)}
+
+
+@pytest.mark.parametrize("path", modules(), ids=str)
+def test_nothing_is_used_that_only_unix_has(path):
+    assert only_unix((SOURCE / path).read_text("utf-8")) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("def later():\n    import fcntl", {"fcntl"}),
+        ("from resource import getrlimit", {"resource"}),
+        ("from os import fork", {"os.fork"}),
+        ("import os\nos.kill(os.getpid(), os.getuid())", {"os.getuid"}),
+        ("signal.signal(signal.SIGHUP, signal.SIG_IGN)", {"signal.SIGHUP"}),
+        ('if hasattr(os, "fork"):\n    os.fork()', set()),
+        ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", set()),
+    ],
+)
+def test_what_only_unix_has_is_found(text, wrong):
+    assert only_unix(text) == wrong

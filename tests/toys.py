@@ -11,6 +11,8 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar
 
@@ -116,6 +118,29 @@ class EveryTenth:
         data = self.whole.load(folder)
         parts = ("train_images", "train_labels", "test_images", "test_labels")
         return replace(data, **{name: getattr(data, name)[::10] for name in parts})
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Inside, torch's default dtype is another one; and still so at the end."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+        assert torch.get_default_dtype() is dtype
+    finally:
+        torch.set_default_dtype(before)
+
+
+MODES = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "float64": lambda: default_dtype(torch.float64),
+    "float16": lambda: default_dtype(torch.float16),
+    "device": lambda: torch.device("meta"),
+}
+"""Modes of a caller."""
 
 
 def register() -> None:

@@ -1,11 +1,12 @@
-"""Throw odd paths, files, answers, archives, strings, streams and signals at cler as it is installed.
+"""Throw odd paths, files, answers, archives, strings, streams, limits and signals at cler as it is installed.
 
 python tools/attack.py --log tools/attack.log
 
 The wheel is built and installed into a fresh environment, and all of it runs as an ordinary user: root becomes nobody.
 A case is a command in a folder of its own. Found is what ends in a traceback, hangs, has an exit code that it should
-not have, changes a file outside its folder, leaves a temporary file, or prints what a terminal would obey. Most of the
-commands are called in a process that has imported everything; those that are about processes are processes.
+not have, changes a file outside its folder, leaves a temporary file, or prints what a terminal would obey; and a run
+or a learner that does not end as one left in peace, to the bit. Most of the commands are called in a process that has
+imported everything, or are forked from one; those that are about the streams of a process are processes of their own.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -380,23 +382,285 @@ def encodings() -> Iterator[Case]:
             yield Case(f"{name} in {encoding}", tuple(arguments), ANY, prepare, encoding)
 
 
-FAMILIES: dict[str, Callable[[], Iterator[Case]]] = {
-    each.__name__: each for each in (paths, files, places, owners, strings, answers, archives, encodings)
+# -- families of processes ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is done with commands as processes in a folder: gives what is wrong."""
+
+    name: str
+    wrong: Callable[[Path], list[str]]
+
+    def tried(self, box: Path) -> tuple[str, str]:
+        """accepted, or found, with what is wrong."""
+        folder = box / "case"
+        folder.mkdir()
+        try:
+            wrong = self.wrong(folder)
+        except subprocess.TimeoutExpired:
+            wrong = ["hangs"]
+        delete(folder)
+        return ("found" if wrong else "accepted"), "; ".join(wrong)[-1500:]
+
+
+NOISE = "import fuzz; fuzz.images.register(fuzz.images.InMemory(fuzz.noise()))"
+"""A module that makes a dataset known to a process which has imported nothing."""
+RUN = " ".join(["run er-ace --import noise.py", *QUICK])
+STREAMS = {
+    ">&-": 2, "2>&-": 0, "<&-": 0, ">&- 2>&-": 2, "<&- >&- 2>&-": 2, "1</dev/null": 1, "2</dev/null": 0,
+    ">/dev/full": 1, "2>/dev/full": 0, "| head -c 1": 1, "2>&1 | head -c 1": 1,
+}  # fmt: skip
+"""What is done with the streams, and the code that the command ends with, if it is not 0."""
+
+
+def in_shell(line: str, *codes: int, **variables: str) -> Callable[[Path], list[str]]:
+    def wrong(folder: Path) -> list[str]:
+        from hostile import put_results
+
+        furnish(folder)
+        put_results(folder / "é")
+        (folder / "noise.py").write_text(NOISE)
+        shell = ["bash", "-c", f"set -o pipefail; {line}"]
+        environment = os.environ | {"PYTHONPATH": str(HERE)} | variables
+        done = subprocess.run(shell, cwd=folder, capture_output=True, timeout=HANG, check=False, env=environment)
+        out, err = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
+        return judge(done.returncode, frozenset(codes), out, err)
+
+    return wrong
+
+
+def streams() -> Iterator[Trial]:
+    """Streams that are closed, full, or not read to the end, and locales."""
+    for command in ("methods", "compare é", RUN):
+        for how, code in STREAMS.items():
+            yield Trial(
+                f"{command.split()[0]} {how}", in_shell(f"cler {command} {how}", 0 if "|" in how else code, code)
+            )
+    for locale in ("C", "POSIX", "C.UTF-8"):
+        for name, more in {
+            "": {},
+            " strict": {"PYTHONIOENCODING": "ascii:strict"},
+            " coerced by nobody": {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        }.items():
+            yield Trial(f"LC_ALL={locale}{name}", in_shell("cler compare é", 0, LC_ALL=locale, **more))
+    larger = RUN.replace("--width 1", "--width 32")
+    for blocks in (0, 1, 1000, 20_000):
+        for command in (larger, f"learn images {' '.join(LEARN)}"):
+            line = f"ulimit -f {blocks}; cler {command}"
+            yield Trial(f"{command.split()[0]}, ulimit -f {blocks}", in_shell(line, *ANY))
+    for name in ("TERM", "INT", "HUP"):
+        for wait in (1, 2, 4):
+            line = f"timeout --foreground --preserve-status -s {name} {wait} cler {RUN}"
+            yield Trial(f"run, {name} after {wait} s", in_shell(line, 0, 128 + getattr(signal, f"SIG{name}")))
+
+
+class Command:
+    """A command in a process that is forked from this one; what it prints fits into a pipe, which no limit cuts."""
+
+    def __init__(self, folder: Path, arguments: Sequence[str], limit: tuple[int, int] | None = None) -> None:
+        self.code = 0
+        self.outputs, printed = zip(*(os.pipe() for _ in range(2)), strict=True)
+        reading, writing = os.pipe()
+        self.process = os.fork()
+        if not self.process:
+            for number, output in enumerate(printed, 1):
+                os.dup2(output, number)
+            os.chdir(folder)
+            self._become(arguments, limit, writing)
+        for each in (writing, *printed):
+            os.close(each)
+        os.read(reading, 1)  # until it begins
+        os.close(reading)
+
+    def _become(self, arguments: Sequence[str], limit: tuple[int, int] | None, writing: int) -> None:
+        code: Any = 1
+        try:
+            from cler.cli import main
+
+            sys.stdout, sys.stderr = (
+                io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8") for number in (1, 2)
+            )
+            sys.argv = ["cler", *arguments]
+            if limit is not None:
+                resource.setrlimit(limit[0], (limit[1], resource.getrlimit(limit[0])[1]))
+            os.write(writing, b"x")
+            os.close(writing)
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.process, number)
+
+    def wrong(self, *codes: int) -> list[str]:
+        """Wait for its end, and judge it."""
+        end = time.monotonic() + HANG
+        while not (ended := os.waitpid(self.process, os.WNOHANG))[0]:
+            if time.monotonic() > end:
+                self.send(signal.SIGKILL)
+                os.waitpid(self.process, 0)
+                return ["hangs"]
+            time.sleep(0.002)
+        told = []
+        for output in self.outputs:
+            with open(output, "rb") as file:
+                told.append(file.read().decode("utf-8", "replace"))
+        self.code = os.waitstatus_to_exitcode(ended[1])
+        return judge(self.code, frozenset(codes), *told)
+
+
+WORK = {
+    "run": ("run", "er-ace", *QUICK, "--epochs", "3", "--checkpoint-every", "0.05", "--seeds", "2"),
+    "run that keeps its network": ("run", "er", *QUICK, "--checkpoint-every", "0.05", "--save-network"),
+    "learn": ("learn", "images", *LEARN, "--save-every", "0.05"),
+}
+"""Commands that leave something which has to be the same whatever happened."""
+
+
+@cache
+def in_peace(work: str) -> tuple[dict[str, Any], float]:
+    """What a command leaves that nothing happens to, and how long it takes."""
+    with tempfile.TemporaryDirectory() as box:
+        folder = Path(box) / "case"
+        folder.mkdir()
+        furnish(folder)
+        began = time.monotonic()
+        wrong = Command(folder, WORK[work]).wrong(0)
+        seconds = time.monotonic() - began
+        assert not wrong, wrong
+        left = ends(folder)
+        delete(folder)
+    return left, seconds
+
+
+def ends(folder: Path) -> dict[str, Any]:
+    """What runs and learners have come to, but for the time that it took."""
+    left: dict[str, Any] = {}
+    for path in folder.glob("runs/**/result.json"):
+        result = json.loads(path.read_text())
+        left[str(path.parent)[len(str(folder)) :]] = {
+            name: value for name, value in result.items() if name not in ("seconds", "environment")
+        }
+    for name in ("network", "learner"):
+        for path in folder.rglob(f"{name}.safetensors"):
+            left[str(path)[len(str(folder)) :]] = hash(path.read_bytes())
+    return left
+
+
+def ends_well(folder: Path, work: str, *, killed: bool = False) -> list[str]:
+    """What is wrong when the command is given once more: it has to end as if nothing had happened.
+
+    Nobody asks any more about the lock of a run that was finished when its process was killed, so it may stay.
+    """
+    wrong = Command(folder, WORK[work]).wrong(0)
+    wrong += [] if ends(folder) == in_peace(work)[0] else ["it ended differently"]
+    may_stay = {".cler", *((".lock", ".owner") if killed else ())}
+    return wrong + [f"left {path.name}" for path in folder.rglob(".*") if path.name not in may_stay]
+
+
+def signals() -> Iterator[Trial]:
+    """Signals at various moments of a command, once and twice; afterwards the command ends as in peace.
+
+    Before training begins SIGTERM ends a process as it always does, which is the same code to a shell.
+    """
+    codes = {
+        signal.SIGTERM: (143, -signal.SIGTERM), signal.SIGINT: (130,), signal.SIGHUP: (-signal.SIGHUP,),
+        signal.SIGKILL: (-signal.SIGKILL,),
+    }  # fmt: skip
+
+    def interrupted(work: str, numbers: Sequence[signal.Signals], share: float) -> Callable[[Path], list[str]]:
+        def wrong(folder: Path) -> list[str]:
+            wait = share * in_peace(work)[1]
+            furnish(folder)
+            command = Command(folder, WORK[work])
+            for number in numbers:
+                time.sleep(wait)
+                command.send(number)
+                wait = 0.01
+            allowed = [code for number in numbers for code in codes[number]]
+            wrong = command.wrong(0, *allowed)
+            return wrong + ends_well(folder, work, killed=command.code < 0)
+
+        return wrong
+
+    twice = ((signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM))
+    moments = {**{(number,): range(5, 100, 19) for number in codes}, **dict.fromkeys(twice, range(20, 100, 30))}
+    for work in WORK:
+        for numbers, shares in moments.items():
+            for share in shares:
+                name = f"{work}, {' and '.join(each.name for each in numbers)} after {share}%"
+                yield Trial(name, interrupted(work, numbers, share / 100))
+
+
+def limits() -> Iterator[Trial]:
+    """Too few file descriptors, files that may not grow, too little memory; afterwards the command ends as in peace."""
+    kinds = {
+        "file descriptors": (resource.RLIMIT_NOFILE, (4, 8, 10, 12, 16, 24)),
+        "bytes in a file": (resource.RLIMIT_FSIZE, (0, 1000, 5000, 20_000, 100_000)),
+    }
+
+    def limited(work: str, kind: int, limit: int) -> Callable[[Path], list[str]]:
+        def wrong(folder: Path) -> list[str]:
+            furnish(folder)
+            return Command(folder, WORK[work], (kind, limit)).wrong(*ANY) + ends_well(folder, work)
+
+        return wrong
+
+    for work in WORK:
+        for words, (kind, several) in kinds.items():
+            yield from (Trial(f"{work}, {limit} {words}", limited(work, kind, limit)) for limit in several)
+
+
+def pairs() -> Iterator[Trial]:
+    """Two processes with the same command, the second a little later; a learner belongs to one of them."""
+
+    def both(work: str, share: float) -> Callable[[Path], list[str]]:
+        def wrong(folder: Path) -> list[str]:
+            wait = share * in_peace(work)[1]
+            furnish(folder)
+            first = Command(folder, WORK[work])
+            time.sleep(wait)
+            second = Command(folder, WORK[work])
+            codes = (0, 2) if work == "learn" else (0,)
+            return first.wrong(*codes) + second.wrong(*codes) + ends_well(folder, work)
+
+        return wrong
+
+    for work in WORK:
+        yield from (
+            Trial(f"two of {work}, {twelfths} twelfths apart", both(work, twelfths / 12)) for twelfths in range(12)
+        )
+
+
+FAMILIES: dict[str, Callable[[], Iterator[Case | Trial]]] = {
+    each.__name__: each
+    for each in (streams, signals, paths, files, places, owners, strings, answers, archives, encodings, limits, pairs)
 }
 
 
-def in_this_process(family: str, only: str | None) -> Iterator[tuple[str, str, str]]:
+def tried(family: str, only: str | None) -> Iterator[tuple[str, str, str]]:
     """Try the cases of a family, one after the other, in children that have imported everything."""
     import torch
     import torch._dynamo  # makes a folder when it is imported, so before a child does
 
     import cler.cli
+    import cler.learner.watch
     import cler.report.page
     import cler.runs.execute
     import fuzz
     from cler.data import download, images
 
-    fuzz.HANG = HANG
+    fuzz.HANG = 2 * HANG  # a case with several commands watches over them itself
     download.fetch.__kwdefaults__.update(wait=0.0, patience=2.0, attempts=2)  # type: ignore[attr-defined]
     torch.set_num_threads(1)
     images.register(images.InMemory(fuzz.noise()))
@@ -404,7 +668,12 @@ def in_this_process(family: str, only: str | None) -> Iterator[tuple[str, str, s
 
     def prepare(box: Path) -> Callable[[int], tuple[str, str]]:
         guard = fuzz.Guard()
-        return lambda number: try_case(cases[number], box, guard, cler.cli.main)
+
+        def try_number(number: int) -> tuple[str, str]:
+            case = cases[number]
+            return case.tried(box) if isinstance(case, Trial) else try_case(case, box, guard, cler.cli.main)
+
+        return try_number
 
     for case, (outcome, said) in zip(cases, fuzz.in_children(prepare, len(cases)), strict=True):
         yield case.name, outcome, said
@@ -490,140 +759,6 @@ def delete(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-# -- processes ---------------------------------------------------------------------------------------------------------
-
-SAMPLE = "run finetune --tasks 2 --width 1 --batch 250 --device cpu --workers 1".split()  # noqa: SIM905
-STREAMS = (
-    ">&-",
-    "2>&-",
-    "<&-",
-    ">&- 2>&-",
-    "<&- >&- 2>&-",
-    "1</dev/null",
-    "2</dev/null",
-    ">/dev/full",
-    "2>/dev/full",
-    "| head -c 1",
-    "2>&1 | head -c 1",
-)
-
-
-def processes(only: str | None) -> Iterator[tuple[str, str, str]]:
-    """Commands as processes: streams that are closed or full, locales, limits, signals, and two at once."""
-    command = Path(sys.executable).with_name("cler")
-    made: list[tuple[str, Callable[[Path], list[str]]]] = []
-
-    def call(folder: Path, *arguments: str, codes: frozenset[int] = ANY, **options: Any) -> list[str]:
-        done = subprocess.run(
-            [command, *arguments], cwd=folder, capture_output=True, timeout=HANG, check=False, **options
-        )
-        return judge(
-            done.returncode, codes, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-        )
-
-    def shell(arguments: str, streams: str) -> Callable[[Path], list[str]]:
-        def try_it(folder: Path) -> list[str]:
-            furnish(folder)
-            line = f"set -o pipefail; '{command}' {arguments} {streams}"
-            done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, timeout=HANG, check=False)
-            out, err = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
-            return judge(done.returncode, ANY, out, err)
-
-        return try_it
-
-    for arguments in ("methods", "compare results", " ".join(SAMPLE)):
-        made += [(f"{arguments.split()[0]} {streams}", shell(arguments, streams)) for streams in STREAMS]
-
-    def under(variables: dict[str, str]) -> Callable[[Path], list[str]]:
-        def try_it(folder: Path) -> list[str]:
-            from hostile import put_results
-
-            put_results(folder / "é")
-            return call(folder, "compare", "é", env=os.environ | variables, codes=frozenset({0}))
-
-        return try_it
-
-    for locale in ("C", "POSIX", "C.UTF-8"):
-        for name, more in {
-            "": {},
-            " strict": {"PYTHONIOENCODING": "ascii:strict"},
-            " coerced by nobody": {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        }.items():
-            made.append((f"LC_ALL={locale}{name}", under({"LC_ALL": locale, **more})))
-
-    def within(kind: int, limit: int) -> Callable[[Path], list[str]]:
-        def try_it(folder: Path) -> list[str]:
-            limited = [sys.executable, "-c", LIMITED, str(kind), str(limit), str(command), *SAMPLE]
-            done = subprocess.run(limited, cwd=folder, capture_output=True, timeout=HANG, check=False)
-            wrong = judge(done.returncode, ANY, "", done.stderr.decode("utf-8", "replace"))
-            return wrong + call(folder, *SAMPLE, codes=frozenset({0})) + same_as_ever(folder)
-
-        return try_it
-
-    made += [(f"{limit} file descriptors", within(resource.RLIMIT_NOFILE, limit)) for limit in (16, 24, 32)]
-    made += [(f"files of {limit} bytes", within(resource.RLIMIT_FSIZE, limit)) for limit in (0, 1000, 20_000)]
-
-    def signalled(number: signal.Signals, code: int, wait: float) -> Callable[[Path], list[str]]:
-        def try_it(folder: Path) -> list[str]:
-            arguments = [command, *SAMPLE, "--checkpoint-every", "0.2"]
-            with subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-                time.sleep(wait)
-                process.send_signal(number)
-                out, err = (each.decode("utf-8", "replace") for each in process.communicate(timeout=HANG))
-            wrong = judge(process.returncode, frozenset({0, code}), out, err)
-            wrong += call(folder, *SAMPLE, codes=frozenset({0})) + same_as_ever(folder)
-            return wrong + [f"left {path.name}" for path in folder.rglob(".*")]
-
-        return try_it
-
-    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)):
-        made += [(f"{number.name} after {wait} s", signalled(number, code, wait)) for wait in (3.0, 4.0, 5.0)]
-
-    def together(folder: Path) -> list[str]:
-        arguments = [command, *SAMPLE, "--seeds", "2"]
-        both = [
-            subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
-        ]
-        wrong = []
-        for process in both:
-            out, err = (each.decode("utf-8", "replace") for each in process.communicate(timeout=HANG))
-            wrong += judge(process.returncode, frozenset({0}), out, err)
-        return wrong + same_as_ever(folder) + [f"left {path.name}" for path in folder.rglob(".*")]
-
-    made.append(("two processes", together))
-    for name, try_it in made:
-        if only in (None, name):
-            with tempfile.TemporaryDirectory() as box:
-                folder = Path(box) / "case"
-                folder.mkdir()
-                try:
-                    wrong = try_it(folder)
-                except subprocess.TimeoutExpired:
-                    wrong = ["hangs"]
-                delete(folder)
-            yield name, "found" if wrong else "accepted", "; ".join(wrong)[-1500:]
-
-
-LIMITED = """
-import os, resource, signal, sys
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(int(sys.argv[1]), (int(sys.argv[2]), resource.getrlimit(int(sys.argv[1]))[1]))
-os.execv(sys.argv[3], sys.argv[3:])
-"""
-_ENDS: dict[int, Any] = {}
-
-
-def same_as_ever(folder: Path) -> list[str]:
-    """That every run has ended with the accuracies that its seed had the first time."""
-    wrong = []
-    for path in folder.rglob("result.json"):
-        result = json.loads(path.read_text())
-        end = result["complete"], result["accuracy"]
-        if _ENDS.setdefault(result["seed"], end) != end or not result["complete"]:
-            wrong.append(f"{path} ended differently")
-    return wrong
-
-
 # -- the environment ---------------------------------------------------------------------------------------------------
 
 
@@ -666,57 +801,66 @@ class Environment:
         """The interpreter, or a copy of it where the ordinary user may not use it."""
         python = os.path.realpath(sys.executable)
         with suppress(PermissionError):
-            if self.run([python, "-c", "import json, ctypes"], env={}, capture_output=True).returncode == 0:
+            trial = [python, "-c", "import json, ctypes"]
+            if subprocess.run(trial, env={}, capture_output=True, check=False, **self.as_user()).returncode == 0:
                 return python
         skipped = shutil.ignore_patterns("test", "tests", "__pycache__", "site-packages", "idlelib", "*.a")
         shutil.copytree(sys.base_prefix, self.root / "python", symlinks=True, ignore=skipped)
         self.variables["LD_LIBRARY_PATH"] = str(self.root / "python" / "lib")
         return str(self.root / "python" / "bin" / Path(python).name)
 
-    def run(self, command: list[Any], **options: Any) -> subprocess.CompletedProcess[Any]:
-        if self.user is not None:
-            options |= {"user": self.user, "group": pwd.getpwuid(self.user).pw_gid, "extra_groups": []}
-        return subprocess.run(command, cwd=self.root / "tmp", check=False, **options)
+    def as_user(self) -> dict[str, Any]:
+        """How a process is begun as the ordinary user."""
+        user = {"user": self.user, "group": pwd.getpwuid(self.user).pw_gid, "extra_groups": []} if self.user else {}
+        return user | {"cwd": self.root / "tmp"}
 
-    def attack(self, family: str, only: str | None) -> tuple[str, list[list[str]]]:
+    def attack(self, family: str, only: str | None) -> Iterator[list[str]]:
         """The cases of a family, each as its name, what came of it, and what was said."""
-        python = self.root / "venv" / "bin" / "python"
-        command = [python, self.root / "tools" / "attack.py", "--inside", family]
-        done = self.run(
-            command + (["--only", only] if only else []), env=self.variables, capture_output=True, text=True
-        )
-        told = [json.loads(line) for line in done.stdout.splitlines()]
-        return family, told + [["the family", "found", done.stderr[-1500:]]] * (done.returncode != 0)
+        command = [self.root / "venv" / "bin" / "python", self.root / "tools" / "attack.py", "--inside", family]
+        with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(
+            command + (["--only", only] if only else []), stdout=subprocess.PIPE, stderr=errors, text=True,
+            env=self.variables, **self.as_user(),
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            yield from map(json.loads, process.stdout)
+            if process.wait():
+                errors.seek(0)
+                yield ["the family", "found", errors.read()[-1500:]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--family", choices=[*FAMILIES, "processes"], help="only this family")
+    parser.add_argument("--family", choices=FAMILIES, help="only this family")
     parser.add_argument("--only", help="only the case of this name")
     parser.add_argument("--log", type=Path, help="file that the lines go to, too")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        tried = (
-            processes(options.only) if options.inside == "processes" else in_this_process(options.inside, options.only)
-        )
-        for told in tried:
+        for told in tried(options.inside, options.only):
             print(json.dumps(told), flush=True)
         return
-    lines, tallies = [], Counter[str]()
+    log = open(options.log or os.devnull, "w")  # noqa: SIM115 - to the end
+
+    def tell(line: str) -> None:
+        for file in (sys.stdout, log):
+            print(line, file=file, flush=True)
+
     with tempfile.TemporaryDirectory(prefix="cler-attack-") as folder, ThreadPoolExecutor(2) as threads:
         environment = Environment(Path(folder))
         environment.make()
-        families = [options.family] if options.family else ["processes", *FAMILIES]
-        for family, told in threads.map(lambda name: environment.attack(name, options.only), families):
-            tally = Counter(outcome for _, outcome, _ in told)
-            lines += [f"{family}, {name}: {said}" for name, outcome, said in told if outcome == "found"]
-            lines.append(in_words(family, tally))
-            tallies += tally
-    lines.append(in_words("all", tallies))
-    print("\n".join(lines))
-    if options.log:
-        options.log.write_text("\n".join(lines) + "\n")
+
+        def attack(family: str) -> Counter[str]:
+            tally = Counter[str]()
+            for name, outcome, said in environment.attack(family, options.only):
+                tally[outcome] += 1
+                if outcome == "found":
+                    tell(f"{family}, {name}: {said}")
+            tell(in_words(family, tally))
+            return tally
+
+        families = [options.family] if options.family else list(FAMILIES)
+        tallies = sum(threads.map(attack, families), Counter[str]())
+    tell(in_words("all", tallies))
     sys.exit(1 if tallies["found"] else 0)
 
 

@@ -40,6 +40,8 @@ from cler.runs.record import Recorder
 COMMON = "--dataset noise --tasks 2 --width 2 --batch 4 --lr 0.003 --device cpu --workers 1".split()  # noqa: SIM905
 MOST_KILLS = 12
 """After so many a run is left in peace."""
+LOCK = (".lock", ".owner")
+"""What a process leaves that is killed when its run is finished: nobody asks about it any more."""
 
 
 def noise() -> images.ImageData:
@@ -106,7 +108,7 @@ def outcome(folder: Path) -> dict[str, Any]:
         "digest": (run / "digest").read_text() if result["complete"] else None,
         "result": {name: value for name, value in result.items() if name not in ("seconds", "environment")},
         "log": [{name: value for name, value in line.items() if name != "time"} for line in log],
-        "files": sorted(path.name for path in run.iterdir() if path.name != ".lock"),  # empty, of one killed at the end
+        "files": sorted(path.name for path in run.iterdir() if path.name not in LOCK),
     }
 
 
@@ -128,10 +130,12 @@ def kill_one_run(method: str, regularizer: str, draw: random.Random) -> tuple[st
         while was_killed(start(command, war), 600 if kills == MOST_KILLS else draw.uniform(0.2 * seconds, seconds)):
             kills += 1
         went_on = re.findall(r"resuming from task (\d+), step (\d+)", (war / "output").read_text())
-        alike = outcome(peace) == outcome(war)
+        expected, found = outcome(peace), outcome(war)
+        differing = [each for each in expected if expected[each] != found[each]]
     positions = " ".join(f"{task}:{step}" for task, step in went_on) or "the beginning"
     line = f"{method}+{regularizer}, {optimizer}, every {every} s: {kills} kills, went on from {positions}: "
-    return line + ("same" if alike else "DIFFERENT"), kills, len(went_on), alike
+    line += f"DIFFERENT {', '.join(differing)}" if differing else "same"
+    return line, kills, len(went_on), not differing
 
 
 def main() -> None:

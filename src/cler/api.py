@@ -29,6 +29,7 @@ from cler.runs.custom import name_dataset, name_method, name_network
 from cler.runs.execute import execute
 from cler.runs.jobs import Job
 from cler.runs.machine import default_precision, find_device
+from cler.runs.modes import usual_modes
 from cler.runs.networks import load_network
 from cler.runs.results import SCENARIOS, find_results
 from cler.runs.start import prepare
@@ -89,6 +90,7 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+@usual_modes()
 def train(
     method: str | type[Method] = "er-ace",
     regularizer: str = "none",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Callable, Iterable
 from typing import Any
+
+TERMINATED = 143
+"""The exit code of a process that SIGTERM has stopped."""
 
 
 class UsageError(ValueError):
@@ -28,6 +32,11 @@ class UsageError(ValueError):
 
 class DamagedError(Exception):
     """A file is not what it should be, in a few words; who reads it says what to do about that."""
+
+
+def stopped_by(number: int) -> BaseException:
+    """What ends a command that a signal has stopped."""
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(TERMINATED)
 
 
 def printable(text: str) -> str:

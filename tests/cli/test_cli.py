@@ -14,6 +14,7 @@ import torch
 
 from cler import __version__
 from cler.data import images
+from hostile import put_results
 from toys import EveryTenth, Toy, wait_until
 
 CLER = Path(sys.executable).with_name("cler")
@@ -97,6 +98,16 @@ def test_a_stream_that_is_closed(environment, streams, code, says):
         ["bash", "-c", f"'{CLER}' --version {streams}"], capture_output=True, text=True, env=environment
     )
     assert (done.returncode, done.stderr) == (code, says)
+    assert (done.stdout == "") == (code != 0)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize(("command", "code"), [("compare all 2>/dev/full", 0), ("nonsense 2</dev/null", 2)])
+def test_what_nobody_can_be_told_changes_no_exit_code(environment, tmp_path, command, code):
+    put_results(tmp_path / "all")  # with some that are no results, of which there is a line each
+    line = f"'{CLER}' {command}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (code, "")
     assert (done.stdout == "") == (code != 0)
 
 

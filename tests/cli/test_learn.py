@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from cler.errors import UsageError
+from cler.files import HOST
 from cler.learner import Learner
 from cler.learner import folder as watching
 from cler.learner.core import Core
@@ -377,7 +378,7 @@ def test_what_a_killed_watcher_left_is_deleted_by_the_next(learn, tmp_path):
     state = tmp_path / ".cler"
     state.mkdir()
     for name in (watching.LEARNER, watching.JOURNAL, watching.HELD_OUT):
-        (state / f".{name}.123.456.tmp").write_text("half of it")
+        (state / f".{name}.{HOST}.999999999.456.tmp").write_text("half of it")
     (state / ".theirs.tmp").write_text("of somebody else")
     summary(learn(tmp_path, "--once", "--json", *TINY))
     assert {each.name for each in state.glob(".*")} == {".theirs.tmp"}
@@ -412,6 +413,19 @@ def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):
     assert code == 0
     assert err.splitlines() == [f"{images} {AWAY}"]
     assert "30 images of 2 classes learned" in out
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_second_signal_does_not_wait_and_gives_its_own_code(number, code, learn, tmp_path, between_looks):
+    put(tmp_path, 10)
+
+    def steps():
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+        yield
+
+    between_looks(steps())
+    assert learn(tmp_path, *TINY)[0] == code
 
 
 @pytest.mark.parametrize("save_every", [1000, 1e-9])

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import warnings
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +30,7 @@ from cler.memory import Reservoir
 from cler.methods import METHODS
 from cler.nets import NETWORKS, Network
 from cler.promises.toy import small_network
+from toys import MODES, default_dtype
 
 SIZE = 8
 TASK_FREE = [name for name, method in METHODS.items() if method.task_free]
@@ -268,6 +268,52 @@ def test_a_signal_handler_may_save_what_is_being_learned(handled, monkeypatch, t
     saved = Learner.load(tmp_path / "learner.safetensors")
     assert 30 <= saved.n_seen_ < 60
     assert content(saved.partial_fit(IMAGES[saved.n_seen_ :], LABELS[saved.n_seen_ :])) == content(learner)
+
+
+CHANGES = {
+    "partial_fit": lambda learner: learner.partial_fit(IMAGES[:10], LABELS[:10]),
+    "fit": lambda learner: learner.fit(IMAGES[:10], LABELS[:10]),
+    "set_params": lambda learner: learner.set_params(lr=0.1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_signal_handler_may_not_change_what_is_being_learned(change, handled, monkeypatch):
+    learner, add, told = small().partial_fit(IMAGES[:10], LABELS[:10]), Reservoir.add, []
+
+    def handler(*_):
+        with pytest.raises(UsageError, match="in the middle of a call that was interrupted by this one") as caught:
+            CHANGES[change](learner)
+        told.append(str(caught.value))
+
+    handled(signal.SIGTERM, handler)
+
+    def in_the_third_step(self, *batch):
+        if int(self.offered) == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+        add(self, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reservoir, "add", in_the_third_step)
+        learner.partial_fit(IMAGES[10:], LABELS[10:])
+    assert len(told) == 1
+    assert content(learner) == content(small().partial_fit(IMAGES, LABELS))
+
+
+def test_a_step_cannot_use_its_own_learner(monkeypatch):
+    learner, add = small(), Reservoir.add
+    uses = (*CHANGES.values(), lambda learner: learner.predict(IMAGES), lambda learner: learner.n_seen_)
+
+    def use(self, *batch):
+        for each in uses:
+            with pytest.raises(UsageError, match="cannot be used inside a step of its own"):
+                each(learner)
+        add(self, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reservoir, "add", use)
+        learner.partial_fit(IMAGES[:20], LABELS[:20])
+    assert content(learner) == content(small().partial_fit(IMAGES[:20], LABELS[:20]))
 
 
 def test_an_interrupted_prediction_does_not_go_on(fitted, handled, monkeypatch):
@@ -1135,27 +1181,6 @@ def test_two_threads_may_learn():
     assert learner.n_seen_ == 70
 
 
-MODES = {
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
-    "float64": lambda: default_dtype(torch.float64),
-    "float16": lambda: default_dtype(torch.float16),
-    "device": lambda: torch.device("meta"),
-}
-
-
-@contextmanager
-def default_dtype(dtype):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-        assert torch.get_default_dtype() is dtype
-    finally:
-        torch.set_default_dtype(before)
-
-
 def everything(path):
     """What a learner gives and becomes that is made, taught, asked, saved, loaded and copied here."""
     images = (IMAGES / 255).repeat(2, axis=2).repeat(2, axis=3)
@@ -1247,7 +1272,7 @@ def test_a_child_that_is_forked_during_a_step_is_told_so(monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_that_is_forked_between_two_steps_goes_on():
     learner, alone = small().partial_fit(IMAGES[:30], LABELS[:30]), content(small().partial_fit(IMAGES, LABELS))
-    with learner._worker.calls:  # as a thread has it that is in a call, and not in a step
+    with learner._worker.alone():  # as a thread has it that is in a call, and not in a step
         assert in_a_fork(lambda: content(learner.partial_fit(IMAGES[30:], LABELS[30:])) == alone)
     assert content(learner.partial_fit(IMAGES[30:], LABELS[30:])) == alone
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from cler.methods.er_ace import ErAce
 from cler.runs import record
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy
-from cler.runs.trainers import stopping_after_a_step, train_on_gpu
+from cler.runs.trainers import STOPPING, stopping_after_a_step, train_on_gpu
 from toys import DIES_AFTER, Toy
 
 CPU = torch.device("cpu")
@@ -533,6 +534,28 @@ def test_the_first_signal_lets_the_step_end_and_the_second_does_not():
         in_a_step.__exit__(None, None, None)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)  # as before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_two_signals_at_the_same_moment_end_the_process_and_nothing_is_said():
+    def both():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        sys.unraisablehook = lambda _: os._exit(7)  # what Python would tell of, and go on
+        with stopping_after_a_step(Control()):
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+            for number in STOPPING:
+                os.kill(os.getpid(), number)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+        child = os.fork()
+    if not child:
+        try:
+            both()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
 
 def signal_at(task, step, number=signal.SIGTERM):

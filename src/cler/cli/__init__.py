@@ -16,8 +16,9 @@ from typing import Any
 from cler.cli import run, reproduce, analyze, compare, report, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
 from cler.cli.options import spoken
-from cler.errors import UsageError
+from cler.errors import TERMINATED, UsageError
 from cler.files import as_path
+from cler.report.console import drop
 
 __all__ = [
     "analyze",
@@ -67,8 +68,6 @@ NO_ROOM = (
 STOPPED = "stopped; finished runs are kept, and the same command resumes the others"
 NOT_PRINTED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EBADF, errno.EIO)
 """What can be wrong with an output."""
-TERMINATED = 143
-"""The exit code of a command that SIGTERM has stopped."""
 
 
 @contextmanager
@@ -109,22 +108,17 @@ def _lack_of_memory(error: RuntimeError) -> BaseException | None:
 
 def _cannot_print(error: OSError) -> None:
     """Say so, unless whoever reads the output has stopped reading."""
-    _drop_output()
+    drop(sys.stdout)
     if error.errno == errno.EPIPE:
         raise SystemExit(1)
     _stop(f"cannot write the output: {error.strerror}", 1)
-
-
-def _drop_output() -> None:
-    """Send the rest of the output nowhere; otherwise Python would try to write it again when it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stop(line: str, code: int) -> None:
     try:
         sys.stdout.flush()
     except OSError:  # the mistake is what to tell
-        _drop_output()
+        drop(sys.stdout)
     errors.print("cler: " + " ".join(line.split()), soft_wrap=True)
     raise SystemExit(code)
 
@@ -148,9 +142,15 @@ def _check_streams() -> None:
 def main() -> None:
     """The `cler` command."""
     _check_streams()
-    with _mistakes_in_one_line():
-        code = app(standalone_mode=False)
-        sys.stdout.flush()
-        if code == 130:  # how typer reports Ctrl-C
-            raise KeyboardInterrupt
-        sys.exit(code)
+    try:
+        with _mistakes_in_one_line():
+            code = app(standalone_mode=False)
+            sys.stdout.flush()
+            if code == 130:  # how typer reports Ctrl-C
+                raise KeyboardInterrupt
+            sys.exit(code)
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:  # which is no reason for another exit code
+            drop(sys.stderr)

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from cler.cli.app import AsJson, app, console, errors, say
 from cler.cli.options import OnceEach, spoken, takes_learner
-from cler.errors import UsageError
+from cler.errors import UsageError, stopped_by
 
 if TYPE_CHECKING:
     from cler.learner import Learner
@@ -61,7 +61,7 @@ def learn(
     device = given.pop("device", "auto")
     state = state or folder / ".cler"
     with _asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
-        from cler.learner.folder import TRIES, FolderLearner, clear
+        from cler.learner.folder import TRIES, FolderLearner
         from cler.learner.watch import in_words, watch
         from cler.runs.folders import check_writable, locked
         from cler.runs.machine import threads as using_threads
@@ -70,7 +70,6 @@ def learn(
         with locked(state) as ours, using_threads(threads):
             if not ours:
                 raise UsageError(f"another cler is learning in {state}: wait for it, or choose another --state")
-            clear(state)
             learner = _learner(state, given, options or [], device)
             share = _share_held_out(state, held_out)
             watched = FolderLearner(folder, state, learner, held_out=share, tries=1 if once else TRIES, message=say)
@@ -144,7 +143,7 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
 
     def ask(number: int, _: Any) -> None:
         if asked:
-            raise KeyboardInterrupt
+            raise stopped_by(number)
         asked.append(number)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}

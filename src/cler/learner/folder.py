@@ -99,14 +99,6 @@ def open_picture(path: Path) -> Image.Image:
             return eight_bits(picture).convert("RGB")
 
 
-def clear(state: Path) -> None:
-    """Delete what a process that was killed has left half written; for who has locked the folder."""
-    for name in (LEARNER, JOURNAL, HELD_OUT):
-        for leftover in state.glob(f".{name}.*.tmp"):
-            with suppress(OSError):
-                leftover.unlink()
-
-
 class FolderLearner:
     """A learner and what it has taken from a folder, both kept in another folder.
 

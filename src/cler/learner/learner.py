@@ -142,7 +142,7 @@ class Learner:
 
     def fit(self, images: Any, labels: Any) -> Learner:
         """Forget everything, then `partial_fit`; what cannot be learned from makes it forget nothing."""
-        with self._worker.calls:
+        with self._worker.alone():
             core = Core(self.get_params())
             pixels, plain = _checked(core, images, labels)
             self._core = core
@@ -154,7 +154,7 @@ class Learner:
 
         With `classes` only these may occur in this call. As ever, `classes_` has those that were learned.
         """
-        with self._worker.calls:  # one call after the other, so that no batch is mixed of two
+        with self._worker.alone():  # one call after the other, so that no batch is mixed of two
             self._take(*_checked(self._core, images, labels, classes))
         return self
 
@@ -286,7 +286,7 @@ class Learner:
 
     def set_params(self, **changes: Any) -> Learner:
         """Change some of the parameters, before it has been given any image."""
-        with self._worker.calls:
+        with self._worker.alone():
             if self._core.n_seen:
                 raise UsageError("a learner that has begun to learn cannot be changed; make a new one")
             wanted = self.get_params() | changes

@@ -6,14 +6,15 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from cler.errors import UsageError
+from cler.runs.modes import usual_modes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,20 +28,37 @@ class Worker:
     and device; only its CUDA stream and its number of CPU threads do.
     """
 
-    calls: threading.Lock
-    """For who calls several functions that those of nobody else may come between."""
-
     def __init__(self) -> None:
         self._forked_inside = self._closed = False
         self._begin()
         _workers.add(self)
 
     def _begin(self) -> None:
-        self.calls = threading.Lock()
+        self._calls, self._is_taken = threading.RLock(), False
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._running, self._inside = threading.Lock(), threading.Lock()
         self._end = weakref.finalize(self, self._tasks.put, None)
         self._end.atexit = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """For who calls several functions that those of nobody else may come between; other threads wait here."""
+        self._check_outside()
+        with self._calls:
+            if self._is_taken:
+                raise UsageError(
+                    "this learner is in the middle of a call that was interrupted by this one, as by a signal handler: "
+                    "let that call end first; meanwhile it can predict and be saved"
+                )
+            self._is_taken = True
+            try:
+                yield
+            finally:
+                self._is_taken = False
+
+    def _check_outside(self) -> None:
+        if getattr(_here, "tasks", None) is self._tasks:
+            raise UsageError("a learner cannot be used inside a step of its own, as by a hook of its network")
 
     def __call__(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """What the function gives, or its error; an interrupted caller waits until the function has ended."""
@@ -49,6 +67,7 @@ class Worker:
                 "this process was forked while another thread used the learner, which is not whole here: use it in the "
                 "process that made it, or save it and load it in this one"
             )
+        self._check_outside()
         task = _Task(lambda: function(*arguments, **named))
         interruption = self._hand_over(task)
         error = task.error if interruption is None else interruption
@@ -104,7 +123,7 @@ class _Task:
             if self.threads != torch.get_num_threads():
                 torch.set_num_threads(self.threads)
             stream: AbstractContextManager[Any] = torch.cuda.stream(self.stream) if self.stream else nullcontext()
-            with _single_precision, stream:
+            with usual_modes(), stream:
                 if self.awaited:
                     self.result = self.function()
         except BaseException as error:
@@ -127,6 +146,7 @@ def _work(tasks: SimpleQueue[_Task | None], running: threading.Lock, inside: thr
     """Run tasks until there is None; refers to the worker by nothing, which ends the thread when it goes itself."""
     if not running.acquire(blocking=False):
         return  # another thread was started at the same moment
+    _here.tasks = tasks
     while task := tasks.get():
         with inside:
             _here.task = task
@@ -143,36 +163,6 @@ def is_awaited() -> bool:
     return task is None or task.awaited
 
 
-class _SinglePrecision:
-    """Inside, torch's default dtype is float32; all threads share it, so the last to leave puts it back."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._before = threading.Lock(), 0, torch.float32
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = torch.get_default_dtype()
-                self._switch(torch.float32)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._switch(self._before)
-
-    def _switch(self, dtype: torch.dtype) -> None:
-        if self._before is not torch.float32:
-            torch.set_default_dtype(dtype)
-
-    def after_fork(self) -> None:
-        """In a forked child, where nobody is inside."""
-        if self._inside:
-            self._switch(self._before)
-        self.__init__()  # type: ignore[misc]
-
-
 @atexit.register
 def _at_exit() -> None:
     for worker in list(_workers):
@@ -180,13 +170,11 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
-    _single_precision.after_fork()
     for worker in list(_workers):
         worker.after_fork()
 
 
 _here = threading.local()
-_single_precision = _SinglePrecision()
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 
 from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, TEACHERS
@@ -20,6 +18,8 @@ from cler.promises.rule import line_of_error
 from cler.promises.toy import colors, in_later_task, make_run
 from cler.regularizers.base import Entry, Regularizer
 from cler.runs.custom import name_network
+from cler.runs.machine import threads
+from cler.runs.modes import usual_modes
 from cler.teachers.base import Teacher
 
 Promise = Callable[..., None]
@@ -64,7 +64,7 @@ def check(thing: Any, *, each: Callable[[Outcome], None] | None = None) -> Repor
     """
     kind, name, given = _find(thing)
     outcomes = []
-    with _one_thread():
+    with usual_modes(), threads(1):  # which is quicker for what is as small
         for promise, keep in _promises(kind, name, given):
             outcomes.append(_outcome(promise, keep))
             if each is not None:
@@ -158,14 +158,3 @@ def _outcome(promise: str, keep: Callable[[], Any]) -> Outcome:
     except Exception as error:
         return Outcome(promise, one_line(f"{line_of_error(error)}: {type(error).__name__}: {error}"))
     return Outcome(promise)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Inside, PyTorch works in one thread, which is quicker for what is as small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -23,8 +23,22 @@ class Terminal(Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
+    def _check_buffer(self) -> None:
+        """Write what is to be shown; what the standard error does not take is dropped, and stops nothing."""
+        try:
+            super()._check_buffer()
+        except OSError:
+            del self._buffer[:]
+            if not self.stderr:
+                raise
+
     def on_broken_pipe(self) -> None:
         """Nobody reads any more: say nothing from here on, and stop as if asked to."""
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        drop(self.file)
         raise SystemExit(1)
+
+
+def drop(stream: IO[str]) -> None:
+    """Send the rest of an output nowhere; otherwise Python would try to write it again when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

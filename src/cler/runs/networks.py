@@ -16,6 +16,7 @@ from cler.methods import find_method
 from cler.nets.backbone import Backbone
 from cler.nets.randomness import borrowed_generator
 from cler.runs.build import make_network, normalization
+from cler.runs.modes import usual_modes
 
 NAME = "network.safetensors"
 
@@ -36,6 +37,7 @@ def save_network(folder: Path, run: Run, settings: Settings) -> None:
         file.writelines(pieces(tensors, {"about": json.dumps(about)}))
 
 
+@usual_modes()
 def load_network(folder: Path) -> Backbone:
     """The network that a run kept, in evaluation, on the CPU; it takes images normalized as in the run."""
     path = folder / NAME

@@ -15,6 +15,7 @@ from cler.config.comparing import benchmark_settings
 from cler.engine import Control, checkpoint, train
 from cler.engine.bundles import train_in_bundles
 from cler.engine.events import Emit, Message
+from cler.errors import stopped_by
 from cler.methods import find_method
 from cler.runs.jobs import Job, claimed, finished
 from cler.runs.machine import threads
@@ -22,8 +23,6 @@ from cler.runs.record import Builder, Recorder
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 """Signals that ask training to stop: Ctrl-C, and the one that systems send to end a process."""
-TERMINATED = 128 + signal.SIGTERM
-"""The exit code of a process that SIGTERM has ended."""
 
 
 def train_in_turn(
@@ -90,10 +89,17 @@ def train_on_gpu(
 def stopping_after_a_step(control: Control, signals: Sequence[signal.Signals] = STOPPING) -> Iterator[None]:
     """Inside, Ctrl-C and SIGTERM let the current step end, so that nothing is lost; a second one does not wait."""
     before: dict[signal.Signals, Any] = {}
+    asked = False
 
-    def stop(number: int, _: Any) -> None:
-        control.stop = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(TERMINATED)
-        handle_as_before()
+    def stop(number: int, frame: Any) -> None:
+        nonlocal asked
+        if not asked:
+            asked, control.stop = True, stopped_by(number)
+        elif callable(handler := before[signal.Signals(number)]):
+            handler(number, frame)
+        else:
+            signal.signal(number, handler)
+            signal.raise_signal(number)
 
     def handle_as_before() -> None:
         for number, handler in before.items():
@@ -116,8 +122,8 @@ def raising_when_terminated() -> Iterator[None]:
         yield
         return
 
-    def stop(*_: Any) -> None:
-        raise SystemExit(TERMINATED)
+    def stop(number: int, _: Any) -> None:
+        raise stopped_by(number)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
