@@ -11,8 +11,7 @@ import argparse
 import itertools
 from pathlib import Path
 
-from cler.config.written import parse_seeds
-
+from cler.config.reading import parse_seeds
 from cler.config.settings import Settings, make_settings
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars

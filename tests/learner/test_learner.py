@@ -717,7 +717,7 @@ def test_classes_of_a_call_that_cannot_be_meant(own, classes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "xdr"}, r"unknown method 'xdr' \(known: finetune, er, er-ace, derpp, pcr, cope\)"),
+        ({"method": "xdr"}, r"unknown method 'xdr' \(known: finetune, er, er-ace, derpp, pcr, cope, ccl-dc\)"),
         ({"method": "xder"}, "xder has to know where tasks begin and end; .* can have .*er-ace, derpp, pcr, cope"),
         ({"method": "dualnet"}, "without tasks"),
         ({"method": "joint"}, "without tasks"),
