@@ -117,6 +117,7 @@ def train(
     class_order: int | str | None = None,
     classifier: str | None = None,
     validate: float | None = None,
+    evaluate_every: int | None = None,
     precision: str | None = None,
     threads: int | None = None,
     compile: bool | None = None,
@@ -171,7 +172,8 @@ def train(
         replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
         weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
         augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
-        precision=precision or default_precision(find_device(device)), threads=threads, compile=compile,
+        evaluate_every=evaluate_every, precision=precision or default_precision(find_device(device)),
+        threads=threads, compile=compile,
     )  # fmt: skip
     settings = make_settings(**given, **options)
     console = Terminal(stderr=True, quiet=not verbose)

@@ -163,6 +163,10 @@ class Settings:
         0.0, "Share of each task's training images to hold out and report accuracy on.",
         least=0, most=0.9, benchmark=True, learner=False,
     )  # fmt: skip
+    evaluate_every: int = setting(
+        0, "Steps between evaluations within tasks, which also predict the stream before learning it; 0 is none.",
+        least=0, most=10_000_000, role="bits", learner=False,
+    )  # fmt: skip
     precision: str = setting("fp32", "Precision of the arithmetic.", choices=PRECISIONS, learner=False)
     threads: int = setting(1, "CPU threads of each run.", least=1, most=1024, role="bits", learner=False)
     compile: bool = setting(False, "Compile the network with torch.compile; takes minutes.", role="bits", learner=False)

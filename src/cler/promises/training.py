@@ -198,7 +198,7 @@ def resumed(folder: Path, run: Run) -> Run:
     found = checkpoint.find(folder, said.append)
     if found is None or said:
         raise BrokenPromise(f"its checkpoint cannot be read: {' '.join(said) or 'there is none'}")
-    run.restore(found.state, found.accuracy)
+    run.restore(found.state, found.accuracy, found.curves)
     return run
 
 
@@ -209,6 +209,7 @@ def check_same(run: Run, whole: Run) -> None:
     differing += [name for name in two.numbers if name != "run.seconds" and one.numbers.get(name) != two.numbers[name]]
     demand(not differing, f"resumed, it ends with other {named(differing)}")
     demand(run.accuracy == whole.accuracy, "resumed, it ends with other accuracies")
+    demand(run.curves == whole.curves, "resumed, it ends with other accuracies within tasks")
 
 
 def keeps_the_rule(method: str, regularizer: str = "none", **changes: Any) -> None:

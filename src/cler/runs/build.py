@@ -80,7 +80,15 @@ def build_run(
         network=network,
     )
     name = name or RunName(f"{settings.pair}, seed {seed}", settings.pair, seed)
-    return Run(method, stream, views=views, generator=generator, precision=settings.precision, name=name)
+    return Run(
+        method,
+        stream,
+        views=views,
+        generator=generator,
+        precision=settings.precision,
+        evaluate_every=settings.evaluate_every,
+        name=name,
+    )
 
 
 def build_method(
