@@ -25,8 +25,9 @@ VALIDATION = ("validation_class_il", "validation_task_il")
 """Names of the accuracies on held-out training images, where there are any."""
 Curves = dict[str, list[Any]]
 """What evaluation within tasks finds, an entry for each evaluation, by name: the `task`, the `step` of it, accuracies
-on the tasks met so far (`class_il`, `task_il`), and of the stream, as `predicted` before it was learned, how many images
-were right class- and task-incrementally, how many by a blind guess, and how many there were. `ahead_class_il` and
+on the tasks met so far (`class_il`, `task_il`), and of the stream, as `predicted` before it was learned, how many
+images were right class- and task-incrementally, how many by a blind guess, and how many there were. In a stream without
+boundaries `met_class_il` and `met_task_il` are the accuracy on the classes met so far. `ahead_class_il` and
 `ahead_task_il` have for each task the accuracies on it and on those after it before it was learned; `tested` are the
 test images of each task."""
 _TENSORS = ("order", "position", "bad_step")
@@ -125,8 +126,9 @@ class Run:
             self._order = order
         self._position.zero_()
         self.method.network.train()
-        with self._autocast():
-            self.method.begin_task(task)
+        if self.stream.tells_tasks or task == 0:
+            with self._autocast():
+                self.method.begin_task(task)
         self.begin_phase(next(iter(self.phases[task])))
 
     def begin_phase(self, phase: str) -> None:
@@ -137,6 +139,8 @@ class Run:
     def step(self) -> None:
         """Learn the next batch."""
         with self._autocast():
+            if not self.stream.tells_tasks and self.method.task == 0 and self.method.settled:
+                self.method.begin_task(1)  # which means: from here on there is something to replay
             batch = self._batch(self._order.index_select(0, self._position)[0])
             if self.evaluate_every and self.method.phase == "observe":
                 self._predict(batch)
@@ -179,7 +183,9 @@ class Run:
             self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try {advice}"
 
     def end_task(self, task: int) -> None:
-        """Let the method finish the task."""
+        """Let the method finish the task, where it is told of one."""
+        if not self.stream.tells_tasks:
+            return
         with self._autocast():
             self.method.end_task(task, self._batches(task))
 
@@ -214,7 +220,7 @@ class Run:
 
     def look_ahead(self) -> None:
         """Evaluate on the tasks that have not been learned yet, where that is asked for and has not been done."""
-        to_come = range(self.task, 0 if self.method.merged and self.task else self.stream.tasks.number)
+        to_come = range(self.task, 0 if self.method.merged and self.task else self.stream.n_tasks)
         if not self.evaluate_every or len(self.curves.get("ahead_class_il", ())) > self.task or not to_come:
             return
         class_il, task_il = self._accuracies(to_come)
@@ -225,17 +231,21 @@ class Run:
             self.curves.setdefault(name, []).append(row)
 
     def _seen(self, task: int) -> range:
-        return range(self.stream.tasks.number if self.method.merged else task + 1)
+        return range(self.stream.n_tasks if self.method.merged else task + 1)
 
     def _accuracies(self, tasks: range) -> tuple[list[float], list[float]]:
         with self._autocast():
             return evaluate(self.method, self.stream, self.views, tasks)
 
     def _note(self, task: int, step: int, class_il: list[float], task_il: list[float]) -> None:
-        found = {"task": task, "step": step, "class_il": class_il, "task_il": task_il}
+        found: dict[str, Any] = {"task": task, "step": step, "class_il": class_il, "task_il": task_il}
+        if (tested := self.stream.test_of_met(task, step)) is not None:
+            with self._autocast():
+                met = evaluate(self.method, self.stream, self.views, [task], lambda _: tested)
+            found |= {"met_class_il": met[0][0], "met_task_il": met[1][0]}
         for name, value in {**found, "predicted": self._predicted.tolist()}.items():
             self.curves.setdefault(name, []).append(value)
-        self.curves["tested"] = [len(self.stream.test(each)[1]) for each in range(self.stream.tasks.number)]
+        self.curves["tested"] = [len(self.stream.test(each)[1]) for each in range(self.stream.n_tasks)]
 
     def state(self) -> State:
         """Everything that resuming from here needs; the tensors are the run's own, not copies."""

@@ -329,7 +329,7 @@ def _shown(value: Any) -> str:
 
 def _own_settings(parameters: dict[str, Any]) -> dict[str, Setting]:
     """The settings that only some part of such a learner has; a method that there is not has none."""
-    method, *others = (parameters[name] for name in PARTS)
+    method, *others = (parameters[name] for name in PARTS if name in parameters)
     return own_settings(method, *map(str, others)) if method in METHODS else {}
 
 

@@ -267,7 +267,7 @@ def _about(regularizer: str, wanted: bool) -> str:
 def evaluation_changes_nothing(method: str, regularizer: str = "none", **changes: Any) -> None:
     """Evaluation leaves everything as it was, and gives the same the second time."""
     watched, unwatched = (in_later_task(make_run(method, regularizer, **changes)) for _ in range(2))
-    before, tasks = snapshot(watched), range(watched.stream.tasks.number)
+    before, tasks = snapshot(watched), range(watched.stream.n_tasks)
     first = evaluate(watched.method, watched.stream, watched.views, tasks)
     moved = differences(before, snapshot(watched))
     demand(not moved, f"evaluation changes {named(moved)}")

@@ -103,6 +103,7 @@ class Result:
             rows=found[scenario],
             tested=found["tested"],
             ahead=found[f"ahead_{scenario}"],
+            met=found.get(f"met_{scenario}", ()),
             predicted=[(each[column], each[2], each[3]) for each in found["predicted"]],
         )
 
@@ -312,7 +313,10 @@ def _check_curves(curves: dict[str, Any]) -> None:
     counted = curves.get("predicted")
     if not (isinstance(counted, list) and all(_are(each, int, 0) and len(each) == 4 for each in counted)):
         raise UsageError("'curves.predicted' are not four counts each")
-    if any(len(curves.get(name, ())) != len(points) for name in ("step", *SCENARIOS, "predicted")):
+    met = [name for name in (f"met_{each}" for each in SCENARIOS) if name in curves]
+    if not all(_are(curves[name], (int, float), 0, 100) for name in met):
+        raise UsageError("'curves' have accuracies on the classes met that are not percentages")
+    if any(len(curves.get(name, ())) != len(points) for name in ("step", *SCENARIOS, "predicted", *met)):
         raise UsageError("'curves' differ in length")
     for name in SCENARIOS:
         if any(len(row) not in (task + 1, len(tested)) for row, task in zip(curves[name], points, strict=True)):
