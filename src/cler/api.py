@@ -171,8 +171,8 @@ def train(
     )  # fmt: skip
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
-        dataset=name_dataset(dataset), stream=stream, tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight, batch=batch,
-        replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
+        dataset=name_dataset(dataset), stream=stream, tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight,
+        batch=batch, replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
         weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
         augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
         evaluate_every=evaluate_every, precision=precision or default_precision(find_device(device)),
@@ -221,11 +221,11 @@ T = TypeVar("T")
 
 
 def register(thing: T) -> T:
-    """Make a method, regularizer, teacher, stream, network or dataset of your own known by name; also as a class's decorator.
+    """Make a method, regularizer, teacher, stream, network or dataset of yours known by name; also a class's decorator.
 
-    Takes a subclass of `cler.Method`, `cler.Teacher` or `cler.streams.Stream`, a `cler.regularizers.Entry`, a `cler.nets.Network`, or
-    an object with the attributes of `cler.data.images.Dataset`. In worker processes it is known where it can
-    be imported.
+    Takes a subclass of `cler.Method`, `cler.Teacher` or `cler.streams.Stream`, a `cler.regularizers.Entry`, a
+    `cler.nets.Network`, or an object with the attributes of `cler.data.images.Dataset`. In worker processes it is known
+    where it can be imported.
     """
     if isinstance(thing, type) and issubclass(thing, Method):
         METHODS.register(thing.name, thing)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -136,7 +137,7 @@ def test_the_classes_met_only_grow():
         for task in range(4)
         for step in range(1, stream.schedule[task] + 1)
     ]
-    assert all(before <= after for before, after in zip(met, met[1:], strict=False))
+    assert all(before <= after for before, after in pairwise(met))
     assert met[0] < met[-1] == set(range(8))
 
 

@@ -35,6 +35,8 @@ def test_what_holds_for_every_stream(name, tasks, per_task, each, batch, seed, v
     classes = tasks * per_task
     data = noise(classes, each, size=2)
     how = {"batch": batch, "class_order": seed, "validate": validate}
+    if name == "long-tailed":
+        how["options"] = LongTailedOptions(imbalance=3)
     stream, again = (STREAMS[name](data, tasks, **how) for _ in range(2))
     assert stream.n_tasks == len(stream.schedule) == tasks
     assert sorted(stream.class_order.tolist()) == list(range(classes))

@@ -1,8 +1,8 @@
 """The revision of the code that decides the numbers of a run.
 
 A part of the package has a number, raised by hand when it makes runs come out differently: `revision` of a method, a
-regularizer, a teacher, a network, a stream, and `cler.engine.REVISION` for what all runs share. For code outside the package,
-where nobody raises a number, it is a hash of the source, which comments and renames do not change.
+regularizer, a teacher, a network, a stream, and `cler.engine.REVISION` for what all runs share. For code outside the
+package, where nobody raises a number, it is a hash of the source, which comments and renames do not change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def revisions(settings: Settings) -> dict[str, int | str]:
     if settings.teacher in TEACHERS:
         found["teacher"] = revision_of(TEACHERS[settings.teacher])
     found["stream"] = revision_of(STREAMS[settings.stream])
-    if (domains := settings.options.get("domains")) in DOMAINS:
+    if (domains := settings.options.get("domains", "")) in DOMAINS:
         found["domains"] = revision_of(DOMAINS[domains])
     return found
 

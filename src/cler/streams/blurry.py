@@ -140,9 +140,7 @@ class Blurry(Stream):
     def plan(self, labels: Tensor, images: Tensor, tasks: int | str | Sequence[int], class_order: int | None) -> Plan:
         """One order of all images, from task to task."""
         if not isinstance(tasks, int):
-            raise UsageError(
-                f"must be a number in a blurry stream, which deals out classes itself, not {tasks}", "tasks"
-            )
+            raise UsageError(f"must be a number in a blurry stream, which deals out classes, not {tasks}", "tasks")
         sizes, seed = sizes_of(tasks, self.n_classes), class_order or 0
         images = images[Drawn(seed + (1 << 32)).permutation(len(images))]
         found = blurred(
