@@ -1,8 +1,8 @@
 """Write down the code that decides the numbers of runs, once you have decided whether they come out differently.
 
 `tests/revisions.json` holds the revision of every method, regularizer, teacher, network and stream and of the engine,
-and a hash of every file that decides numbers, which comments, docstrings, messages and renames do not change. A test compares
-both with the code as it is.
+and a hash of every file that decides numbers, which comments, docstrings, messages and renames do not change. A test
+compares both with the code as it is.
 
     python tools/revisions.py
 """
