@@ -49,7 +49,7 @@ class Saved:
         require(type(about["steps"]) is int, "steps")
         predicted, last_label = about.get("predicted", [0, 0, 0]), about.get("last_label")
         require(isinstance(predicted, list) and all(type(each) is int for each in predicted), "predictions")
-        require(len(predicted) == 3 and 0 <= min(predicted) and max(predicted) == predicted[2], "predictions")
+        require(len(predicted) == 3 and min(predicted) >= 0 and max(predicted) == predicted[2], "predictions")
         require(all(type(value) in (bool, int, float) for value in about["numbers"].values()), "numbers")
         return cls(
             state=State({name.removeprefix("method."): tensor for name, tensor in method.items()}, about["numbers"]),
