@@ -53,6 +53,101 @@ def test_golden_class_and_task_correct(golden):
     assert close(100 * task_il.double().mean(1), golden["acc_til"])
 
 
+@pytest.fixture(scope="module")
+def anytime():
+    with np.load(GOLDEN.with_name("anytime_metrics.npz")) as file:
+        return {key: file[key].astype(np.float64) if file[key].dtype.kind == "f" else file[key] for key in file.files}
+
+
+def curves_of(anytime, survey):
+    """The curve of each seed of a survey, cut after each of its evaluations."""
+    for seed, accuracies in enumerate(anytime[f"{survey}.accuracy"]):
+        task, tested = anytime[f"{survey}.task"].tolist(), anytime[f"{survey}.n_val"].tolist()
+        rows = [row[: now + 1].tolist() for row, now in zip(accuracies, task, strict=True)]
+        for end in range(1, len(rows) + 1):
+            yield (seed, end - 1), metrics.Curve(task[:end], rows[:end], tested)
+
+
+@pytest.mark.parametrize("survey", ["survey20", "survey5"])
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("average_anytime_accuracy", "aaa"),
+        ("min_accuracy", "average_min_acc"),
+        ("worst_case_accuracy", "wcacc_first_task_filled"),
+    ],
+)
+def test_golden_anytime_metrics(anytime, survey, name, theirs):
+    expected = anytime[f"{survey}.{theirs}"]
+    ours = np.zeros_like(expected)
+    for place, curve in curves_of(anytime, survey):
+        ours[place] = metrics.METRICS[name].function([], curve=curve)
+    assert np.array_equal(np.isnan(ours), np.isnan(expected))
+    assert close(np.nan_to_num(ours), np.nan_to_num(expected))
+
+
+def test_golden_pooled_accuracy(anytime):
+    for survey in ("survey20", "survey5"):
+        for (seed, end), curve in curves_of(anytime, survey):
+            assert close(curve.pooled[-1], anytime[f"{survey}.stream_accuracy"][seed, end])
+
+
+def test_golden_metrics_of_capymoa(anytime):
+    at_ends, all_of_them = anytime["capymoa.accuracy_matrix"], anytime["capymoa.anytime_accuracy_matrix"]
+    tasks = len(at_ends)
+    task = np.repeat(np.arange(tasks), len(all_of_them) // tasks)
+    rows = [row[: now + 1].tolist() for row, now in zip(all_of_them, task, strict=True)]
+    ahead = [[0.0] * tasks, *(row[now + 1 :].tolist() for now, row in enumerate(at_ends[:-1]))]
+    curve = metrics.Curve(task.tolist(), rows, [anytime["capymoa.y_true"].shape[1]] * tasks, ahead)
+    assert close(metrics.average_anytime_accuracy([], curve), anytime["capymoa.anytime_accuracy_seen_avg"])
+    assert close(metrics.future_accuracy([], curve), anytime["capymoa.forward_transfer"])
+
+
+def test_golden_forward_transfer(golden):
+    untrained, before = golden["random_acc"].tolist(), golden["next_task_acc"].tolist()
+    ahead = [untrained, *([accuracy] for accuracy in before[: len(untrained) - 1])]
+    curve = metrics.Curve([0], [[0.0]], [1], ahead)
+    assert close(metrics.forward_transfer([], curve), golden["fwt"])
+
+
+def predictions(anytime, ends):
+    """A curve with an evaluation after each of these numbers of samples."""
+    right = np.cumsum(anytime["prequential.y_true"] == anytime["prequential.y_pred"])
+    counted = [(int(right[end - 1]), 0, int(end)) for end in ends]
+    return metrics.Curve([0] * len(counted), [[0.0]] * len(counted), [1], predicted=counted)
+
+
+def test_golden_prequential_accuracy(anytime):
+    expected = anytime["prequential.cumulative_accuracy"]
+    ours = [metrics.prequential_accuracy([], predictions(anytime, [end + 1])) for end in range(len(expected))]
+    assert close(ours, expected)
+    bounds, window = anytime["prequential.boundaries"][1:], int(anytime["prequential.window"])
+    assert close(predictions(anytime, bounds).prequential_windows, anytime["prequential.accuracy_per_task"])
+    windows = range(window, len(expected) + 1, window)
+    assert close(predictions(anytime, windows).prequential_windows, anytime["prequential.windowed_accuracy"])
+
+
+def test_a_curve_by_hand():
+    curve = metrics.Curve(
+        task=[0, 0, 1, 1],
+        rows=[[20.0], [80.0], [50.0, 10.0], [60.0, 90.0]],
+        tested=[30, 10],
+        ahead=[[10.0, 20.0], [35.0]],
+        predicted=[(1, 0, 10), (4, 2, 20), (6, 2, 30), (10, 5, 40)],
+    )
+    values = metrics.measure([[80.0], [60.0, 90.0]], {"curve": curve})
+    expected = {
+        "average_anytime_accuracy": (20 + 80 + 40 + 67.5) / 4,
+        "min_accuracy": 50,
+        "worst_case_accuracy": (90 + 50) / 2,
+        "forward_transfer": 15,
+        "future_accuracy": 35,
+        "prequential_accuracy": 25,
+        "blind_accuracy": 12.5,
+    }
+    assert {name: values[name] for name in expected} == pytest.approx(expected)
+
+
 def test_three_tasks_by_hand():
     rows = [[80.0], [60.0, 50.0], [40.0, 60.0, 90.0]]
     assert metrics.accuracy(rows) == pytest.approx(190 / 3)

@@ -1,8 +1,8 @@
 """Write down the code that decides the numbers of runs, once you have decided whether they come out differently.
 
-`tests/revisions.json` holds the revision of every method, regularizer, teacher and network and of the engine, and a
-hash of every file that decides numbers, which comments, docstrings, messages and renames do not change. A test compares
-both with the code as it is.
+`tests/revisions.json` holds the revision of every method, regularizer, teacher, network and stream and of the engine,
+and a hash of every file that decides numbers, which comments, docstrings, messages and renames do not change. A test
+compares both with the code as it is.
 
     python tools/revisions.py
 """
@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, TEACHERS
+from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS
 from cler.config.settings import CUSTOM
 from cler.engine import REVISION
 from cler.runs.revisions import revision_of
@@ -34,7 +34,7 @@ def as_it_is() -> dict[str, Any]:
     paths = sorted(path for pattern in DECIDING for path in SOURCE.glob(pattern) if path.name != "__init__.py")
     texts = {path.relative_to(SOURCE).as_posix(): path.read_text("utf-8") for path in paths}
     names = defined_names(texts.values())
-    tables = ((METHODS, ""), (REGULARIZERS, ""), (TEACHERS, ""), (NETWORKS, "network "))
+    tables = ((METHODS, ""), (REGULARIZERS, ""), (TEACHERS, ""), (NETWORKS, "network "), (STREAMS, "stream "))
     entries = {kind + name: entry for table, kind in tables for name, entry in table.items() if CUSTOM not in name}
     parts = {name: revision_of(entry) for name, entry in entries.items()}
     known = {"engine": REVISION, **{name: number for name, number in parts.items() if isinstance(number, int)}}
@@ -66,7 +66,7 @@ def changes() -> list[str]:
 def _whose(name: str) -> str:
     """The revision that stands for a file."""
     room, _, file = name.partition("/")
-    if room in ("methods", "regularizers", "teachers") and file != "base.py":
+    if room in ("methods", "regularizers", "teachers", "streams") and file not in ("base.py", "tasks.py"):
         return "`revision` of what it registers"
     if room == "nets":
         return "`revision` of the network, or of the methods and regularizers that it is for"

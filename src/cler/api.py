@@ -33,6 +33,8 @@ from cler.runs.modes import usual_modes
 from cler.runs.networks import load_network
 from cler.runs.results import SCENARIOS, find_results
 from cler.runs.start import prepare
+from cler.streams.base import Stream
+from cler.streams.base import register as register_stream
 from cler.teachers.base import Teacher
 from cler.teachers.base import register as register_teacher
 
@@ -99,6 +101,7 @@ def train(
     protocol: str | None = None,
     dataset: str | ImageData = "cifar10-sample",
     seeds: int | Sequence[int] | str = 1,
+    stream: str | None = None,
     tasks: int | str | Sequence[int] | None = None,
     buffer: int | None = None,
     epochs: int | None = None,
@@ -119,6 +122,7 @@ def train(
     class_order: int | str | None = None,
     classifier: str | None = None,
     validate: float | None = None,
+    evaluate_every: int | None = None,
     precision: str | None = None,
     threads: int | None = None,
     compile: bool | None = None,
@@ -169,11 +173,12 @@ def train(
     )  # fmt: skip
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
-        dataset=name_dataset(dataset), tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight, batch=batch,
-        replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
+        dataset=name_dataset(dataset), stream=stream, tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight,
+        batch=batch, replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
         weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
         augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
-        precision=precision or default_precision(find_device(device)), threads=threads, compile=compile,
+        evaluate_every=evaluate_every, precision=precision or default_precision(find_device(device)),
+        threads=threads, compile=compile,
     )  # fmt: skip
     settings = make_settings(**given, **options)
     console = Terminal(stderr=True, quiet=not verbose)
@@ -218,16 +223,18 @@ T = TypeVar("T")
 
 
 def register(thing: T) -> T:
-    """Make a method, regularizer, teacher, network or dataset of your own known by name; also as a class's decorator.
+    """Make a method, regularizer, teacher, stream, network or dataset of yours known by name; also a class's decorator.
 
-    Takes a subclass of `cler.Method` or `cler.Teacher`, a `cler.regularizers.Entry`, a `cler.nets.Network`, or
-    an object with the attributes of `cler.data.images.Dataset`. In worker processes it is known where it can
-    be imported.
+    Takes a subclass of `cler.Method`, `cler.Teacher` or `cler.streams.Stream`, a `cler.regularizers.Entry`, a
+    `cler.nets.Network`, or an object with the attributes of `cler.data.images.Dataset`. In worker processes it is known
+    where it can be imported.
     """
     if isinstance(thing, type) and issubclass(thing, Method):
         METHODS.register(thing.name, thing)
     elif isinstance(thing, type) and issubclass(thing, Teacher):
         register_teacher(thing)
+    elif isinstance(thing, type) and issubclass(thing, Stream):
+        register_stream(thing)
     elif isinstance(thing, Entry):
         register_regularizer(thing)
     elif isinstance(thing, Network):
@@ -236,7 +243,7 @@ def register(thing: T) -> T:
         DATASETS.register(thing.name, thing)  # type: ignore[attr-defined]
     else:
         raise UsageError(
-            f"{thing!r} is no method, regularizer, teacher, network or dataset that can be made known by a name"
+            f"{thing!r} is no method, regularizer, teacher, stream, network or dataset that can be made known by a name"
         )
     return thing
 

@@ -3,7 +3,9 @@
 An accuracy matrix is given as rows: row t holds the accuracies in percent on tasks 0..t after learning task t.
 A model that learned every task at once (Joint) has a single row, with one accuracy per task.
 
-Results hold accuracy matrices and no metrics: these are computed when a result is read, so that a metric that is added
+A run that was also evaluated within its tasks has a `Curve`, and more metrics than one without.
+
+Results hold accuracies and no metrics: these are computed when a result is read, so that a metric that is added
 to `METRICS` appears for every result that there is, in Python, `cler compare --json` and the CSV files of a report::
 
     from cler.metrics import METRICS, Metric
@@ -79,6 +81,93 @@ def average_accuracy_after_each_task(rows: Rows) -> list[float]:
     return [fmean(row) for row in rows]
 
 
+@dataclass(frozen=True)
+class Curve:
+    """What a run found that was evaluated within its tasks too: evaluations in the order of time, in one scenario."""
+
+    task: Sequence[int]
+    """The task, from 0, that was being learned at each evaluation; the one at its end belongs to it."""
+    rows: Rows
+    """Accuracies on the tasks met so far, the present one included, at each evaluation."""
+    tested: Sequence[int]
+    """Test images of each task."""
+    ahead: Rows = ()
+    """Row t has the accuracies on tasks t, t + 1, … before task t was learned: row 0 is of the untrained network."""
+    met: Sequence[float] = ()
+    """Accuracy on all classes met so far, in streams whose tasks do not say which these are."""
+    predicted: Sequence[tuple[int, int, int]] = ()
+    """At each evaluation: how many images of the stream had been predicted right before they were learned, how many a
+    blind guess had right, and how many there were."""
+
+    @property
+    def pooled(self) -> list[float]:
+        """Accuracy at each evaluation on the test images of all tasks met so far."""
+        if self.met:
+            return list(self.met)
+        return [fmean(row, weights=self.tested[: len(row)]) for row in self.rows]
+
+    @property
+    def prequential_windows(self) -> list[float]:
+        """Percent of the stream that was predicted right between each two evaluations."""
+        before = [(0, 0, 0), *self.predicted]
+        steps = zip(before, self.predicted, strict=False)
+        return [100 * (now[0] - was[0]) / (now[2] - was[2]) for was, now in steps if now[2] > was[2]]
+
+
+def average_anytime_accuracy(rows: Rows, curve: Curve | None) -> float:
+    """The mean over all evaluations of the accuracy on the test images of the tasks met so far."""
+    return fmean(curve.pooled) if curve and curve.rows else math.nan
+
+
+def min_accuracy(rows: Rows, curve: Curve | None) -> float:
+    """The mean over earlier tasks of the lowest accuracy that each had at any time after it was learned."""
+    if not curve or not curve.rows:
+        return math.nan
+    lowest = [
+        min((row[task] for row, now in zip(curve.rows, curve.task, strict=True) if now > task), default=math.nan)
+        for task in range(curve.task[-1])
+    ]
+    return fmean(lowest) if lowest else math.nan
+
+
+def worst_case_accuracy(rows: Rows, curve: Curve | None) -> float:
+    """The accuracy on the present task and the lowest ones of earlier tasks, each task weighing the same."""
+    if not curve or not curve.rows or len(curve.rows[-1]) != curve.task[-1] + 1:
+        return math.nan
+    earlier, present = curve.task[-1], curve.rows[-1][-1]
+    return (present + earlier * min_accuracy(rows, curve)) / (earlier + 1) if earlier else present
+
+
+def forward_transfer(rows: Rows, curve: Curve | None) -> float:
+    """Mean gain, over the untrained network, of the accuracy on each task but the first right before learning it."""
+    if not curve or len(curve.ahead) < 2:
+        return math.nan
+    untrained, *later = curve.ahead
+    return fmean(row[0] - untrained[task] for task, row in enumerate(later, start=1))
+
+
+def future_accuracy(rows: Rows, curve: Curve | None) -> float:
+    """Mean accuracy, after each task, on each of the tasks to come."""
+    later = [accuracy for row in (curve.ahead[1:] if curve else ()) for accuracy in row]
+    return fmean(later) if later else math.nan
+
+
+def prequential_accuracy(rows: Rows, curve: Curve | None) -> float:
+    """Percent of the stream that was predicted right before it was learned."""
+    return _predicted(curve, 0)
+
+
+def blind_accuracy(rows: Rows, curve: Curve | None) -> float:
+    """Percent of the stream that repeats the last label of the batch before: what is right without looking."""
+    return _predicted(curve, 1)
+
+
+def _predicted(curve: Curve | None, whose: int) -> float:
+    if not curve or not curve.predicted or not curve.predicted[-1][2]:
+        return math.nan
+    return 100 * curve.predicted[-1][whose] / curve.predicted[-1][2]
+
+
 def class_and_task_correct(logits: Tensor, labels: Tensor, of_class: Tensor) -> tuple[Tensor, Tensor]:
     """Which samples are right, as booleans: class-incremental, task-incremental.
 
@@ -118,7 +207,8 @@ class Metric:
     unit: str
     """'%' for a share, 'points' for a difference between shares."""
     facts: tuple[str, ...] = ()
-    """What else the function is given of a result, such as 'settings', 'seconds' or 'steps'."""
+    """What else the function is given of a result, such as 'settings', 'seconds', 'steps' or 'curve', a `Curve` or None
+    of the scenario whose rows they are."""
 
 
 METRICS: dict[str, Metric] = {
@@ -142,14 +232,62 @@ METRICS: dict[str, Metric] = {
         "higher",
         "points",
     ),
+    "average_anytime_accuracy": Metric(
+        average_anytime_accuracy,
+        "Mean over all evaluations, within tasks too, of the accuracy on the tasks met so far.",
+        "higher",
+        "%",
+        ("curve",),
+    ),
+    "min_accuracy": Metric(
+        min_accuracy,
+        "Mean over earlier tasks of the lowest accuracy that each had after it was learned.",
+        "higher",
+        "%",
+        ("curve",),
+    ),
+    "worst_case_accuracy": Metric(
+        worst_case_accuracy,
+        "Mean of the accuracy on the last task and the lowest ones of earlier tasks.",
+        "higher",
+        "%",
+        ("curve",),
+    ),
+    "forward_transfer": Metric(
+        forward_transfer,
+        "Mean gain over the untrained network of the accuracy on a task right before it is learned.",
+        "higher",
+        "points",
+        ("curve",),
+    ),
+    "future_accuracy": Metric(
+        future_accuracy, "Mean accuracy, after each task, on each of the tasks to come.", "higher", "%", ("curve",)
+    ),
+    "prequential_accuracy": Metric(
+        prequential_accuracy,
+        "Share of the stream that was predicted right before it was learned.",
+        "higher",
+        "%",
+        ("curve",),
+    ),
+    "blind_accuracy": Metric(
+        blind_accuracy,
+        "Share of the stream that repeats the last label of the batch before: right without a look at the images.",
+        "higher",
+        "%",
+        ("curve",),
+    ),
 }
 """Every metric by its name."""
 
 
 def measure(rows: Rows, facts: Mapping[str, Any] | None = None) -> dict[str, float]:
-    """The value of every metric for one accuracy matrix; all are NaN before the first evaluation."""
+    """The value of every metric for one accuracy matrix; all are NaN before the first evaluation.
+
+    A fact that there is none of is None to the metrics that ask for it.
+    """
     return {name: _value(metric, rows, facts or {}) for name, metric in METRICS.items()}
 
 
 def _value(metric: Metric, rows: Rows, facts: Mapping[str, Any]) -> float:
-    return metric.function(rows, **{name: facts[name] for name in metric.facts}) if rows else math.nan
+    return metric.function(rows, **{name: facts.get(name) for name in metric.facts}) if rows else math.nan

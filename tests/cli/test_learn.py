@@ -675,3 +675,11 @@ def test_a_damaged_state(learn, tmp_path):
     (state / watching.JOURNAL).write_text(lines)
     (state / watching.LEARNER).write_bytes(b"rubbish")
     assert "is not a saved learner, or is damaged" in mistake(learn(tmp_path, "--once"))
+
+
+def test_tells_how_well_it_predicts_the_stream(learn, tmp_path):
+    put(tmp_path, 12)
+    found = summary(learn(tmp_path, "--once", "--json", "--prequential", *TINY))
+    assert 0 <= found["prequential"] <= 100
+    assert 0 <= found["blind"] <= 100
+    assert "% predicted right before" in learn(tmp_path, "--once").out

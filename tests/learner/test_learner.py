@@ -1420,3 +1420,26 @@ def test_a_count_of_batches_that_cannot_be_is_refused(monkeypatch, tmp_path):
     fileformat.write(tmp_path / "bad.cler", fileformat.encode(tensors, about))
     with pytest.raises(UsageError, match="its counters cannot be right"):
         Learner.load(tmp_path / "bad.cler")
+
+
+# -- the stream, predicted before it is learned ------------------------------------------------------------------------
+
+
+def test_prequential_accuracy_counts_what_is_predicted_before_it_is_learned(tmp_path):
+    images, labels = colors(60)
+    learner, other = small(prequential=True), small()
+    right, blind, last = 0, 0, None
+    for start in range(0, 60, 10):
+        some = slice(start, start + 10)
+        if start:
+            right += int((other.predict(images[some]) == labels[some]).sum())
+        blind, last = blind + int((labels[some] == last).sum()), labels[some][-1]
+        learner.partial_fit(images[some], labels[some])
+        other.partial_fit(images[some], labels[some])
+        if start == 20:
+            learner.save(tmp_path / "learner")
+            learner = Learner.load(tmp_path / "learner", device="cpu")
+    assert (learner.prequential_, learner.blind_) == (right / 60, blind / 60)
+    assert np.array_equal(learner.predict_proba(images), other.predict_proba(images))
+    with pytest.raises(NotFittedError, match="prequential=True"):
+        _ = other.prequential_

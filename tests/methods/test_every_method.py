@@ -26,7 +26,7 @@ from cler.regularizers import REGULARIZERS, Regularizer
 from cler.regularizers import base as regularizers
 from cler.regularizers.base import Entry
 from cler.streams import Tasks
-from cler.streams.class_incremental import _members
+from cler.streams.base import members_of
 
 REGULARIZER_NAMES = ["none", *REGULARIZERS]
 PAIRS = [(method, regularizer) for method in METHODS for regularizer in REGULARIZER_NAMES]
@@ -420,8 +420,8 @@ def test_only_the_order_of_tasks_matters_not_the_numbers_of_classes(method):
     run = make_short_run(method, "none")
     tasks = Tasks(torch.tensor([0, 1, 0, 1]))
     object.__setattr__(run.method.setup, "tasks", tasks)
-    run.stream.tasks, run.stream._train = tasks, _members(run.stream.train_labels, tasks)
-    run.stream._test = _members(run.stream.test_labels, tasks)
+    run.stream.tasks, run.stream._train = tasks, members_of(run.stream.train_labels, tasks)
+    run.stream._test = members_of(run.stream.test_labels, tasks)
     if METHODS[method].merged:
         run.stream._train = [torch.arange(len(DATA.train_labels))]
     train([run])

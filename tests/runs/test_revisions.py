@@ -29,9 +29,9 @@ def test_the_code_that_decides_numbers_is_as_written_down():
 
 
 def test_every_part_that_decides_has_a_revision():
-    assert revisions.revisions(make_settings(method="er-ace")) == {"engine": 1, "method": 1, "network": 1}
+    assert revisions.revisions(make_settings(method="er-ace")) == {"engine": 1, "method": 1, "network": 1, "stream": 1}
     with_regularizer = revisions.revisions(make_settings(method="er-ace", regularizer="jigsaw"))
-    assert with_regularizer == {"engine": 1, "method": 1, "network": 1, "regularizer": 1}
+    assert with_regularizer == {"engine": 1, "method": 1, "network": 1, "regularizer": 1, "stream": 1}
     with_two = revisions.revisions(make_settings(method="er-ace", regularizer="jigsaw+barlow-twins"))
     assert with_two["regularizer"] == "1+1"
 

@@ -92,7 +92,7 @@ def _learner(state: Path, given: dict[str, Any], options: list[str], device: str
         return Learner(**given, **_own_options(options, given), device=device)
     learner = Learner.load(state / LEARNER, device=device)
     parameters = learner.get_params()
-    own = own_settings(*(parameters[name] for name in PARTS))
+    own = own_settings(*(parameters[name] for name in PARTS if name in parameters))
     kept = {name: each.default for name, each in own.items()} | parameters
     for name, value in (given | _own_options(options, kept)).items():
         _check_same(state, name, kept.get(name), value)

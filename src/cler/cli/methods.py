@@ -14,7 +14,7 @@ from cler.cli.options import OnceEach
 
 @app.command(cls=OnceEach)
 def methods(as_json: AsJson = False) -> None:
-    """List methods, regularizers, teachers, networks, augmentations, optimizers, protocols, and their own settings."""
+    """List methods, regularizers, teachers, streams, networks, augmentations, optimizers, protocols, own settings."""
     known = _known()
     if as_json:
         print(json.dumps(known, indent=1))
@@ -24,12 +24,12 @@ def methods(as_json: AsJson = False) -> None:
         for name, each in known["methods"].items()
     ]
     _show(("method", "what it does", "buffer", "for Learner"), rows)
-    for kind in ("regularizers", "teachers", "networks", "augmentations", "optimizers", "protocols"):
+    for kind in ("regularizers", "teachers", "streams", "networks", "augmentations", "optimizers", "protocols"):
         listed = [(name, each["summary"]) for name, each in known[kind].items()]
         _show((kind.removesuffix("s"), "what it does"), listed)
     own = [
         (name, f"{setting}={about['default']}", about["help"])
-        for kind in ("methods", "regularizers", "teachers", "networks")
+        for kind in ("methods", "regularizers", "teachers", "streams", "networks")
         for name, each in known[kind].items()
         for setting, about in each["settings"].items()
     ]
@@ -39,7 +39,7 @@ def methods(as_json: AsJson = False) -> None:
 def _known() -> dict[str, Any]:
     """Everything that can be asked for by name, datasets aside, in plain values."""
     from cler.config.protocols import PROTOCOLS
-    from cler.config.registry import METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
+    from cler.config.registry import METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, STREAMS, TEACHERS, VIEWS
 
     regularizers = {
         name: {"summary": each.summary, "weight": each.weight, "settings": _own_settings(each)}
@@ -63,6 +63,10 @@ def _known() -> dict[str, Any]:
         "regularizers": {"none": {"summary": "the method alone", "weight": 0.0, "settings": {}}} | regularizers,
         "teachers": {"none": {"summary": "the network answers itself", "settings": {}}}
         | {name: {"summary": each.summary, "settings": _own_settings(each)} for name, each in TEACHERS.items()},
+        "streams": {
+            name: {"summary": each.summary, "boundaries": each.boundaries, "settings": _own_settings(each)}
+            for name, each in STREAMS.items()
+        },
         "networks": networks
         | {"timm:NAME": {"summary": "a network of the package timm", "width": None, "settings": {}}},
         "augmentations": {name: {"summary": _first_sentence(each)} for name, each in VIEWS.items()},

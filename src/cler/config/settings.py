@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.protocols import PROTOCOLS, protocol_defaults
-from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
+from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, STREAMS, TEACHERS, VIEWS
 from cler.config.schema import Setting, check_all, joined, setting, settings_of
 from cler.errors import UsageError, unknown
 
@@ -24,7 +24,7 @@ OF_REPLAY = ("buffer", "replay_batch", "repeats", "classifier")
 """Settings that mean nothing to a method without a buffer."""
 OWN_SEED = "seed"
 """The class order of a run that is permuted by its own seed."""
-PARTS = ("method", "regularizer", "network", "teacher")
+PARTS = ("method", "regularizer", "network", "teacher", "stream")
 """The settings that name a part of a run which may have settings of its own."""
 
 
@@ -123,6 +123,10 @@ class Settings:
     dataset: str = setting(
         "cifar10-sample", "The dataset; `cler data list` lists them.", choices=DATASETS, learner=False
     )
+    stream: str = setting(
+        "class-incremental", "What arrives when; `cler methods` lists the streams.",
+        choices=STREAMS, benchmark=True, learner=False,
+    )  # fmt: skip
     tasks: int | str = setting(
         5, "Tasks that the classes are split into: a number, or the classes of each as 5+5+10.",
         read=read_tasks, benchmark=True, learner=False,
@@ -163,6 +167,10 @@ class Settings:
         0.0, "Share of each task's training images to hold out and report accuracy on.",
         least=0, most=0.9, benchmark=True, learner=False,
     )  # fmt: skip
+    evaluate_every: int = setting(
+        0, "Steps between evaluations within tasks, which also predict the stream before learning it; 0 is none.",
+        least=0, most=10_000_000, role="bits", learner=False,
+    )  # fmt: skip
     precision: str = setting("fp32", "Precision of the arithmetic.", choices=PRECISIONS, learner=False)
     threads: int = setting(1, "CPU threads of each run.", least=1, most=1024, role="bits", learner=False)
     compile: bool = setting(False, "Compile the network with torch.compile; takes minutes.", role="bits", learner=False)
@@ -182,6 +190,9 @@ class Settings:
         if not fits(self.method, self.teacher):
             taught = ", ".join(name for name in METHODS if fits(name, self.teacher))
             raise UsageError(f"{self.teacher} cannot teach {self.method}; it can teach {taught}", "teacher")
+        if lacking := lacks(self.stream, self.method):
+            known = ", ".join(name for name in METHODS if not lacks(self.stream, name))
+            raise UsageError(f"{self.stream} {lacking}, which {self.method} needs; it can have {known}", "stream")
         entries = [REGULARIZERS[name] for name in self.regularizers]
         smallest = max([method.smallest_batch, *(entry.smallest_batch for entry in entries)])
         if self.batch < smallest:
@@ -284,14 +295,29 @@ def fits(method: str, teacher: str) -> bool:
     return not teaches or bool(METHODS.find(method).teachable)
 
 
+def lacks(stream: str, method: str) -> str | None:
+    """What a method needs that a stream does not have, in words."""
+    has, needs = STREAMS.find(stream), METHODS.find(method)
+    if needs.merged or needs.task_free:
+        return None
+    if not has.boundaries:
+        return "does not say where tasks begin and end"
+    return "has no tasks with classes of their own" if needs.own_classes and not has.disjoint else None
+
+
 def own_settings(
-    method: str, regularizer: str = "none", network: str = "resnet18", teacher: str = "none"
+    method: str,
+    regularizer: str = "none",
+    network: str = "resnet18",
+    teacher: str = "none",
+    stream: str = "class-incremental",
 ) -> dict[str, Setting]:
     """The settings that only these parts of a run have, by name."""
     parts = [METHODS.find(method)]
     parts += [REGULARIZERS[name] for name in regularizer.split("+") if name in REGULARIZERS]
     parts += [NETWORKS[network]] if network in NETWORKS else []
     parts += [TEACHERS[teacher]] if teacher in TEACHERS else []
+    parts += [STREAMS[stream]] if stream in STREAMS else []
     own: dict[str, Setting] = {}
     for part in parts:
         for name, each in settings_of(part.Options).items() if getattr(part, "Options", None) else ():
@@ -389,7 +415,8 @@ def make_settings(**given: Any) -> Settings:
         merged["buffer"] = 0
     if given.get("width") is not None and not _has_width(merged["network"]):
         raise UsageError(f"{given['width']} has no effect on {merged['network']}: leave it out", "width")
-    own = own_settings(method, regularizer, merged["network"], declared["teacher"].checked(merged["teacher"]))
+    teacher, stream = (declared[name].checked(merged[name]) for name in ("teacher", "stream"))
+    own = own_settings(method, regularizer, merged["network"], teacher, stream)
     options = {name: merged.pop(name) for name in list(merged) if name in own}
     if strange := sorted(merged.keys() - declared.keys()):
         raise _no_such_option(method, strange[0], own)

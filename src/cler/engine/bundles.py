@@ -72,11 +72,15 @@ def _train_alike(
 ) -> list[list[Job]]:
     """Train the jobs that have the schedule of the first one; gives back the others, which may each have their own.
 
-    That happens where the seed decides in which task a class comes, and classes have different numbers of images.
+    That happens where the seed decides in which task a class comes, and classes have different numbers of images; a
+    message says so.
     """
     built = [(job, build(job)) for job in jobs]
     same, *others = _alike(built, lambda each: str(each[1].phases))
     left, runs = [[job for job, _ in each] for each in others], [run for _, run in same]
+    if left:
+        count = sum(map(len, left))
+        emit(Message(f"{count} of {len(jobs)} runs have tasks of another length: they are trained after the others"))
     del built, same, others  # what is not trained now needs no memory
     train(runs, emit, control, graph=graph)
     return left

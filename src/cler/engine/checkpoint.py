@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cler.engine import tensorfile
-from cler.engine.run import Run
+from cler.engine.run import Curves, Run
 from cler.engine.state import State
 from cler.engine.tensorfile import checksum, on_host, pieces
 from cler.errors import DamagedError, UsageError
@@ -31,6 +31,7 @@ class Checkpoint:
     """Which run this is, in plain values."""
     state: State
     accuracy: dict[str, list[list[float]]]
+    curves: Curves = field(default_factory=dict)
 
     @property
     def position(self) -> tuple[Any, Any]:
@@ -42,7 +43,8 @@ def take(run: Run, about: dict[str, Any]) -> Checkpoint:
     """The run as it is now, copied to the host."""
     state = run.state()
     tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.tensors.items()}
-    return Checkpoint(about, State(tensors, state.numbers), {name: list(rows) for name, rows in run.accuracy.items()})
+    accuracy, curves = ({name: list(rows) for name, rows in each.items()} for each in (run.accuracy, run.curves))
+    return Checkpoint(about, State(tensors, state.numbers), accuracy, curves)
 
 
 def write(folder: Path, checkpoint: Checkpoint) -> None:
@@ -54,6 +56,7 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
             "about": checkpoint.about,
             "numbers": checkpoint.state.numbers,
             "accuracy": checkpoint.accuracy,
+            "curves": checkpoint.curves,
         }
     )
     metadata = {"header": header, "checksum": checksum(header, tensors)}
@@ -113,7 +116,8 @@ def _read(path: Path) -> Checkpoint:
     try:
         value = json.loads(header)
         if value["format"] <= FORMAT:
-            return Checkpoint(dict(value["about"]), State(tensors, dict(value["numbers"])), dict(value["accuracy"]))
+            state, curves = State(tensors, dict(value["numbers"])), dict(value.get("curves", {}))
+            return Checkpoint(dict(value["about"]), state, dict(value["accuracy"]), curves)
     except (LookupError, RecursionError, TypeError, ValueError):
         raise DamagedError("its header is not as it should be") from None
     raise UsageError(f"{path} was written by a newer cler: update cler, or delete the run's folder to start over")

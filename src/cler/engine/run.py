@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,12 +17,22 @@ from cler.engine.events import RunName
 from cler.engine.losses import LossSums
 from cler.engine.state import State, collect, restore
 from cler.methods.base import Method
+from cler.metrics import class_and_task_correct
 from cler.streams import Batch, Stream
 
 T = TypeVar("T")
 VALIDATION = ("validation_class_il", "validation_task_il")
 """Names of the accuracies on held-out training images, where there are any."""
+Curves = dict[str, list[Any]]
+"""What evaluation within tasks finds, an entry for each evaluation, by name: the `task`, the `step` of it, accuracies
+on the tasks met so far (`class_il`, `task_il`), and of the stream, as `predicted` before it was learned, how many
+images were right class- and task-incrementally, how many by a blind guess, and how many there were. In a stream without
+boundaries `met_class_il` and `met_task_il` are the accuracy on the classes met so far. `ahead_class_il` and
+`ahead_task_il` have for each task the accuracies on it and on those after it before it was learned; `tested` are the
+test images of each task."""
 _TENSORS = ("order", "position", "bad_step")
+_WITHIN = ("predicted", "last_label")
+"""Tensors that only a run has which is evaluated within its tasks."""
 _NUMBERS = ("task", "taken", "seconds", "steps_done")
 
 
@@ -41,6 +51,7 @@ class Run:
         views: Views,
         generator: torch.Generator,
         precision: str = "fp32",
+        evaluate_every: int = 0,
         name: RunName | None = None,
     ) -> None:
         self.method, self.stream, self.views, self.generator = method, stream, views, generator
@@ -52,6 +63,9 @@ class Run:
         """For each task: the number of steps of each phase."""
         self.device = stream.data.train_images.device
         self.accuracy: dict[str, list[list[float]]] = {"class_il": [], "task_il": []}
+        self.evaluate_every = evaluate_every
+        """Steps between evaluations within a task; 0 for none."""
+        self.curves: Curves = {}
         self.seconds = 0.0
         self.steps_done = 0
         self.at_once = 1
@@ -64,6 +78,8 @@ class Run:
         self._order = torch.empty(0, dtype=torch.int64, device=self.device)
         self._position = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._bad_step = torch.full((1,), -1, dtype=torch.int64, device=self.device)
+        self._predicted = torch.zeros(4, dtype=torch.int64, device=self.device)
+        self._last_label = torch.full((1,), -1, dtype=torch.int64, device=self.device)
         self._bad_step_seen = self._bad_step.cpu()
         if self.device.type == "cuda":
             self._bad_step_seen = self._bad_step_seen.pin_memory()  # or copying to it would wait for the GPU
@@ -110,8 +126,9 @@ class Run:
             self._order = order
         self._position.zero_()
         self.method.network.train()
-        with self._autocast():
-            self.method.begin_task(task)
+        if self.stream.tells_tasks or task == 0:
+            with self._autocast():
+                self.method.begin_task(task)
         self.begin_phase(next(iter(self.phases[task])))
 
     def begin_phase(self, phase: str) -> None:
@@ -122,7 +139,12 @@ class Run:
     def step(self) -> None:
         """Learn the next batch."""
         with self._autocast():
-            terms = self.method.learn(self._batch(self._order.index_select(0, self._position)[0]))
+            if not self.stream.tells_tasks and self.method.task == 0 and self.method.settled:
+                self.method.begin_task(1)  # which means: from here on there is something to replay
+            batch = self._batch(self._order.index_select(0, self._position)[0])
+            if self.evaluate_every and self.method.phase == "observe":
+                self._predict(batch)
+            terms = self.method.learn(batch)
         first_bad = (self._bad_step < 0) & ~self.losses.add(terms).isfinite()
         self._bad_step.copy_(torch.where(first_bad, self._position, self._bad_step))
         self._position.add_(1)
@@ -136,6 +158,19 @@ class Run:
         for indices in self.stream.order(task, self.generator, epochs=1):
             yield self._batch(indices)
 
+    @torch.no_grad()
+    def _predict(self, batch: Batch) -> None:
+        """Count what of a batch is predicted right before it is learned, by the rule of `observe`.
+
+        It is the network that answers, also where evaluation is by the nearest class mean.
+        """
+        with self.method.answering():
+            logits = self.method.logits(self.views.plain(batch.pixels))
+        class_il, task_il = class_and_task_correct(logits, batch.labels, self.stream.tasks.of_class)
+        right = torch.stack([class_il, task_il, batch.labels == self._last_label, torch.ones_like(class_il)])
+        self._predicted.add_(right.sum(1))
+        self._last_label.copy_(batch.labels[-1:])
+
     def check(self, task: int, *, wait: bool) -> None:
         """Check on the host whether the loss has stayed finite; a run that failed is marked.
 
@@ -148,15 +183,16 @@ class Run:
             self.failure = f"the loss was not finite at task {task + 1}, step {step + 1}; try {advice}"
 
     def end_task(self, task: int) -> None:
-        """Let the method finish the task."""
+        """Let the method finish the task, where it is told of one."""
+        if not self.stream.tells_tasks:
+            return
         with self._autocast():
             self.method.end_task(task, self._batches(task))
 
     def evaluate(self, task: int) -> None:
         """Evaluate on every task seen so far; a run whose outputs are not numbers is marked as failed."""
-        seen = range(self.stream.tasks.number) if self.method.merged else range(task + 1)
-        with self._autocast():
-            class_il, task_il = evaluate(self.method, self.stream, self.views, seen)
+        seen = self._seen(task)
+        class_il, task_il = self._accuracies(seen)
         if any(map(math.isnan, class_il)):
             self.failure = f"the outputs were not numbers after task {task + 1}; try a lower lr or weight"
             return
@@ -168,19 +204,65 @@ class Run:
             for name, row in zip(VALIDATION, held_out, strict=True):
                 self.accuracy.setdefault(name, []).append(row)
         self.task, self.taken = task + 1, 0
+        if self.evaluate_every:
+            self._note(task, self.schedule[task], class_il, task_il)
+            self.look_ahead()
+
+    def evaluate_within(self, task: int, step: int) -> None:
+        """Evaluate between two steps of a task, where that is asked for after so many of them; changes nothing else."""
+        due = self.evaluate_every and step % self.evaluate_every == 0 and step < self.schedule[task]
+        if due and self.failure is None:
+            class_il, task_il = self._accuracies(self._seen(task))
+            if any(map(math.isnan, class_il)):
+                self.failure = f"the outputs were not numbers at task {task + 1}, step {step}; try a lower lr or weight"
+            else:
+                self._note(task, step, class_il, task_il)
+
+    def look_ahead(self) -> None:
+        """Evaluate on the tasks that have not been learned yet, where that is asked for and has not been done."""
+        to_come = range(self.task, 0 if self.method.merged and self.task else self.stream.n_tasks)
+        if not self.evaluate_every or len(self.curves.get("ahead_class_il", ())) > self.task or not to_come:
+            return
+        class_il, task_il = self._accuracies(to_come)
+        if any(map(math.isnan, class_il)):
+            self.failure = f"the outputs were not numbers before task {self.task + 1}; try a lower lr or weight"
+            return
+        for name, row in (("ahead_class_il", class_il), ("ahead_task_il", task_il)):
+            self.curves.setdefault(name, []).append(row)
+
+    def _seen(self, task: int) -> range:
+        return range(self.stream.n_tasks if self.method.merged else task + 1)
+
+    def _accuracies(self, tasks: range) -> tuple[list[float], list[float]]:
+        with self._autocast():
+            return evaluate(self.method, self.stream, self.views, tasks)
+
+    def _note(self, task: int, step: int, class_il: list[float], task_il: list[float]) -> None:
+        found: dict[str, Any] = {"task": task, "step": step, "class_il": class_il, "task_il": task_il}
+        if (tested := self.stream.test_of_met(task, step)) is not None:
+            with self._autocast():
+                met = evaluate(self.method, self.stream, self.views, [task], lambda _: tested)
+            found |= {"met_class_il": met[0][0], "met_task_il": met[1][0]}
+        for name, value in {**found, "predicted": self._predicted.tolist()}.items():
+            self.curves.setdefault(name, []).append(value)
+        self.curves["tested"] = [len(self.stream.test(each)[1]) for each in range(self.stream.n_tasks)]
 
     def state(self) -> State:
         """Everything that resuming from here needs; the tensors are the run's own, not copies."""
         state = collect(self.method)
-        own = {f"run.{name}": getattr(self, f"_{name}") for name in _TENSORS}
+        own = {f"run.{name}": getattr(self, f"_{name}") for name in self._tensors}
         counted = {f"run.{name}": getattr(self, name) for name in _NUMBERS}
         generator = {"run.generator": self.generator.get_state()}
         return State(state.tensors | own | generator, state.numbers | counted)
 
-    def restore(self, state: State, accuracy: dict[str, list[list[float]]]) -> None:
+    @property
+    def _tensors(self) -> tuple[str, ...]:
+        return _TENSORS + _WITHIN if self.evaluate_every else _TENSORS
+
+    def restore(self, state: State, accuracy: dict[str, list[list[float]]], curves: Curves | None = None) -> None:
         """Take over the state of another run like this one."""
         restore(self.method, State(_of_the_method(state.tensors), _of_the_method(state.numbers)))
-        for name in _TENSORS:
+        for name in self._tensors:
             setattr(self, f"_{name}", state.tensors[f"run.{name}"].to(self.device, copy=True))
         for name in _NUMBERS:
             number = state.numbers[f"run.{name}"]
@@ -188,7 +270,7 @@ class Run:
                 raise TypeError(f"{name} is {number!r}")
             setattr(self, name, number)
         self.generator.set_state(state.tensors["run.generator"])
-        self.accuracy = accuracy
+        self.accuracy, self.curves = accuracy, curves or {}
         if self.taken:
             self.method.phase = self._phase_at(self.task, self.taken)
 

@@ -44,6 +44,8 @@ def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = No
         run.at_once = len(runs)
         emit(Started(run.name, run.task, run.taken))
     with matmul_precision(runs[0].precision):
+        for run in runs:
+            run.look_ahead()
         bundle = _Bundle(runs, emit, graph)
         for task in range(len(runs[0].schedule))[runs[0].task : control.until_task]:
             _train_task(bundle, task, control)
@@ -100,6 +102,8 @@ def _train_task(bundle: _Bundle, task: int, control: Control) -> None:
         if done - 1 in later:
             bundle.begin_phase(later[done - 1])
         bundle.stepper.step()
+        for run in bundle.runs:
+            run.evaluate_within(task, done)
         if done == steps:
             synchronize(device)  # for the last report to tell the losses of every step
         now = time.perf_counter()

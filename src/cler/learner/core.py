@@ -60,6 +60,10 @@ class Core:
         self.waiting = torch.empty(0, *self.shape, dtype=torch.uint8, device=self.device), list[Label]()
         self.saved: tuple[Path, int] | None = None
         """The file that it was saved in last, or loaded from, and the images seen by then."""
+        self.predicted = [0, 0, 0]
+        """Images that were predicted right before they were learned, those that a blind guess had right, and all."""
+        self.last_label: Label | None = None
+        """Of the last batch that was predicted: the blind guess for the next."""
         self.failure: str | None = None
         """Why it can neither learn on nor answer."""
 
@@ -85,6 +89,7 @@ class Core:
         An error leaves no trace if the step began with a method that was built for it, else a learner of no more use.
         """
         self.check_whole()
+        right = self._right(pixels, labels) if self.parameters["prequential"] else 0
         before, known = self.method, self.numbers.copy()
         numbers = [known.setdefault(label, len(known)) for label in labels]
         drawn = self.generator.get_state() if before is None or before.n_classes < len(known) else None
@@ -103,11 +108,23 @@ class Core:
                 error.add_note(self._fail(f"a step failed after {self.n_seen} images, {type(error).__name__}: {error}"))
             raise
         self.numbers, self.steps, self.waiting = known, self.steps + 1, (pixels[:0], [])
+        if self.parameters["prequential"]:
+            blind = sum(label == self.last_label for label in labels)
+            more = (right, blind, len(labels))
+            self.predicted = [count + new for count, new in zip(self.predicted, more, strict=True)]
+            self.last_label = labels[-1]
         try:
             self._check_finite("the loss was", loss)
         except UsageError as error:
             self.failure = str(error)
             raise
+
+    def _right(self, pixels: Tensor, labels: Sequence[Label]) -> int:
+        """How many of a batch are predicted right before it is learned; none of the first one."""
+        if not self.steps:
+            return 0
+        known, best = self.labels, self.probabilities(pixels).argmax(1).tolist()
+        return sum(known[column] == label for column, label in zip(best, labels, strict=True))
 
     def _fail(self, reason: str) -> str:
         self.failure = one_line(f"this learner cannot go on: {reason}; {self._last_save}")
@@ -225,6 +242,8 @@ class Core:
             "numbers": state.numbers,
             "device": self.device.type,
         }
+        if self.parameters["prequential"]:
+            about |= {"predicted": self.predicted, "last_label": self.last_label}
         return tensors, about
 
     def encoded(self) -> tuple[bytes, int]:
@@ -246,6 +265,7 @@ class Core:
         self.numbers = {label: number for number, label in enumerate(saved.labels)}
         self.steps = saved.steps
         self.waiting = saved.pixels.to(self.device, copy=True), saved.waiting
+        self.predicted, self.last_label = saved.predicted, saved.last_label
         if saved.steps:
             saved.check_size(self.settings, self._room(len(saved.labels)), self.own_network)
             self.method = self.build(len(saved.labels), pretrained=False)

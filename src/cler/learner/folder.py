@@ -234,12 +234,15 @@ class FolderLearner:
     def summary(self) -> dict[str, Any]:
         """Images, classes and accuracy so far, in plain values."""
         accuracy, held_out = self.accuracy()
+        asked = self.learner.prequential and hasattr(self.learner, "prequential_")
+        shares = {"prequential": self.learner.prequential_, "blind": self.learner.blind_} if asked else {}
         return {
             "images": self.learner.n_seen_,
             "waiting": self.learner.n_seen_ % self.learner.batch,
             "classes": self.classes,
             "held_out": held_out,
             "accuracy": accuracy,
+            **{name: 100 * share for name, share in shares.items()},
             "learner": str(self.path),
         }
 

@@ -18,7 +18,7 @@ from cler.config.schema import Setting
 from cler.config.settings import CUSTOM, PARTS, own_settings
 from cler.errors import UsageError, unknown
 from cler.learner import fileformat
-from cler.learner.core import Content, Core
+from cler.learner.core import Content, Core, NotFittedError
 from cler.learner.export import export
 from cler.learner.inputs import Label, to_array, to_labels, to_pixels
 from cler.learner.parameters import check_among, completed_parameters, resolved_parameters, to_plain
@@ -69,6 +69,7 @@ class Learner:
         augment: how the images that it trains on are augmented: 'none', 'crop', 'crop-flip', 'light', 'full' or
             'randaugment'.
         mean, std: what pixels, from 0 to 1, are normalized by: a number, or one for each channel.
+        prequential: whether each batch is predicted before it is learned, for `prequential_`; takes a pass more.
         seed: what all random numbers come from.
         device: 'auto', 'cpu' or 'cuda'.
         options: settings that only this method has, or another part, by their names.
@@ -118,6 +119,7 @@ class Learner:
         augment: str = "crop-flip",
         mean: float | Sequence[float] = 0.5,
         std: float | Sequence[float] = 0.25,
+        prequential: bool = False,
         seed: int = 0,
         device: str = "auto",
         **options: Any,
@@ -131,7 +133,7 @@ class Learner:
         self.network, self.width, self.pretrained, self.freeze = network, width, pretrained, freeze
         self.augment = augment
         self.mean, self.std = mean, std
-        self.seed, self.device = seed, device
+        self.prequential, self.seed, self.device = prequential, seed, device
         unnamed = {name: each.default for name, each in learner_settings().items() if name not in self._explicit()}
         vars(self).update(unnamed | options)
         self._options = tuple(unnamed | options)
@@ -183,6 +185,22 @@ class Learner:
     def classes_(self) -> np.ndarray:
         """The labels it has learned, sorted; predict_proba has a column for each."""
         return to_array(self._worker(self._core.fitted_labels))
+
+    @property
+    def prequential_(self) -> float:
+        """Share of the stream, from 0 to 1, that was predicted right before it was learned; with `prequential=True`."""
+        return self._share_predicted(0)
+
+    @property
+    def blind_(self) -> float:
+        """Share of the stream that repeats the last label of the batch before, which takes no look at the images."""
+        return self._share_predicted(1)
+
+    def _share_predicted(self, whose: int) -> float:
+        counts = self._worker(lambda: self._core.predicted)
+        if not counts[2]:
+            raise NotFittedError("no batch was predicted before it was learned: that takes Learner(prequential=True)")
+        return counts[whose] / counts[2]
 
     def predict_proba(self, images: Any) -> np.ndarray:
         """Probabilities (N, classes) of the classes in `classes_`, which add up to one."""
@@ -329,7 +347,7 @@ def _shown(value: Any) -> str:
 
 def _own_settings(parameters: dict[str, Any]) -> dict[str, Setting]:
     """The settings that only some part of such a learner has; a method that there is not has none."""
-    method, *others = (parameters[name] for name in PARTS)
+    method, *others = (parameters[name] for name in PARTS if name in parameters)
     return own_settings(method, *map(str, others)) if method in METHODS else {}
 
 

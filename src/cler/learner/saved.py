@@ -37,6 +37,9 @@ class Saved:
     waiting: list[Label]
     steps: int
     device: str
+    predicted: list[int]
+    """Of the batches that were predicted before they were learned: images right, right by a blind guess, and all."""
+    last_label: Label | None
 
     @classmethod
     def read(cls, tensors: dict[str, Tensor], about: dict[str, Any]) -> Saved:
@@ -44,6 +47,9 @@ class Saved:
         method = {name: tensor for name, tensor in tensors.items() if name.startswith("method.")}
         require(tensors.keys() - method.keys() == {"waiting", "generator"}, "tensors")
         require(type(about["steps"]) is int, "steps")
+        predicted, last_label = about.get("predicted", [0, 0, 0]), about.get("last_label")
+        require(isinstance(predicted, list) and all(type(each) is int for each in predicted), "predictions")
+        require(len(predicted) == 3 and min(predicted) >= 0 and max(predicted) == predicted[2], "predictions")
         require(all(type(value) in (bool, int, float) for value in about["numbers"].values()), "numbers")
         return cls(
             state=State({name.removeprefix("method."): tensor for name, tensor in method.items()}, about["numbers"]),
@@ -53,6 +59,8 @@ class Saved:
             waiting=to_labels(about["waiting"]),
             steps=about["steps"],
             device=about["device"],
+            predicted=predicted,
+            last_label=None if last_label is None else to_labels([last_label])[0],
         )
 
     @property

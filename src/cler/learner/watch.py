@@ -93,6 +93,8 @@ def in_words(summary: dict[str, Any]) -> str:
     text = f"{learned} images of {classes} {'class' if classes == 1 else 'classes'} learned"
     if summary["waiting"]:
         text += f", {summary['waiting']} waiting for a full batch"
+    if "prequential" in summary:
+        text += f", {summary['prequential']:.1f} % predicted right before ({summary['blind']:.1f} % blindly)"
     if summary["accuracy"] is None:
         return f"{text}, no held-out image to test on yet"
     return f"{text}, {summary['accuracy']:.1f} % right of {summary['held_out']} held-out images"

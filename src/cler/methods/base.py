@@ -114,6 +114,8 @@ class Method:
     has this gives `outputs` a `lesson` in `observe`; without it, no teacher that teaches works with the method."""
     task_free: ClassVar[bool] = False
     """Whether the method can learn a stream that does not say where tasks begin and end."""
+    own_classes: ClassVar[bool] = True
+    """Whether the method needs each class to come in one task only; a task-free one never does."""
     temperature: float = 1.0
     """What the method's logits are divided by to become logarithms of probabilities."""
     Options: ClassVar[type] = NoOptions

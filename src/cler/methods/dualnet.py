@@ -55,6 +55,7 @@ class DualNet(Method):
     about = About(
         title="DualNet", summary="a slow self-supervised net that modulates a fast one, with replay and distillation"
     )
+    own_classes = False
     replays = True
     own_repeats = "fast_steps"
     smallest_batch = 2

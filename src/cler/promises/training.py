@@ -198,7 +198,7 @@ def resumed(folder: Path, run: Run) -> Run:
     found = checkpoint.find(folder, said.append)
     if found is None or said:
         raise BrokenPromise(f"its checkpoint cannot be read: {' '.join(said) or 'there is none'}")
-    run.restore(found.state, found.accuracy)
+    run.restore(found.state, found.accuracy, found.curves)
     return run
 
 
@@ -209,6 +209,7 @@ def check_same(run: Run, whole: Run) -> None:
     differing += [name for name in two.numbers if name != "run.seconds" and one.numbers.get(name) != two.numbers[name]]
     demand(not differing, f"resumed, it ends with other {named(differing)}")
     demand(run.accuracy == whole.accuracy, "resumed, it ends with other accuracies")
+    demand(run.curves == whole.curves, "resumed, it ends with other accuracies within tasks")
 
 
 def keeps_the_rule(method: str, regularizer: str = "none", **changes: Any) -> None:
@@ -266,7 +267,7 @@ def _about(regularizer: str, wanted: bool) -> str:
 def evaluation_changes_nothing(method: str, regularizer: str = "none", **changes: Any) -> None:
     """Evaluation leaves everything as it was, and gives the same the second time."""
     watched, unwatched = (in_later_task(make_run(method, regularizer, **changes)) for _ in range(2))
-    before, tasks = snapshot(watched), range(watched.stream.tasks.number)
+    before, tasks = snapshot(watched), range(watched.stream.n_tasks)
     first = evaluate(watched.method, watched.stream, watched.views, tasks)
     moved = differences(before, snapshot(watched))
     demand(not moved, f"evaluation changes {named(moved)}")

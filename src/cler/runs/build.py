@@ -19,7 +19,7 @@ from cler.nets.peers import Peers
 from cler.nets.randomness import borrowed_generator
 from cler.nets.resnet import compile_blocks
 from cler.regularizers import REGULARIZERS
-from cler.streams import Stream, Tasks
+from cler.streams import STREAMS, Stream, Tasks
 from cler.teachers import TEACHERS
 
 
@@ -35,12 +35,14 @@ def check_fit(settings: Settings, data: ImageData, seeds: Sequence[int] = (0,)) 
 
 
 def _class_order(settings: Settings, seed: int) -> int | None:
-    """The seed of a run's permutation of the classes; None for their natural order."""
-    return seed if settings.class_order == OWN_SEED else settings.class_order  # type: ignore[return-value]
+    """The seed of a run's permutation of the classes, or of all of its stream; None for the natural order."""
+    own = settings.class_order == OWN_SEED or (settings.class_order is None and STREAMS[settings.stream].own_seed)
+    return seed if own else settings.class_order  # type: ignore[return-value]
 
 
 def _stream(settings: Settings, data: ImageData, class_order: int | None) -> Stream:
-    return Stream(
+    kind: type[Stream] = STREAMS.find(settings.stream)
+    return kind(
         data,
         settings.tasks,
         batch=settings.batch,
@@ -48,6 +50,7 @@ def _stream(settings: Settings, data: ImageData, class_order: int | None) -> Str
         class_order=class_order,
         merged=find_method(settings.method).merged,
         validate=settings.validate,
+        options=settings.options_of(kind),
     )
 
 
@@ -80,7 +83,15 @@ def build_run(
         network=network,
     )
     name = name or RunName(f"{settings.pair}, seed {seed}", settings.pair, seed)
-    return Run(method, stream, views=views, generator=generator, precision=settings.precision, name=name)
+    return Run(
+        method,
+        stream,
+        views=views,
+        generator=generator,
+        precision=settings.precision,
+        evaluate_every=settings.evaluate_every,
+        name=name,
+    )
 
 
 def build_method(

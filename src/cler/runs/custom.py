@@ -11,7 +11,18 @@ from typing import Any
 
 from torch import nn
 
-from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS, Registry
+from cler.config.registry import (
+    DATASETS,
+    DOMAINS,
+    METHODS,
+    NETWORKS,
+    OPTIMIZERS,
+    REGULARIZERS,
+    STREAMS,
+    TEACHERS,
+    VIEWS,
+    Registry,
+)
 from cler.config.settings import CUSTOM, Settings
 from cler.data.images import ImageData, InMemory
 from cler.errors import UsageError
@@ -105,6 +116,8 @@ def _entries(settings: Settings) -> Iterator[tuple[str, str, Any]]:
         ("regularizer", REGULARIZERS, settings.regularizers),
         ("teacher", TEACHERS, [settings.teacher]),
         ("network", NETWORKS, [settings.network]),
+        ("stream", STREAMS, [settings.stream]),
+        ("domains", DOMAINS, [settings.options.get("domains", "")]),
         ("dataset", DATASETS, [settings.dataset]),
         ("augmentation", VIEWS, [settings.augment]),
         ("optimizer", OPTIMIZERS, [settings.optimizer]),

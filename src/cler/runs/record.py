@@ -186,7 +186,7 @@ class Recorder(Control):
                 f"{job.folder} was started with {', '.join(differences)}: go back to that, or restart to start it over"
             )
         try:
-            run.restore(found.state, found.accuracy)
+            run.restore(found.state, found.accuracy, found.curves)
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
             if lack_of_memory(error):
                 raise
@@ -231,6 +231,7 @@ class Recorder(Control):
             at_once=run.at_once,
             complete=run.complete,
             failure=run.failure,
+            curves=run.curves if run.evaluate_every else None,
         )
         self._log(name, line)
         write_json(job.folder / "result.json", result)

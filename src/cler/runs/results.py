@@ -19,6 +19,7 @@ from cler.engine.run import VALIDATION
 from cler.errors import UsageError
 from cler.files import append, as_path, read_bytes, read_json, without_non_finite, write_text
 from cler.methods import METHODS
+from cler.metrics import Curve
 from cler.runs.folders import search
 
 FORMAT = 2
@@ -81,12 +82,30 @@ class Result:
     """The revisions of the code that decided the numbers; results of format 1 do not say."""
     validation: dict[str, list[list[float]]] | None = None
     """The same matrices on training images that were held out, where the setting `validate` asked for it."""
+    curves: dict[str, list[Any]] | None = None
+    """What was found within tasks, where the setting `evaluate_every` asked for it, as `cler.engine.run.Curves`."""
 
     @cached_property
     def metrics(self) -> dict[str, dict[str, float]]:
         """Each of `cler.metrics.METRICS` in both scenarios; NaN where the accuracies do not determine it."""
-        measured = {name: metrics.measure(self.accuracy[name], vars(self)) for name in SCENARIOS}
+        measured = {
+            name: metrics.measure(self.accuracy[name], vars(self) | {"curve": self.curve(name)}) for name in SCENARIOS
+        }
         return {metric: {name: measured[name][metric] for name in SCENARIOS} for metric in metrics.METRICS}
+
+    def curve(self, scenario: str) -> Curve | None:
+        """The run's evaluations in the order of time, where there were any within tasks."""
+        if not self.curves or not self.curves.get("task"):
+            return None
+        found, column = self.curves, SCENARIOS.index(scenario)
+        return Curve(
+            task=found["task"],
+            rows=found[scenario],
+            tested=found["tested"],
+            ahead=found[f"ahead_{scenario}"],
+            met=found.get(f"met_{scenario}", ()),
+            predicted=[(each[column], each[2], each[3]) for each in found["predicted"]],
+        )
 
     def until(self, tasks: int) -> Result | None:
         """The run as it was after so many tasks, as if there were no more; None if it did not get as far."""
@@ -97,7 +116,8 @@ class Result:
             return {name: each[:tasks] for name, each in rows.items()}
 
         validation = cut(self.validation) if self.validation else None
-        return replace(self, accuracy=cut(self.accuracy), validation=validation, complete=True)
+        curves = _curves_until(self.curves, tasks) if self.curves else None
+        return replace(self, accuracy=cut(self.accuracy), validation=validation, curves=curves, complete=True)
 
     @classmethod
     def from_dict(cls, path: Path, value: dict[str, Any]) -> Result:
@@ -118,6 +138,7 @@ class Result:
             data=value.get("data"),
             revisions=value.get("revisions", {}),
             validation=value.get("validation"),
+            curves=value.get("curves"),
         )
 
 
@@ -135,6 +156,7 @@ def make_result(
     at_once: int = 1,
     complete: bool = True,
     failure: str | None = None,
+    curves: Mapping[str, Sequence[Any]] | None = None,
 ) -> dict[str, Any]:
     """The content of `result.json`: facts, from which metrics are computed when it is read."""
     result = {
@@ -152,11 +174,29 @@ def make_result(
     }
     if VALIDATION[0] in accuracy:
         result["validation"] = dict(zip(SCENARIOS, _matrices(accuracy, VALIDATION).values(), strict=True))
+    if curves is not None:
+        result["curves"] = _rounded(dict(curves))
     return result if failure is None else result | {"failure": failure}
 
 
 def _matrices(accuracy: Mapping[str, metrics.Rows], names: Sequence[str]) -> dict[str, list[list[float]]]:
     return {name: [[round(float(x), 4) for x in row] for row in accuracy[name]] for name in names}
+
+
+def _rounded(value: Any) -> Any:
+    """The same with numbers of four digits after the point, however deep they are."""
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def _curves_until(curves: dict[str, list[Any]], tasks: int) -> dict[str, list[Any]]:
+    """Those of the first tasks."""
+    points = sum(task < tasks for task in curves.get("task", ()))
+    ahead = {name: each[:tasks] for name, each in curves.items() if name.startswith("ahead_")}
+    return {name: each[:points] for name, each in curves.items()} | {"tested": curves.get("tested", [])} | ahead
 
 
 def log_line(folder: str | Path, event: dict[str, Any]) -> None:
@@ -237,6 +277,9 @@ def _check(value: Any) -> None:
     for name in SCENARIOS if "validation" in value else ():
         _check_fields(value, {"validation": dict}, "")
         _check_accuracy(value["validation"].get(name), f"validation.{name}", value["complete"])
+    if "curves" in value:
+        _check_fields(value, {"curves": dict}, "")
+        _check_curves(value["curves"])
     if value["complete"]:
         _check_complete(value)
 
@@ -252,6 +295,36 @@ def _check_origin(value: dict[str, Any]) -> None:
     for name, revision in value.get("revisions", {}).items():
         if not _is(revision, (int, str)):
             raise UsageError(f"'revisions.{name}' is neither a whole number nor a string")
+
+
+def _check_curves(curves: dict[str, Any]) -> None:
+    """What was found within tasks: as many entries of each kind, of the tasks that there are, in the order of time."""
+    if not curves.get("task"):
+        return
+    points, tested = curves["task"], curves.get("tested") or []
+    if not (tested and _are(points, int, 0) and points == sorted(points) and _are(tested, int, 1)):
+        raise UsageError("'curves.task' and 'curves.tested' are not whole numbers as they should be")
+    for name in (*SCENARIOS, *(f"ahead_{each}" for each in SCENARIOS)):
+        rows = curves.get(name)
+        if not (isinstance(rows, list) and all(_are(row, (int, float), 0, 100) and row for row in rows)):
+            raise UsageError(f"'curves.{name}' has entries that are not percentages")
+        if max(map(len, rows), default=0) > len(tested):
+            raise UsageError(f"'curves.{name}' has accuracies of more than {len(tested)} tasks")
+    counted = curves.get("predicted")
+    if not (isinstance(counted, list) and all(_are(each, int, 0) and len(each) == 4 for each in counted)):
+        raise UsageError("'curves.predicted' are not four counts each")
+    met = [name for name in (f"met_{each}" for each in SCENARIOS) if name in curves]
+    if not all(_are(curves[name], (int, float), 0, 100) for name in met):
+        raise UsageError("'curves' have accuracies on the classes met that are not percentages")
+    if any(len(curves.get(name, ())) != len(points) for name in ("step", *SCENARIOS, "predicted", *met)):
+        raise UsageError("'curves' differ in length")
+    for name in SCENARIOS:
+        if any(len(row) not in (task + 1, len(tested)) for row, task in zip(curves[name], points, strict=True)):
+            raise UsageError(f"'curves.{name}' has rows that are not of the tasks met so far")
+
+
+def _are(values: Any, kind: Any, least: float, most: float = MOST) -> bool:
+    return isinstance(values, list) and all(_is(each, kind) and least <= each <= most for each in values)
 
 
 def _check_complete(value: dict[str, Any]) -> None:

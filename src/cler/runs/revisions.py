@@ -1,8 +1,8 @@
 """The revision of the code that decides the numbers of a run.
 
 A part of the package has a number, raised by hand when it makes runs come out differently: `revision` of a method, a
-regularizer, a teacher, a network, and `cler.engine.REVISION` for what all runs share. For code outside the package,
-where nobody raises a number, it is a hash of the source, which comments and renames do not change.
+regularizer, a teacher, a network, a stream, and `cler.engine.REVISION` for what all runs share. For code outside the
+package, where nobody raises a number, it is a hash of the source, which comments and renames do not change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, TEACHERS
+from cler.config.registry import DOMAINS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS
 from cler.config.settings import Settings
 from cler.engine import REVISION
 from cler.runs.syntax import fingerprint
@@ -35,6 +35,9 @@ def revisions(settings: Settings) -> dict[str, int | str]:
         found["regularizer"] = added[0] if len(added) == 1 else "+".join(map(str, added))
     if settings.teacher in TEACHERS:
         found["teacher"] = revision_of(TEACHERS[settings.teacher])
+    found["stream"] = revision_of(STREAMS[settings.stream])
+    if (domains := settings.options.get("domains", "")) in DOMAINS:
+        found["domains"] = revision_of(DOMAINS[domains])
     return found
 
 

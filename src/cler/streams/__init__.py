@@ -1,7 +1,16 @@
-"""What arrives when: streams of labeled images, cut into tasks."""
+"""What arrives when: streams of labeled images. A new one is a new file here, named in `_FILES`."""
 
-from cler.streams.base import Batch
-from cler.streams.class_incremental import Stream
+from __future__ import annotations
+
+from importlib import import_module
+
+from cler.config.registry import STREAMS
+from cler.streams.base import Batch, Stream, register
+from cler.streams.domain_incremental import domains
 from cler.streams.tasks import Tasks
 
-__all__ = ["Batch", "Stream", "Tasks"]
+_FILES = ("class_incremental", "blurry", "domain_incremental", "long_tailed", "shuffled")
+for _file in _FILES:
+    import_module(f"cler.streams.{_file}")
+
+__all__ = ["STREAMS", "Batch", "Stream", "Tasks", "domains", "register"]

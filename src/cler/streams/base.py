@@ -1,10 +1,18 @@
-"""What every stream hands out."""
+"""What every stream is: labeled images in an order, which is cut into tasks or parts, and what it is tested on."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
+
+from cler.config.registry import STREAMS
+from cler.data.images import ImageData
+from cler.errors import UsageError
+from cler.streams.tasks import Tasks, sizes_of
 
 
 class Batch(NamedTuple):
@@ -16,3 +24,203 @@ class Batch(NamedTuple):
     """The same images augmented and normalized."""
     labels: Tensor
     """Class numbers from 0, int64 (N,); which task a class comes in is in `Tasks`."""
+
+
+class Plan(NamedTuple):
+    """What comes when, in tensors of main memory."""
+
+    class_order: Tensor
+    """The class of the dataset at each class number of the stream, (C,)."""
+    of_class: Tensor
+    """The task in which each class is tested, by its number in the stream, (C,)."""
+    parts: list[Tensor]
+    """The training images of each task; in a stream without boundaries they are in the order in which they come."""
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The settings of a stream that has none of its own."""
+
+
+class Stream:
+    """Splits the classes of `data` into tasks and orders the training images of each; subclasses say how, in `plan`.
+
+    `tasks` is the number of equal tasks, or the number of classes of each, as "5+5+10" or (5, 5, 10). Labels are
+    renumbered in the order in which classes come: the first task has the first class numbers. `merged` gives Joint's
+    stream: one task to train on that holds every image, and the same tasks to be tested on. A share `validate` of the
+    training images of each class is held out: the same ones for every seed, never trained on.
+
+    A stream without boundaries is one order of batches from its beginning to its end. It is cut into parts of equal
+    length, after each of which a run is evaluated; the method is not told of them.
+    """
+
+    name: ClassVar[str]
+    """What the stream is called in settings and on the command line."""
+    summary: ClassVar[str]
+    """What it is, in one line."""
+    revision: ClassVar[int] = 1
+    """Raised by hand when its runs come out differently."""
+    Options: ClassVar[type] = NoOptions
+    """A frozen dataclass of the settings that only this stream has."""
+    boundaries: ClassVar[bool] = True
+    """Whether it says where tasks begin and end."""
+    disjoint: ClassVar[bool] = True
+    """Whether each class comes in one task only."""
+    own_seed: ClassVar[bool] = False
+    """Whether it is drawn by the seed of its run, unless `class_order` is another."""
+
+    def __init__(
+        self,
+        data: ImageData,
+        tasks: int | str | Sequence[int],
+        *,
+        batch: int = 10,
+        epochs: int = 1,
+        class_order: int | None = None,
+        merged: bool = False,
+        validate: float = 0.0,
+        options: Any = None,
+    ) -> None:
+        self.data, self.batch, self.epochs = data, batch, epochs
+        self.n_classes = data.n_classes
+        self.options = self.Options() if options is None else options
+        self.merged = merged
+        device, labels = data.train_labels.device, data.train_labels.cpu()
+        held_out = _held_out(labels, self.n_classes, validate)
+        self.validates = validate > 0
+        plan = self.plan(labels, (~held_out).nonzero().squeeze(1), tasks, class_order)
+        self.class_order = plan.class_order
+        self.tasks = Tasks(plan.of_class.to(device))
+        """Which task each class comes in, by its new number."""
+        position = torch.argsort(self.class_order).to(device)
+        self.train_labels = position[data.train_labels]
+        self.test_labels = position[data.test_labels]
+        self._train = [part.to(device) for part in plan.parts]
+        self._held_out = self.held_out_parts(held_out.nonzero().squeeze(1).to(device))
+        self._test = members_of(self.test_labels, self.tasks)
+        if merged:
+            self._train = [torch.cat(self._train).sort().values]
+        smallest = min(len(members) for members in self._train)
+        if not self.tells_tasks:
+            if epochs > 1:
+                raise UsageError(f"must be 1 in a stream without tasks, which {self.name} is, not {epochs}", "epochs")
+            self._train = self._equal_parts()
+            smallest = len(torch.cat(plan.parts)) // len(plan.parts)
+        if smallest < batch:
+            raise UsageError(f"must be at most {smallest}, the images of the smallest task, not {batch}", "batch")
+
+    def plan(self, labels: Tensor, images: Tensor, tasks: int | str | Sequence[int], class_order: int | None) -> Plan:
+        """What comes when of the `images` to train on, which are numbers in the dataset; `labels` are the dataset's.
+
+        Without a `class_order`, the seed of a permutation, classes come in their natural order.
+        """
+        order = order_of_classes(self.n_classes, class_order)
+        split = Tasks.of_sizes(sizes_of(tasks, self.n_classes))
+        of_image = split.of_class[order.argsort()[labels[images]]]
+        return Plan(order, split.of_class, [images[of_image == task] for task in range(split.number)])
+
+    def held_out_parts(self, images: Tensor) -> list[Tensor]:
+        """The images that are held out, by the task that they are tested with."""
+        of_image = self.tasks.of_class[self.train_labels[images]]
+        return [images[of_image == task] for task in range(self.tasks.number)]
+
+    def _equal_parts(self) -> list[Tensor]:
+        """The whole stream, its incomplete last batch left out, in parts of equally many batches, or one more."""
+        joined = torch.cat(self._train)
+        rows = joined[: len(joined) // self.batch * self.batch].view(-1, self.batch)
+        return [part.flatten() for part in rows.tensor_split(len(self._train))]
+
+    @property
+    def n_tasks(self) -> int:
+        """How many tasks a run is tested on."""
+        return self.tasks.number
+
+    @property
+    def tells_tasks(self) -> bool:
+        """Whether the method is told where tasks begin and end; Joint has a single one."""
+        return self.boundaries or self.merged
+
+    @property
+    def schedule(self) -> tuple[int, ...]:
+        """Batches in each training task; runs with equal schedules can be trained side by side."""
+        return tuple(self.epochs * (len(members) // self.batch) for members in self._train)
+
+    def order(self, task: int, generator: torch.Generator, epochs: int | None = None) -> Tensor:
+        """The batches of a task as rows of indices: shuffled anew each epoch, the incomplete last batch left out.
+
+        In a stream without boundaries they are already in their order, and nothing is drawn.
+        """
+        members = self._train[task]
+        if not self.tells_tasks:
+            return members.view(-1, self.batch)
+        whole = len(members) // self.batch * self.batch
+        passes = [
+            members[torch.randperm(len(members), generator=generator, device=members.device)[:whole]]
+            for _ in range(epochs or self.epochs)
+        ]
+        return torch.cat(passes).view(-1, self.batch)
+
+    def train(self, task: int) -> tuple[Tensor, Tensor]:
+        """Training pixels and labels of one task, in the order of the dataset, or of a stream without boundaries."""
+        members = self._train[task]
+        return self.data.train_images[members], self.train_labels[members]
+
+    def test(self, task: int) -> tuple[Tensor, Tensor]:
+        """Test pixels and labels of one task."""
+        members = self._test[task]
+        return self.data.test_images[members], self.test_labels[members]
+
+    def test_of_met(self, task: int, step: int) -> tuple[Tensor, Tensor] | None:
+        """Test pixels and labels of the classes met by a step of a task; None where tasks tell which these are."""
+        if self.tells_tasks:
+            return None
+        came = torch.cat([*self._train[:task], self._train[task][: step * self.batch]])
+        members = torch.isin(self.test_labels, self.train_labels[came].unique()).nonzero().squeeze(1)
+        return self.data.test_images[members], self.test_labels[members]
+
+    def held_out(self, task: int) -> tuple[Tensor, Tensor]:
+        """Pixels and labels of the training images of one task that are held out."""
+        members = self._held_out[task]
+        return self.data.train_images[members], self.train_labels[members]
+
+
+def _held_out(labels: Tensor, n_classes: int, share: float) -> Tensor:
+    """Which images are held out: a share of each class, at least one where there is any share."""
+    held_out = torch.zeros(len(labels), dtype=torch.bool)
+    if share:
+        draws = torch.rand(len(labels), generator=torch.Generator().manual_seed(0))
+        for number in range(n_classes):
+            members = (labels == number).nonzero().squeeze(1)
+            count = max(1, round(share * len(members)))
+            if count >= len(members):
+                raise UsageError(f"{share} leaves no image to train on of a class with {len(members)}", "validate")
+            held_out[members[draws[members].argsort()[:count]]] = True
+    return held_out
+
+
+def members_of(labels: Tensor, tasks: Tasks) -> list[Tensor]:
+    """Which images each task has, by their labels."""
+    of_image = tasks.of_class[labels]
+    return [(of_image == task).nonzero().squeeze(1) for task in range(tasks.number)]
+
+
+def order_of_classes(n_classes: int, seed: int | None) -> Tensor:
+    """Original class at each position: natural, or a permutation fixed by the seed."""
+    if seed is None:
+        return torch.arange(n_classes)
+    return torch.randperm(n_classes, generator=torch.Generator().manual_seed(seed))
+
+
+def by_appearance(labels: Tensor, n_classes: int) -> Tensor:
+    """The classes in the order in which these labels first have them; those that never come are last."""
+    first = torch.full((n_classes,), len(labels)).scatter_reduce(0, labels, torch.arange(len(labels)), "amin")
+    return first.argsort(stable=True)
+
+
+S = TypeVar("S", bound=Stream)
+
+
+def register(stream: type[S]) -> type[S]:
+    """Register a stream for the command line and the tests."""
+    STREAMS.register(stream.name, stream)
+    return stream

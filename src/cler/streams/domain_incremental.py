@@ -1,0 +1,138 @@
+"""Domain-incremental: all classes in every task, each time as another transform of the images shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cler.config.registry import DOMAINS
+from cler.config.schema import setting
+from cler.errors import UsageError
+from cler.streams.base import Plan, Stream, order_of_classes, register
+
+Transform = Callable[[Tensor], Tensor]
+"""From uint8 images (N, C, H, W) to as many of the same size."""
+
+
+@dataclass(frozen=True)
+class Domains:
+    """Transforms that make the domains of a stream, by a name."""
+
+    name: str
+    transforms: tuple[Transform, ...]
+
+    @property
+    def given(self) -> Transform:
+        """The transform that another process has to import; one that it cannot, if there is any."""
+        return next((each for each in self.transforms if "<" in each.__qualname__), self.transforms[0])
+
+
+def domains(name: str, *transforms: Transform) -> Domains:
+    """Make transforms known as the domains of a stream, one for each task.
+
+        cler.streams.domains("negatives", lambda images: images, lambda images: 255 - images)
+        cler.train(stream="domain-incremental", domains="negatives", tasks=2)
+
+    Each takes uint8 images (N, C, H, W), on the device where they are trained on, and gives back as many. Worker
+    processes know domains that a module which they can import defines; others are trained in the caller's process.
+    """
+    if not transforms or not all(map(callable, transforms)):
+        raise UsageError(f"the domains {name} need functions, one for each task")
+    made = Domains(name, transforms)
+    DOMAINS.register(name, made)
+    return made
+
+
+def as_it_is(images: Tensor) -> Tensor:
+    """No turn."""
+    return images
+
+
+def quarter_turn(images: Tensor) -> Tensor:
+    """By 90 degrees."""
+    return images.rot90(1, (2, 3))
+
+
+def half_turn(images: Tensor) -> Tensor:
+    """By 180 degrees."""
+    return images.rot90(2, (2, 3))
+
+
+def three_quarter_turn(images: Tensor) -> Tensor:
+    """By 270 degrees."""
+    return images.rot90(3, (2, 3))
+
+
+domains("rotations", as_it_is, quarter_turn, half_turn, three_quarter_turn)
+
+
+@dataclass(frozen=True)
+class DomainIncrementalOptions:
+    """Settings that only this stream has."""
+
+    domains: str = setting("rotations", "Transforms of the images, one for each task.", choices=DOMAINS)
+
+
+@register
+class DomainIncremental(Stream):
+    """All classes come in every task, shown by its domain: a transform of the images.
+
+    Each training image comes in one task, which is drawn, the same one for every seed; tasks are of equal size, or one
+    image more. The first `tasks` of the domains take part. Each task is tested on all test images, as its domain shows
+    them. As a task says nothing about an image's class, task-incremental accuracy is class-incremental accuracy. Where
+    tasks begin is told to the method.
+    """
+
+    name = "domain-incremental"
+    summary = "all classes in every task, shown by another transform of the images each time"
+    Options = DomainIncrementalOptions
+    disjoint = False
+
+    def plan(self, labels: Tensor, images: Tensor, tasks: int | str | Sequence[int], class_order: int | None) -> Plan:
+        """Every task has a share of the images, already transformed."""
+        transforms = DOMAINS.find(self.options.domains).transforms
+        if not isinstance(tasks, int) or not 1 <= tasks <= len(transforms):
+            raise UsageError(
+                f"must be a number from 1 to {len(transforms)}, of the domains {self.options.domains}, not {tasks}",
+                "tasks",
+            )
+        self.transforms: tuple[Transform, ...] = transforms[:tasks]
+        shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+        self.of_image = torch.empty_like(shuffled).index_copy_(0, shuffled, torch.arange(len(labels)) % tasks)
+        pixels = self.data.train_images.clone()
+        for task in range(tasks):
+            members = (self.of_image == task).nonzero().squeeze(1).to(pixels.device)
+            pixels[members] = self.shown(task, pixels[members])
+        self.data = replace(self.data, train_images=pixels)
+        order = order_of_classes(self.n_classes, class_order)
+        parts = [images[self.of_image[images] == task] for task in range(tasks)]
+        return Plan(order, torch.zeros(self.n_classes, dtype=torch.int64), parts)
+
+    def shown(self, task: int, images: Tensor) -> Tensor:
+        """Images in the domain of a task."""
+        made = self.transforms[task](images)
+        if not isinstance(made, Tensor) or made.shape != images.shape or made.dtype != images.dtype:
+            kind = f"{made.dtype} {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+            raise UsageError(
+                f"{self.options.domains}: the transform of task {task + 1} gives back {kind}, not uint8 images of the "
+                f"size {tuple(images.shape)} that it was given",
+                "domains",
+            )
+        return made
+
+    @property
+    def n_tasks(self) -> int:
+        """One for each domain."""
+        return len(self.transforms)
+
+    def held_out_parts(self, images: Tensor) -> list[Tensor]:
+        """The images that are held out, by domain."""
+        of_image = self.of_image.to(images.device)[images]
+        return [images[of_image == task] for task in range(self.n_tasks)]
+
+    def test(self, task: int) -> tuple[Tensor, Tensor]:
+        """All test images in the domain of a task."""
+        return self.shown(task, self.data.test_images), self.test_labels
