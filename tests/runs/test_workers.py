@@ -29,5 +29,5 @@ def test_a_worker_that_is_killed_ends_the_command_with_one_line(tmp_path, known_
     for job in jobs:
         job.folder.mkdir(parents=True)
     with pytest.raises(UsageError, match="a worker process was killed"):
-        workers.train_in_processes(jobs, None, count, Killer(number))
+        workers.train_in_processes([[job] for job in jobs], None, count, Killer(number))
     assert not multiprocessing.active_children()

@@ -12,7 +12,7 @@ from cler.runs.custom import code_of
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Job
 from cler.runs.machine import workers_that_fit
-from cler.runs.trainers import train_in_turn, train_on_gpu
+from cler.runs.trainers import train_bundles
 from cler.runs.workers import train_in_processes
 
 
@@ -43,11 +43,11 @@ def execute(
         workers = 1
         emit(Message(f"{', '.join(only_here)}: no other process can import this, so this one trains all runs in turn"))
     if device.type == "cuda":
-        train_on_gpu(jobs, device, data_dir, emit, at_once=at_once, graph=graph)
+        train_bundles([jobs], device, data_dir, emit, at_once=at_once, graph=graph)
     elif workers > 1:
-        train_in_processes(jobs, data_dir, workers, emit)
+        train_in_processes([[job] for job in jobs], data_dir, workers, emit)
     else:
-        train_in_turn(jobs, data_dir, emit)
+        train_bundles([[job] for job in jobs], device, data_dir, emit)
     if others.busy:
         runs = "1 run is" if others.busy == 1 else f"{others.busy} runs are"
         emit(Message(f"{runs} being trained by another process: the same command shows the results after that"))
