@@ -41,6 +41,7 @@ from cler.runs.trainers import in_bundles
 from toys import shades
 
 CPU = torch.device("cpu")
+module = importlib.import_module("cler.runs.execute")
 
 
 def make_jobs(out, seeds=(0,), **changes):
@@ -489,7 +490,39 @@ def test_in_processes_equals_in_turn(tmp_path):
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])  # this dataset is not known in a new process
     with pytest.raises(UsageError, match="unknown dataset 'toy'"):
-        workers.train_in_processes([jobs], None, 1, ignore)
+        workers.train_in_processes([jobs], None, [workers.Place("cpu")], ignore)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "at_once", "seeds", "sizes"),
+    [
+        ("", None, 5, [5]),
+        ("GPU-a", None, 5, [5]),
+        ("GPU-a,GPU-b", None, 5, [3, 2]),
+        ("0,1,2,3", None, 10, [3, 3, 3, 1]),
+        ("0,1", None, 25, [10, 10, 5]),
+        ("0,1", 2, 5, [2, 2, 1]),
+        ("0,1,2", None, 2, [1, 1]),
+        ("0,1,2", None, 1, [1]),
+    ],
+)
+def test_every_gpu_has_a_process_and_its_share(tmp_path, monkeypatch, gpus, at_once, seeds, sizes):
+    """On pretended GPUs; a single one is this process's own."""
+    named = gpus.split(",") if gpus else []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: max(len(named), 1))
+    seen = []
+    monkeypatch.setattr(
+        module, "train_in_processes", lambda bundles, _, places, *__, **___: seen.append((bundles, places))
+    )
+    monkeypatch.setattr(module, "train_bundles", lambda bundles, *_, **__: seen.append((bundles, [None])))
+    jobs = make_jobs(tmp_path, seeds=range(seeds))
+    execute(jobs, device=torch.device("cuda"), at_once=at_once)
+    ((bundles, places),) = seen
+    assert [len(bundle) for bundle in bundles] == sizes
+    assert [job for bundle in bundles for job in bundle] == jobs
+    alone = len(sizes) == 1
+    assert places == ([None] if alone else [workers.Place("cuda", name) for name in named][: len(sizes)])
 
 
 def test_threads_are_the_runs_own(tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ from cler.engine.events import Emit, Event
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.runs.custom import Code, code_of
+from cler.runs.machine import VISIBLE
 from cler.runs.trainers import Bundle, raising_when_terminated, train_bundles
 
 
@@ -40,6 +41,15 @@ class Sender:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a worker trains."""
+
+    device: str
+    gpu: str | None = None
+    """The only GPU that the worker sees; None for whatever there is."""
+
+
+@dataclass(frozen=True)
 class Request:
     """A worker's message that is no event: that it wants the next bundle, that it has ended, or why it cannot work."""
 
@@ -47,23 +57,35 @@ class Request:
     why: str = ""
 
 
-def train_in_processes(bundles: Sequence[Bundle], data_dir: Path | None, workers: int, emit: Emit) -> None:
-    """Train the bundles in so many processes; an error in one of them ends them all and is raised here.
+def train_in_processes(
+    bundles: Sequence[Bundle],
+    data_dir: Path | None,
+    places: Sequence[Place],
+    emit: Emit,
+    *,
+    at_once: int | None = None,
+    graph: bool = True,
+) -> None:
+    """Train the bundles, each by the next process that is free, of which every place has one.
+
+    An error in one of them ends them all and is raised here.
 
     Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
     """
     with raising_when_terminated():
-        _train_in_processes(bundles, data_dir, workers, emit)
+        _train_in_processes(bundles, places, emit, (data_dir, at_once, graph))
 
 
-def _train_in_processes(bundles: Sequence[Bundle], data_dir: Path | None, workers: int, emit: Emit) -> None:
+def _train_in_processes(
+    bundles: Sequence[Bundle], places: Sequence[Place], emit: Emit, how: tuple[Path | None, int | None, bool]
+) -> None:
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
     ears, processes = [], []
     try:
-        for _ in range(workers):
+        for place in places:
             ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
-            process = context.Process(target=_work, args=(mouth, data_dir), daemon=True)
-            with _without_main():
+            process = context.Process(target=_work, args=(mouth, place.device, *how), daemon=True)
+            with _without_main(), _seeing(place.gpu):
                 process.start()
             mouth.close()
             ears.append(ear)
@@ -87,6 +109,19 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextmanager
+def _seeing(gpu: str | None) -> Iterator[None]:
+    """Inside, a process that is started sees only this GPU."""
+    before = os.environ.get(VISIBLE)
+    if gpu is not None:
+        os.environ[VISIBLE] = gpu
+    try:
+        yield
+    finally:
+        os.environ.pop(VISIBLE, None)
+        os.environ.update({VISIBLE: before} if before is not None else {})
 
 
 def _listen(ears: Sequence[Connection], bundles: Iterator[Bundle], emit: Emit) -> None:
@@ -124,7 +159,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(mouth: Connection, data_dir: Path | None) -> None:
+def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | None, graph: bool) -> None:
     """What a worker does: bundles until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
@@ -142,7 +177,9 @@ def _work(mouth: Connection, data_dir: Path | None) -> None:
         return bundle
 
     try:
-        train_bundles(iter(ask, None), torch.device("cpu"), data_dir, sender, signals=[signal.SIGTERM])
+        bundles = iter(ask, None)
+        where = torch.device(device)
+        train_bundles(bundles, where, data_dir, sender, at_once=at_once, graph=graph, signals=[signal.SIGTERM])
         sender(Request("done"))
     except (SystemExit, EOFError, ConnectionError):
         pass  # the process that started this one has gone
