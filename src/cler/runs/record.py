@@ -231,6 +231,7 @@ class Recorder(Control):
             at_once=run.at_once,
             complete=run.complete,
             failure=run.failure,
+            tuned=job.tuned,
         )
         self._log(name, line)
         write_json(job.folder / "result.json", result)

@@ -14,6 +14,7 @@ from typing import Any
 
 from cler import metrics
 from cler.config.comparing import completed
+from cler.config.reading import is_stamp
 from cler.config.settings import number_of_tasks, read_tasks
 from cler.engine.run import VALIDATION
 from cler.errors import UsageError
@@ -82,6 +83,9 @@ class Result:
     validation: dict[str, list[list[float]]] | None = None
     """The same matrices on training images that were held out, where the setting `validate` asked for it."""
 
+    tuned: dict[str, Any] | None = None
+    """How the settings were tuned, as `cler tune` says it; None where they were not."""
+
     @cached_property
     def metrics(self) -> dict[str, dict[str, float]]:
         """Each of `cler.metrics.METRICS` in both scenarios; NaN where the accuracies do not determine it."""
@@ -118,6 +122,7 @@ class Result:
             data=value.get("data"),
             revisions=value.get("revisions", {}),
             validation=value.get("validation"),
+            tuned=value.get("tuned"),
         )
 
 
@@ -135,6 +140,7 @@ def make_result(
     at_once: int = 1,
     complete: bool = True,
     failure: str | None = None,
+    tuned: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The content of `result.json`: facts, from which metrics are computed when it is read."""
     result = {
@@ -152,6 +158,7 @@ def make_result(
     }
     if VALIDATION[0] in accuracy:
         result["validation"] = dict(zip(SCENARIOS, _matrices(accuracy, VALIDATION).values(), strict=True))
+    result |= {} if tuned is None else {"tuned": tuned}
     return result if failure is None else result | {"failure": failure}
 
 
@@ -249,6 +256,8 @@ def _check_origin(value: dict[str, Any]) -> None:
         raise UsageError("'failure' is not a string")
     if not isinstance(value.get("data"), str | None):
         raise UsageError("'data' is not the fingerprint of a dataset")
+    if "tuned" in value and not is_stamp(value["tuned"]):
+        raise UsageError("'tuned' does not say how the settings were tuned")
     for name, revision in value.get("revisions", {}).items():
         if not _is(revision, (int, str)):
             raise UsageError(f"'revisions.{name}' is neither a whole number nor a string")
