@@ -52,6 +52,7 @@ def put_results(folder: Path) -> Path:
 
 NEEDED = {
     "run": ["finetune"],
+    "tune": ["finetune", "--space", "lr=0.01..0.1"],
     "reproduce": ["table1"],
     "analyze": ["figure1"],
     "report": ["results"],

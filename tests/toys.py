@@ -176,3 +176,8 @@ def wait_until(condition, process=None, *, most=600.0) -> None:
         assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
+
+
+def visible_gpus(run, task):
+    """A probe that finds the GPUs that its process may use."""
+    return {"gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}

@@ -41,7 +41,7 @@ ANY = frozenset({0, 1, 2})
 REFUSED = frozenset({2})
 QUICK = "--dataset noise --tasks 2 --width 1 --batch 4 --replay-batch 4 --buffer 4 --device cpu --workers 1".split()  # noqa: SIM905
 LEARN = "--once --width 1 --image-size 8 --batch 4 --replay-batch 4 --buffer 8 --device cpu".split()  # noqa: SIM905
-SLOW = ("demo", "bench", "analyze", "reproduce", "check", "data get")
+SLOW = ("demo", "tune", "bench", "analyze", "reproduce", "check", "data get")
 """Commands that would take long, or fetch something, if they were not refused."""
 HANG = 120.0
 """Seconds after which a case that says nothing is killed."""

@@ -70,7 +70,7 @@ def folder(tmp_path, monkeypatch):
 def test_all_commands_are_walked_over():
     assert {name for name, _ in USES} == {
         "analyze", "bench", "check", "compare", "data check", "data get", "data list", "demo", "learn", "report",
-        "reproduce", "run",
+        "reproduce", "run", "tune",
     }  # fmt: skip
     assert len(USES) >= 20
 
@@ -83,7 +83,7 @@ def test_a_path_that_cannot_be_is_refused_in_one_line(cler, folder, command, fla
         value = f"{value}/x.py" if wrong == "closed" else f"{value}.py"
     given = [flag, value] if flag else [value]
     needed = NEEDED.get(command, []) if flag else []
-    needed = [*needed, "--dataset", "cifar10"] if (command, flag) == ("run", "--data-dir") else needed
+    needed = [*needed, "--dataset", "cifar10"] if command in ("run", "tune") and flag == "--data-dir" else needed
     code, out, err = cler(*command.split(), *needed, *given)
     assert (code, out) == (2, "")
     assert err.startswith("cler: ")

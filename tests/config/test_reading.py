@@ -104,6 +104,8 @@ def test_an_empty_file_gives_nothing(config):
         ("device = 'cpu'", "'device' is not a setting of a run: give --device with the command"),
         ("class_order = 'natural'", r"class_order must be a whole number from 0 to 999999, or seed, not 'natural'"),
         ("lr = 2020-01-01", r"lr must be a number, not"),
+        ("tuned = true", r"\[tuned\] is not what `cler tune` writes: leave it out"),
+        ("[tuned]\nselect_on = 'luck'", r"\[tuned\] is not what `cler tune` writes: leave it out"),
     ],
 )
 def test_a_mistake_in_a_file_is_named_with_the_file(config, text, says):

@@ -14,7 +14,7 @@ import cler
 from cler.config.schema import settings_of
 from cler.config.settings import Settings, make_settings
 from cler.data.images import ImageData
-from cler.engine import checkpoint
+from cler.engine import bundles, checkpoint
 from cler.engine.events import (
     Checkpointed,
     Elsewhere,
@@ -37,9 +37,11 @@ from cler.runs.folders import OWNER, locked
 from cler.runs.jobs import make_jobs as jobs_of
 from cler.runs.jobs import remaining
 from cler.runs.results import find_results, read_result
+from cler.runs.trainers import in_bundles
 from toys import shades
 
 CPU = torch.device("cpu")
+module = importlib.import_module("cler.runs.execute")
 
 
 def make_jobs(out, seeds=(0,), **changes):
@@ -384,7 +386,7 @@ def test_runs_that_another_process_is_doing_are_left_to_it(tmp_path, way):
         if way == "in turn":
             execute(jobs, device=CPU, workers=1, callbacks=[notes])
         else:
-            trainers.train_on_gpu(jobs, CPU, None, notes, at_once=2)
+            trainers.train_bundles([jobs], CPU, None, notes, at_once=2)
     assert notes.of(Elsewhere) == [Elsewhere(jobs[1].name, complete=False)]
     assert [event.run for event in notes.of(Finished)] == [jobs[0].name, jobs[2].name]
     assert remaining(jobs) == [jobs[1]]
@@ -405,7 +407,7 @@ def test_a_run_that_another_process_has_just_done_is_not_done_again(tmp_path, wa
     if way == "in turn":
         execute(todo, device=CPU, workers=1, callbacks=[notes])
     else:
-        trainers.train_on_gpu(todo, CPU, None, notes)
+        trainers.train_bundles([todo], CPU, None, notes)
     assert notes.of(Elsewhere) == [Elsewhere(jobs[0].name, complete=True)]
     assert not notes.of(Message)
     assert (jobs[0].folder / "result.json").read_bytes() == before
@@ -488,12 +490,44 @@ def test_in_processes_equals_in_turn(tmp_path):
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])  # this dataset is not known in a new process
     with pytest.raises(UsageError, match="unknown dataset 'toy'"):
-        workers.train_in_processes(jobs, None, 1, ignore)
+        workers.train_in_processes([jobs], None, [workers.Place("cpu")], ignore)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "at_once", "seeds", "sizes"),
+    [
+        ("", None, 5, [5]),
+        ("GPU-a", None, 5, [5]),
+        ("GPU-a,GPU-b", None, 5, [3, 2]),
+        ("0,1,2,3", None, 10, [3, 3, 3, 1]),
+        ("0,1", None, 25, [10, 10, 5]),
+        ("0,1", 2, 5, [2, 2, 1]),
+        ("0,1,2", None, 2, [1, 1]),
+        ("0,1,2", None, 1, [1]),
+    ],
+)
+def test_every_gpu_has_a_process_and_its_share(tmp_path, monkeypatch, gpus, at_once, seeds, sizes):
+    """On pretended GPUs; a single one is this process's own."""
+    named = gpus.split(",") if gpus else []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: max(len(named), 1))
+    seen = []
+    monkeypatch.setattr(
+        module, "train_in_processes", lambda bundles, _, places, *__, **___: seen.append((bundles, places))
+    )
+    monkeypatch.setattr(module, "train_bundles", lambda bundles, *_, **__: seen.append((bundles, [None])))
+    jobs = make_jobs(tmp_path, seeds=range(seeds))
+    execute(jobs, device=torch.device("cuda"), at_once=at_once)
+    ((bundles, places),) = seen
+    assert [len(bundle) for bundle in bundles] == sizes
+    assert [job for bundle in bundles for job in bundle] == jobs
+    alone = len(sizes) == 1
+    assert places == ([None] if alone else [workers.Place("cuda", name) for name in named][: len(sizes)])
 
 
 def test_threads_are_the_runs_own(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(trainers, "train", lambda runs, *_: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr(bundles, "train", lambda runs, *_, **__: seen.append(torch.get_num_threads()))
     run_all([*make_jobs(tmp_path, threads=2), *make_jobs(tmp_path / "one", threads=1)])
     assert seen == [2, 1]
     assert torch.get_num_threads() == 1
@@ -523,7 +557,7 @@ def test_side_by_side_equals_in_turn(tmp_path):
     )
     run_all(in_turn)
     notes = Notes()
-    trainers.train_on_gpu(bundled, CPU, None, notes, at_once=10)
+    trainers.train_bundles([bundled], CPU, None, notes, at_once=10)
     for one, other in zip(in_turn, bundled, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
     assert [read_json(job.folder / "result.json")["at_once"] for job in bundled] == [3, 3, 3, 1, 1, 1]
@@ -534,6 +568,13 @@ def test_side_by_side_equals_in_turn(tmp_path):
         ("er m8 epochs 2, seed 0",),
         ("lwf-mc, seed 0",),
     }
+
+
+def test_bundles_are_of_jobs_that_could_be_trained_side_by_side(tmp_path):
+    jobs = [*make_jobs(tmp_path, seeds=[0, 1, 2]), *make_jobs(tmp_path, epochs=2), *make_jobs(tmp_path, lr=0.3)]
+    told = [[(job.settings.epochs, job.settings.lr, job.seed) for job in bundle] for bundle in in_bundles(jobs, 3)]
+    lr = jobs[0].settings.lr
+    assert told == [[(1, lr, 0), (1, lr, 1), (1, lr, 2)], [(1, 0.3, 0)], [(2, lr, 0)]]
 
 
 @pytest.mark.parametrize(

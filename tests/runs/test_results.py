@@ -191,6 +191,7 @@ def put(key, new, *, inside=None):
         (put("complete", 1), "'complete' is 1, not true or false"),
         (put("settings", []), r"'settings' is \[\], not an object"),
         (put("failure", 3), "'failure' is not a string"),
+        (put("tuned", {"select_on": "luck"}), "'tuned' does not say how the settings were tuned"),
         (lambda value: value["settings"].pop("buffer"), "'settings.buffer' is missing"),
         (put("method", 7, inside="settings"), "'settings.method' is 7, not a string"),
         (drop("counts"), "'counts' is missing"),

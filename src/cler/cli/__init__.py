@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cler.cli import run, reproduce, analyze, compare, report, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
+from cler.cli import run, tune, reproduce, analyze, compare, report, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
 from cler.cli.options import spoken
 from cler.errors import TERMINATED, UsageError
@@ -33,6 +33,7 @@ __all__ = [
     "report",
     "reproduce",
     "run",
+    "tune",
 ]
 
 

@@ -105,6 +105,7 @@ def read_comparison(folders: list[Path], until_task: int | None = None) -> tuple
 def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False, until_task: int | None = None) -> None:
     """Print the comparison of the runs in these folders, as they were after some tasks or at their end."""
     from cler.report.terminal import comparison_table, markdown_table
+    from cler.tune.selection import told
 
     comparison, _ = read_comparison(folders, until_task)
     if as_json:
@@ -113,3 +114,5 @@ def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False, 
         print(markdown_table(comparison.groups))
     else:
         show(comparison_table(comparison.groups))
+    for line in told(comparison.groups):
+        say(line)

@@ -247,13 +247,14 @@ def _train(
 ) -> list[str]:
     """Train the runs until the deadline; returns a line for each failure.
 
-    On a GPU bundles of runs are trained one after the other; on a CPU all runs are in one queue.
+    On GPUs a bundle of runs for each is trained after the other; on a CPU all runs are in one queue.
     """
     from cler.report.numbers import count_runs
     from cler.runs.jobs import remaining
+    from cler.runs.machine import gpus
 
     jobs = [job for work in missing for job in work.jobs]
-    size = at_once if device.type == "cuda" else max(1, len(jobs))
+    size = at_once * max(1, len(gpus())) if device.type == "cuda" else max(1, len(jobs))
     failures: list[str] = []
     try:
         with stopped_at(deadline):

@@ -54,10 +54,14 @@ def run(
 
     chosen = (read_config(config, given.settings) if config else {}) | given.settings
     wanted = chosen_seeds(seeds, seed, chosen, config)
-    chosen |= parse_options(options or [], chosen)
+    tuned = chosen.pop("tuned", None)
+    own = parse_options(options or [], chosen)
+    chosen |= own
+    if tuned and not (given.settings | own).keys().isdisjoint(tuned["names"]):
+        tuned = None  # other values are taken
     device = find_device(given.machine.device)
     chosen.setdefault("precision", default_precision(device))
-    plan = prepare(grid(chosen), wanted, given.machine, restart=restart, redo=redo, say=say)
+    plan = prepare(grid(chosen), wanted, given.machine, restart=restart, redo=redo, tuned=tuned, say=say)
     failures = plan.past_failures + train_with_progress(plan.todo, given.machine)
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
         show_comparison([job.folder for job in plan.jobs], as_json, until_task=given.machine.until_task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -36,6 +37,10 @@ def read_config(path: Path, given: Mapping[str, Any] | None = None) -> dict[str,
 def _value(path: Path, name: str, value: Any, known: Mapping[str, Setting]) -> Any:
     if name in ("seeds", "seed"):
         return value if isinstance(value, int | str) and not isinstance(value, bool) else _seed_list(path, name, value)
+    if name == "tuned":
+        if not is_stamp(value):
+            raise UsageError(f"{path}: [tuned] is not what `cler tune` writes: leave it out")
+        return value
     if name == "set":
         raise UsageError(f"{path}: write a method's own settings like the others, as in: alpha = 0.8")
     if name in settings_of(Machine):
@@ -52,6 +57,23 @@ def _value(path: Path, name: str, value: Any, known: Mapping[str, Setting]) -> A
         return known[name].checked(value)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
+
+
+def is_stamp(value: Any) -> bool:
+    """Whether a value says how settings were tuned, as `cler tune` writes it and results keep it."""
+    if not isinstance(value, dict) or value.keys() != {"names", "select_on", "dataset", "trials", "seeds"}:
+        return False
+    names, seeds = value["names"], value["seeds"]
+    return (
+        isinstance(names, list)
+        and all(isinstance(name, str) for name in names)
+        and isinstance(seeds, list)
+        and all(type(seed) is int for seed in seeds)
+        and isinstance(value["dataset"], str)
+        and type(value["trials"]) is int
+        and isinstance(value["select_on"], str)
+        and re.fullmatch(r"first-tasks:[1-9]\d{0,4}|other-dataset:.+|whole-stream", value["select_on"]) is not None
+    )
 
 
 def _seed_list(path: Path, name: str, value: Any) -> Any:

@@ -42,7 +42,7 @@ def train_in_bundles(
     at once: those of the bundle that have not ended are built again, each from where it stands now.
     """
     control = control or Control()
-    waiting = [(members, at_once) for members in _alike(jobs, kind)]
+    waiting = [(members, at_once) for members in grouped(jobs, kind)]
     while waiting:
         if control.stop is not None:
             raise control.stop
@@ -53,7 +53,8 @@ def train_in_bundles(
             if first and size is None:
                 size = how_many_fit(build, first[0], len(members))
             more, others = _claimed(others, (size or 1) - len(first), claim, held)
-            bundle, *apart = _alike([*first, *more], stands) or [[]]
+            ours = [*first, *more]
+            bundle, *apart = grouped(ours, stands) or [[]] if len(ours) > 1 else [ours]
             try:
                 if bundle:
                     apart += _train_alike(bundle, build, emit, control, graph=graph)
@@ -62,7 +63,7 @@ def train_in_bundles(
                     raise
                 size = (len(bundle) + 1) // 2
                 emit(Message(f"out of memory with {len(bundle)} runs at once; continuing with {size}"))
-                again = _alike(bundle, stands)
+                again = grouped(bundle, stands)
         waiting = [(left, size) for left in (*again, *apart, others) if left] + waiting
         release_memory()
 
@@ -76,7 +77,7 @@ def _train_alike(
     message says so.
     """
     built = [(job, build(job)) for job in jobs]
-    same, *others = _alike(built, lambda each: str(each[1].phases))
+    same, *others = grouped(built, lambda each: str(each[1].phases))
     left, runs = [[job for job, _ in each] for each in others], [run for _, run in same]
     if left:
         count = sum(map(len, left))
@@ -86,7 +87,7 @@ def _train_alike(
     return left
 
 
-def _alike(jobs: Sequence[Job], key: Callable[[Job], Hashable]) -> list[list[Job]]:
+def grouped(jobs: Sequence[Job], key: Callable[[Job], Hashable]) -> list[list[Job]]:
     """The jobs that have a key, those with equal ones together."""
     bundles: dict[Hashable, list[Job]] = defaultdict(list)
     for job in jobs:
@@ -140,8 +141,8 @@ def begin_second_task(runs: Sequence[Run], phase: str = "observe") -> None:
 
 
 def release_memory() -> None:
-    """Return the memory of finished runs to the device."""
-    gc.collect()
+    """Return the memory of finished runs to the GPU, if there is one."""
     if torch.cuda.is_available():
+        gc.collect()
         torch._C._cuda_clearCublasWorkspaces()  # 65 MB for each stream that a run has had
         torch.cuda.empty_cache()

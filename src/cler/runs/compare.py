@@ -94,6 +94,11 @@ class Series:
         return Estimate(*stats.mean_std(finals)) if len(finals) == len(self.results) else None
 
     @property
+    def tuned(self) -> dict[str, Any] | None:
+        """How the settings were tuned, by the first run that says it."""
+        return next((run.tuned for run in self.results if run.tuned), None)
+
+    @property
     def regularized(self) -> bool:
         """Whether a regularizer was added to the method."""
         return self.settings["regularizer"] != "none"
@@ -131,6 +136,7 @@ class Series:
                 "seeds": self.seeds,
                 **scores,
                 "validation": vars(self.validation) if self.validation else None,
+                "tuned": self.tuned,
                 "twin": self.twin.settings if self.twin else None,
             }
         )

@@ -1,19 +1,21 @@
-"""From jobs to finished runs on disk, in worker processes on a CPU and in bundles on a GPU."""
+"""From jobs to finished runs on disk: on every GPU of this machine, or in worker processes on its CPU."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from cler.engine.bundles import MOST_AT_ONCE
 from cler.engine.events import Elsewhere, Emit, Event, Message, to_all
 from cler.runs.custom import code_of
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Job
-from cler.runs.machine import workers_that_fit
-from cler.runs.trainers import train_in_turn, train_on_gpu
-from cler.runs.workers import train_in_processes
+from cler.runs.machine import gpus, workers_that_fit
+from cler.runs.trainers import Bundle, in_bundles, train_bundles
+from cler.runs.workers import Place, train_in_processes
 
 
 def execute(
@@ -28,9 +30,10 @@ def execute(
 ) -> None:
     """Train all the jobs that no other process is training; results are in their folders.
 
-    On a GPU `at_once` runs are trained side by side (default: as many as fit); on a CPU `workers` processes (default:
-    as many as there are cores for the threads of each) take one job after the other. Without `graph` a GPU records no
-    steps. The callbacks hear every event; the error of one that raises ends training, after a checkpoint.
+    On a GPU `at_once` runs are trained side by side (default: as many as fit), and of several GPUs each has a process;
+    on a CPU `workers` processes (default: as many as there are cores for the threads of each) take one job after the
+    other. Without `graph` a GPU records no steps. The callbacks hear every event; the error of one that raises ends
+    training, after a checkpoint.
     """
     if not jobs:
         return
@@ -38,19 +41,32 @@ def execute(
         check_writable(job.folder)
     others = _Others()
     emit = to_all([others, *callbacks])
-    workers = min(workers or workers_that_fit(max(job.settings.threads for job in jobs)), len(jobs))
-    if device.type == "cpu" and workers > 1 and (only_here := _only_here(jobs)):
-        workers = 1
-        emit(Message(f"{', '.join(only_here)}: no other process can import this, so this one trains all runs in turn"))
-    if device.type == "cuda":
-        train_on_gpu(jobs, device, data_dir, emit, at_once=at_once, graph=graph)
-    elif workers > 1:
-        train_in_processes(jobs, data_dir, workers, emit)
+    on_gpu = device.type == "cuda"
+    bundles, places = _shared_out(jobs, device, workers, at_once)
+    if len(places) > 1 and (only_here := _only_here(jobs)):
+        bundles, places, how = ([jobs], places[:1], "on one GPU") if on_gpu else (bundles, places[:1], "in turn")
+        emit(Message(f"{', '.join(only_here)}: no other process can import this, so this one trains all runs {how}"))
+    if len(places) > 1:
+        train_in_processes(bundles, data_dir, places, emit, at_once=at_once, graph=graph)
     else:
-        train_in_turn(jobs, data_dir, emit)
+        train_bundles(bundles, device, data_dir, emit, at_once=at_once, graph=graph)
     if others.busy:
         runs = "1 run is" if others.busy == 1 else f"{others.busy} runs are"
         emit(Message(f"{runs} being trained by another process: the same command shows the results after that"))
+
+
+def _shared_out(
+    jobs: Sequence[Job], device: torch.device, workers: int | None, at_once: int | None
+) -> tuple[Sequence[Bundle], Sequence[Place]]:
+    """The jobs in bundles, and the places that they are shared out to: one GPU gets them all, several as many each."""
+    if device.type == "cpu":
+        count = min(workers or workers_that_fit(max(job.settings.threads for job in jobs)), len(jobs))
+        return [[job] for job in jobs], [Place("cpu")] * count
+    there = gpus()
+    if len(there) < 2:
+        return [jobs], [Place("cuda")]
+    bundles = in_bundles(jobs, min(at_once or MOST_AT_ONCE, math.ceil(len(jobs) / len(there))))
+    return bundles, [Place("cuda", gpu) for gpu in there][: len(bundles)]
 
 
 def _only_here(jobs: Sequence[Job]) -> list[str]:

@@ -42,6 +42,8 @@ class Job:
     """Whether the trained network is kept beside the result."""
     until_task: int | None = None
     """After how many tasks the run stops, with a checkpoint; None for all."""
+    tuned: dict[str, Any] | None = None
+    """How the settings were tuned, for the result; None where they were not."""
     probe: Callable[[Run, int], dict[str, Any] | None] | None = None
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
 
@@ -103,6 +105,7 @@ def make_jobs(
     checkpoint_every: float = 60.0,
     save_network: bool = False,
     until_task: int | None = None,
+    tuned: dict[str, Any] | None = None,
     index: Index | None = None,
 ) -> list[Job]:
     """A job per seed: in the folder below `out` that has this run, or in `out/PAIR_DATASET_BUFFER_CHANGES/seed-N`.
@@ -115,7 +118,8 @@ def make_jobs(
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     index = index or Index(out)
     folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}") for seed in seeds}
-    return [Job(settings, seed, folder, checkpoint_every, save_network, until_task) for seed, folder in folders.items()]
+    how = (checkpoint_every, save_network, until_task, tuned)
+    return [Job(settings, seed, folder, *how) for seed, folder in folders.items()]
 
 
 def run_key(settings: dict[str, Any], seed: int) -> Hashable:

@@ -15,6 +15,9 @@ import torch
 from cler.config.settings import DEVICES
 from cler.errors import UsageError, unknown
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""Variable of the environment: the GPUs that a process sees."""
+
 
 def find_device(name: str) -> torch.device:
     """'auto' is the GPU where there is one."""
@@ -25,6 +28,13 @@ def find_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise UsageError("cuda: torch sees no GPU here; leave it out to use the CPU", "device")
     return torch.device(name)
+
+
+def gpus() -> list[str]:
+    """The GPUs that this process may use, each as `CUDA_VISIBLE_DEVICES` names it."""
+    count = torch.cuda.device_count()
+    named = os.environ.get(VISIBLE, "").split(",")[:count]
+    return [name.strip() for name in named] if all(named) and len(named) == count else [str(n) for n in range(count)]
 
 
 def default_precision(device: torch.device) -> str:

@@ -232,6 +232,7 @@ class Recorder(Control):
             complete=run.complete,
             failure=run.failure,
             curves=run.curves if run.evaluate_every else None,
+            tuned=job.tuned,
         )
         self._log(name, line)
         write_json(job.folder / "result.json", result)

@@ -14,6 +14,7 @@ from typing import Any
 
 from cler import metrics
 from cler.config.comparing import completed
+from cler.config.reading import is_stamp
 from cler.config.settings import number_of_tasks, read_tasks
 from cler.engine.run import VALIDATION
 from cler.errors import UsageError
@@ -85,6 +86,9 @@ class Result:
     curves: dict[str, list[Any]] | None = None
     """What was found within tasks, where the setting `evaluate_every` asked for it, as `cler.engine.run.Curves`."""
 
+    tuned: dict[str, Any] | None = None
+    """How the settings were tuned, as `cler tune` says it; None where they were not."""
+
     @cached_property
     def metrics(self) -> dict[str, dict[str, float]]:
         """Each of `cler.metrics.METRICS` in both scenarios; NaN where the accuracies do not determine it."""
@@ -139,6 +143,7 @@ class Result:
             revisions=value.get("revisions", {}),
             validation=value.get("validation"),
             curves=value.get("curves"),
+            tuned=value.get("tuned"),
         )
 
 
@@ -157,6 +162,7 @@ def make_result(
     complete: bool = True,
     failure: str | None = None,
     curves: Mapping[str, Sequence[Any]] | None = None,
+    tuned: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The content of `result.json`: facts, from which metrics are computed when it is read."""
     result = {
@@ -176,6 +182,7 @@ def make_result(
         result["validation"] = dict(zip(SCENARIOS, _matrices(accuracy, VALIDATION).values(), strict=True))
     if curves is not None:
         result["curves"] = _rounded(dict(curves))
+    result |= {} if tuned is None else {"tuned": tuned}
     return result if failure is None else result | {"failure": failure}
 
 
@@ -292,6 +299,8 @@ def _check_origin(value: dict[str, Any]) -> None:
         raise UsageError("'failure' is not a string")
     if not isinstance(value.get("data"), str | None):
         raise UsageError("'data' is not the fingerprint of a dataset")
+    if "tuned" in value and not is_stamp(value["tuned"]):
+        raise UsageError("'tuned' does not say how the settings were tuned")
     for name, revision in value.get("revisions", {}).items():
         if not _is(revision, (int, str)):
             raise UsageError(f"'revisions.{name}' is neither a whole number nor a string")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from cler import data
 from cler.config.comparing import in_words
@@ -34,9 +35,13 @@ def prepare(
     *,
     restart: bool = False,
     redo: bool = False,
+    tuned: dict[str, Any] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Plan:
-    """Check the settings, find what has been done already, and say what will run; nothing is trained yet."""
+    """Check the settings, find what has been done already, and say what will run; nothing is trained yet.
+
+    `tuned` says how the settings were tuned, for the results.
+    """
     jobs: list[Job] = []
     loaded = {name: data.load(name, machine.data_dir) for name in dict.fromkeys(one.dataset for one in settings)}
     index = Index(machine.out)
@@ -49,6 +54,7 @@ def prepare(
             checkpoint_every=machine.checkpoint_every,
             save_network=machine.save_network,
             until_task=machine.until_task,
+            tuned=tuned,
             index=index,
         )
     if redo:

@@ -1,19 +1,19 @@
-"""Ways to train jobs in this process: one after the other on a CPU, side by side on a GPU."""
+"""Training bundles of jobs in this process: side by side on a GPU, one job after the other on a CPU."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from cler.config.comparing import benchmark_settings
-from cler.engine import Control, checkpoint, train
-from cler.engine.bundles import train_in_bundles
+from cler.engine import Control, checkpoint
+from cler.engine.bundles import grouped, train_in_bundles
 from cler.engine.events import Emit, Message
 from cler.errors import stopped_by
 from cler.methods import find_method
@@ -25,36 +25,39 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 """Signals that ask training to stop: Ctrl-C, and the one that systems send to end a process."""
 
 
-def train_in_turn(
-    jobs: Iterable[Job], data_dir: Path | None, emit: Emit, signals: Sequence[signal.Signals] = STOPPING
-) -> None:
-    """Train one job after the other on the CPU, in this process."""
-    with Recorder(emit) as recorder, stopping_after_a_step(recorder, signals):
-        build = Builder(torch.device("cpu"), data_dir, recorder)
-        for job in jobs:
-            if recorder.stop is not None:
-                raise recorder.stop
-            with claimed(job, recorder.hear) as ours, threads(job.settings.threads):
-                if ours:
-                    train([build(job)], recorder.hear, recorder)
+Bundle = Sequence[Job]
+"""Jobs that one device trains, side by side where they stand at the same step and fit."""
 
 
-def train_on_gpu(
-    jobs: Sequence[Job],
+def in_bundles(jobs: Sequence[Job], size: int) -> list[Bundle]:
+    """The jobs in bundles of at most so many that could be trained side by side, wherever that will be."""
+    return [alike[first : first + size] for alike in grouped(jobs, _kind) for first in range(0, len(alike), size)]
+
+
+def _kind(job: Job) -> Hashable:
+    """What jobs have to share that are trained side by side: schedule, precision, images."""
+    method, settings = find_method(job.settings.method), job.settings
+    later = method.phases(settings.method_options, 1, epoch=1, epochs=settings.epochs)
+    same = ("dataset", "precision", *benchmark_settings())
+    return (method.merged, *later.items(), *(getattr(settings, name) for name in same))
+
+
+def train_bundles(
+    bundles: Iterable[Bundle],
     device: torch.device,
     data_dir: Path | None,
     emit: Emit,
     *,
     at_once: int | None = None,
     graph: bool = True,
+    signals: Sequence[signal.Signals] = STOPPING,
 ) -> None:
-    """Train jobs side by side on the GPU, those together that have the same number of steps left."""
+    """Train one bundle after the other on a device, in this process; the same on every machine.
 
-    def kind(job: Job) -> Hashable:
-        method, settings = find_method(job.settings.method), job.settings
-        later = method.phases(settings.method_options, 1, epoch=1, epochs=settings.epochs)
-        same = ("dataset", "precision", *benchmark_settings())
-        return (method.merged, *later.items(), *(getattr(settings, name) for name in same))
+    A bundle is grouped again by where its jobs stand and how many fit; on a CPU they are trained in turn. Locks,
+    checkpoints and results are made here, and `emit` hears every event.
+    """
+    on_cpu = device.type == "cpu"
 
     def stands(job: Job) -> Hashable:
         if finished(job):
@@ -65,24 +68,26 @@ def train_on_gpu(
 
     @contextmanager
     def claim(job: Job) -> Iterator[bool]:
-        with claimed(job, recorder.hear) as todo:
+        with claimed(job, recorder.hear) as todo, threads(job.settings.threads) if on_cpu else nullcontext():
             try:
                 yield todo
             finally:
                 recorder.settle(job.folder)  # a checkpoint is written while the job is still ours, or not at all
 
-    with Recorder(emit) as recorder, stopping_after_a_step(recorder):
-        train_in_bundles(
-            jobs,
-            Builder(device, data_dir, recorder),
-            kind=kind,
-            stands=stands,
-            claim=claim,
-            at_once=at_once,
-            emit=recorder.hear,
-            control=recorder,
-            graph=graph,
-        )
+    with Recorder(emit) as recorder, stopping_after_a_step(recorder, signals):
+        build = Builder(device, data_dir, recorder)
+        for bundle in bundles:
+            train_in_bundles(
+                bundle,
+                build,
+                kind=_kind,
+                stands=stands,
+                claim=claim,
+                at_once=at_once or (1 if on_cpu else None),
+                emit=recorder.hear,
+                control=recorder,
+                graph=graph,
+            )
 
 
 @contextmanager

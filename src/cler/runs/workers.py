@@ -1,4 +1,4 @@
-"""Jobs in worker processes on this machine: each takes one job after the other and reports its progress."""
+"""Bundles of jobs in worker processes on this machine: each takes one after the other and reports its progress."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
+import torch
+
 from cler.engine.events import Emit, Event
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.runs.custom import Code, code_of
-from cler.runs.jobs import Job
-from cler.runs.trainers import raising_when_terminated, train_in_turn
+from cler.runs.machine import VISIBLE
+from cler.runs.trainers import Bundle, raising_when_terminated, train_bundles
 
 
 class Sender:
@@ -39,35 +41,56 @@ class Sender:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a worker trains."""
+
+    device: str
+    gpu: str | None = None
+    """The only GPU that the worker sees; None for whatever there is."""
+
+
+@dataclass(frozen=True)
 class Request:
-    """A worker's message that is no event: that it wants the next job, that it has ended, or why it cannot work."""
+    """A worker's message that is no event: that it wants the next bundle, that it has ended, or why it cannot work."""
 
     kind: Literal["next", "done", "mistake", "error"]
     why: str = ""
 
 
-def train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int, emit: Emit) -> None:
-    """Train the jobs in so many processes; an error in one of them ends them all and is raised here.
+def train_in_processes(
+    bundles: Sequence[Bundle],
+    data_dir: Path | None,
+    places: Sequence[Place],
+    emit: Emit,
+    *,
+    at_once: int | None = None,
+    graph: bool = True,
+) -> None:
+    """Train the bundles, each by the next process that is free, of which every place has one.
 
-    Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves a checkpoint of its run.
+    An error in one of them ends them all and is raised here.
+
+    Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
     """
     with raising_when_terminated():
-        _train_in_processes(jobs, data_dir, workers, emit)
+        _train_in_processes(bundles, places, emit, (data_dir, at_once, graph))
 
 
-def _train_in_processes(jobs: Sequence[Job], data_dir: Path | None, workers: int, emit: Emit) -> None:
+def _train_in_processes(
+    bundles: Sequence[Bundle], places: Sequence[Place], emit: Emit, how: tuple[Path | None, int | None, bool]
+) -> None:
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
     ears, processes = [], []
     try:
-        for _ in range(workers):
+        for place in places:
             ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
-            process = context.Process(target=_work, args=(mouth, data_dir), daemon=True)
-            with _without_main():
+            process = context.Process(target=_work, args=(mouth, place.device, *how), daemon=True)
+            with _without_main(), _seeing(place.gpu):
                 process.start()
             mouth.close()
             ears.append(ear)
             processes.append(process)
-        _listen(ears, iter(jobs), emit)
+        _listen(ears, iter(bundles), emit)
     finally:
         for process in processes:
             process.terminate()
@@ -88,8 +111,21 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _listen(ears: Sequence[Connection], jobs: Iterator[Job], emit: Emit) -> None:
-    """Give each worker that asks the next job, and pass on the events they send, until all are done."""
+@contextmanager
+def _seeing(gpu: str | None) -> Iterator[None]:
+    """Inside, a process that is started sees only this GPU."""
+    before = os.environ.get(VISIBLE)
+    if gpu is not None:
+        os.environ[VISIBLE] = gpu
+    try:
+        yield
+    finally:
+        os.environ.pop(VISIBLE, None)
+        os.environ.update({VISIBLE: before} if before is not None else {})
+
+
+def _listen(ears: Sequence[Connection], bundles: Iterator[Bundle], emit: Emit) -> None:
+    """Give each worker that asks the next bundle, and pass on the events they send, until all are done."""
     working = list(ears)
     while working:
         for ear in wait(working):
@@ -97,8 +133,8 @@ def _listen(ears: Sequence[Connection], jobs: Iterator[Job], emit: Emit) -> None
             try:
                 heard = ear.recv()
                 if heard == Request("next"):
-                    job = next(jobs, None)
-                    ear.send(job and (code_of(job.settings), job))
+                    bundle = next(bundles, None)
+                    ear.send(bundle and ([code_of(job.settings) for job in bundle], bundle))
                     continue
             except (EOFError, OSError):
                 raise UsageError(
@@ -123,24 +159,27 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(mouth: Connection, data_dir: Path | None) -> None:
-    """What a worker does: jobs until there are no more."""
+def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | None, graph: bool) -> None:
+    """What a worker does: bundles until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sender = Sender(mouth)
 
-    def ask() -> Job | None:
+    def ask() -> Bundle | None:
         sender(Request("next"))
-        answer: tuple[Code, Job] | None = mouth.recv()
+        answer: tuple[list[Code], Bundle] | None = mouth.recv()
         if answer is None:
             return None
-        code, job = answer
-        code.load()
-        return job
+        needed, bundle = answer
+        for code in needed:
+            code.load()
+        return bundle
 
     try:
-        train_in_turn(iter(ask, None), data_dir, sender, [signal.SIGTERM])
+        bundles = iter(ask, None)
+        where = torch.device(device)
+        train_bundles(bundles, where, data_dir, sender, at_once=at_once, graph=graph, signals=[signal.SIGTERM])
         sender(Request("done"))
     except (SystemExit, EOFError, ConnectionError):
         pass  # the process that started this one has gone

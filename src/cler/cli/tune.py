@@ -1,0 +1,93 @@
+"""`cler tune`: look for settings, and say on what they were selected."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cler.cli.app import AsJson, app, console, say, train_with_progress
+from cler.cli.options import Given, OnceEach, takes
+from cler.config.schema import settings_of
+from cler.config.settings import Machine, Settings
+from cler.errors import UsageError
+
+OF_THE_MACHINE = ("device", "workers", "at_once", "data_dir", "out", "checkpoint_every", "graph")
+HELD_OUT = 0.1
+"""Share of the training images that decide, where no other is given."""
+
+
+@app.command(cls=OnceEach)
+@takes(
+    Settings, Machine, argument="method", only=(*settings_of(Settings), *OF_THE_MACHINE), defaults={"out": Path("tune")}
+)
+def tune(
+    given: Given,
+    space: Annotated[
+        str, typer.Option(metavar="SPACE", help="What is tuned: lr=1e-3..0.3:log,weight=0.1..3:log,optimizer=sgd|adam.")
+    ],
+    trials: Annotated[int, typer.Option(min=1, max=100_000, help="How many values are tried.")] = 60,
+    select_on: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="What decides, by held-out training images: first-tasks:3, other-dataset:NAME or whole-stream.",
+        ),
+    ] = "first-tasks:3",
+    seeds: Annotated[str, typer.Option(help="Seeds of each trial, as in `cler run`.")] = "1",
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of this method alone; can be repeated."),
+    ] = None,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import", metavar="FILE", help="A file (mine.py) or module with parts of your own; can be repeated."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tune settings of a method, with or without a regularizer.
+
+    Ten trials are trained side by side; after each task, from the second on, the worse half of them is dropped. The
+    winner is a settings file, OUT/best.toml, for `cler run --config`, and results that come of it say how they were
+    tuned. The same command resumes a study that was stopped.
+    """
+    from cler import data
+    from cler.config.reading import parse_options, parse_seeds
+    from cler.runs.build import check_fit
+    from cler.runs.machine import default_precision, find_device
+    from cler.tune.sampler import propose
+    from cler.tune.selection import Selection
+    from cler.tune.space import parse_space
+    from cler.tune.study import BEST, Study, best, run
+
+    machine = given.machine
+    chosen = given.settings | parse_options(options or [], given.settings)
+    for name, value in chosen.items():
+        if isinstance(value, list):
+            raise UsageError(f"takes one value; to tune it, write --space {name}={'|'.join(map(str, value))}", name)
+    ranges = parse_space(space, chosen)
+    chosen = {
+        "dataset": Settings.dataset,
+        "validate": HELD_OUT,
+        "precision": default_precision(find_device(machine.device)),
+    } | chosen
+    if not chosen["validate"]:
+        raise UsageError("must be above 0: the held-out images decide", "validate")
+    selection, numbers = Selection.parse(select_on), parse_seeds(seeds)
+    study = Study(chosen, ranges, selection, tuple(numbers), machine.out, machine.checkpoint_every)
+    middle = study.settings({each.name: each.choices[0] if each.choices else each.low for each in ranges})
+    selection.rungs(middle)
+    check_fit(middle, data.load(middle.dataset, machine.data_dir), numbers)
+    ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine), propose, say)
+    if as_json:
+        print(json.dumps({**study.about(), "trials": [asdict(trial) for trial in ended]}, indent=1))
+    else:
+        top = best(ended)
+        told = ", ".join(f"{name} {value}" for name, value in top.values.items())
+        console.print(f"{told}: {top.score:.2f} % on held-out images ({selection})", soft_wrap=True)
+        console.print(f"cler run --config {machine.out / BEST} --seeds 10", soft_wrap=True)

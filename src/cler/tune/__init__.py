@@ -1,0 +1,1 @@
+"""Tuning: settings drawn from a space, judged by images that no run is tested on."""

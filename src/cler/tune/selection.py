@@ -1,0 +1,78 @@
+"""What tuning selects on, and what is said of results that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from cler.config.registry import DATASETS, METHODS
+from cler.config.settings import Settings, number_of_tasks
+from cler.errors import UsageError
+from cler.runs.compare import Series
+
+WAYS = "first-tasks:3, other-dataset:NAME or whole-stream"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which tasks decide, of which dataset: always by training images that are held out."""
+
+    first_tasks: int | None = None
+    other_dataset: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Selection:
+        """From a string of the command line."""
+        way, _, what = text.partition(":")
+        if way == "first-tasks" and what.isdecimal() and 1 <= int(what) <= 10_000:
+            return cls(first_tasks=int(what))
+        if way == "other-dataset" and what:
+            DATASETS.find(what)
+            return cls(other_dataset=what)
+        if text == "whole-stream":
+            return cls()
+        raise UsageError(f"must be {WAYS}, not '{text}'", "select_on")
+
+    def __str__(self) -> str:
+        if self.first_tasks:
+            return f"first-tasks:{self.first_tasks}"
+        return f"other-dataset:{self.other_dataset}" if self.other_dataset else "whole-stream"
+
+    def rungs(self, settings: Settings) -> list[int]:
+        """After how many tasks trials are compared: from the second on each time, and at the end."""
+        tasks = number_of_tasks(settings.tasks)
+        if METHODS.find(settings.method).merged:
+            if self.first_tasks:
+                raise UsageError(f"{self}: {settings.method} learns all tasks at once; take whole-stream", "select_on")
+            return [tasks]
+        if self.first_tasks and self.first_tasks > tasks:
+            raise UsageError(f"{self}: {settings.dataset} has {tasks} tasks here", "select_on")
+        last = self.first_tasks or tasks
+        return [*range(2, last), last] if last > 1 else [1]
+
+
+def in_words(tuned: Mapping[str, Any]) -> str:
+    """What a stamp says: 'lr, weight tuned on first-tasks:3 of cifar100 (60 trials, seed 0)'."""
+    seeds = tuned["seeds"]
+    which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    where = "" if tuned["select_on"].startswith("other-dataset") else f" of {tuned['dataset']}"
+    return f"{', '.join(tuned['names'])} tuned on {tuned['select_on']}{where} ({tuned['trials']} trials, {which})"
+
+
+def told(groups: Sequence[Series]) -> list[str]:
+    """A line for each row whose settings were tuned, with the accuracy on the tasks that tuning did not see."""
+    return [f"{row.label}: {in_words(row.tuned)}; {_unseen(row, row.tuned)}" for row in groups if row.tuned]
+
+
+def _unseen(row: Series, tuned: Mapping[str, Any]) -> str:
+    way, _, number = tuned["select_on"].partition(":")
+    seen = int(number) if way == "first-tasks" else row.tasks
+    if tuned["dataset"] != row.settings["dataset"]:
+        return "it saw none of these tasks"
+    finals = [run.accuracy["class_il"][-1][seen:] for run in row.results]
+    if not all(finals):
+        return "it saw every task here"
+    mean = fmean(fmean(each) for each in finals)
+    return f"class-incremental accuracy on the tasks from {seen + 1} on, which it did not see: {mean:.2f}"

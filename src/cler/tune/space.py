@@ -1,0 +1,67 @@
+"""The space that settings are drawn from, as a person writes it: lr=1e-3..0.3:log,optimizer=sgd|adam."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cler.config.schema import Setting, settings_of
+from cler.config.settings import PARTS, Settings, own_settings
+from cler.errors import UsageError, unknown
+
+FIXED = frozenset({*PARTS, "protocol", "dataset", "precision", "threads", "compile"})
+"""Settings that say what is tuned, or on what; beside them, all that make another benchmark."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a setting may have."""
+
+    name: str
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+    choices: tuple[Any, ...] = ()
+
+    def rounded(self, value: Any) -> Any:
+        """A drawn value with four digits, which is as good and can be read."""
+        if self.choices or self.whole:
+            return value
+        return min(max(float(f"{value:.4g}"), self.low), self.high)
+
+
+def parse_space(text: str, chosen: Mapping[str, Any]) -> tuple[Range, ...]:
+    """The ranges that a string gives; `chosen` are the settings that are given, of which none is tuned."""
+    declared = settings_of(Settings)
+    parts = [str(chosen.get(name) or getattr(Settings, name)) for name in PARTS]
+    own = own_settings(*parts)
+    known = {name: each for name, each in declared.items() if name not in FIXED and not each.benchmark} | own
+    found: dict[str, Range] = {}
+    for piece in text.split(","):
+        name, equals, values = (part.strip() for part in piece.partition("="))
+        name = name.replace("-", "_")
+        if not equals or not values:
+            raise UsageError(f"'{piece}' is not understood: write lr=1e-3..0.3:log or optimizer=sgd|adam", "space")
+        if name not in known:
+            raise unknown("setting to tune", name, known)
+        if name in found or name in chosen:
+            raise UsageError(f"{name} is given twice: give it once", "space")
+        found[name] = _parse_range(known[name], values)
+    return tuple(found.values())
+
+
+def _parse_range(each: Setting, text: str) -> Range:
+    values, colon, scale = text.partition(":")
+    low, dots, high = values.partition("..")
+    if not dots:
+        return Range(each.name, choices=tuple(dict.fromkeys(each.parsed(part.strip()) for part in values.split("|"))))
+    if colon and scale != "log":
+        raise UsageError(f"'{scale}' is no scale: leave it out, or write {values}:log", "space")
+    first, last = each.parsed(low.strip()), each.parsed(high.strip())
+    if isinstance(first, bool | str) or isinstance(last, bool | str):
+        raise UsageError(f"{each.name} takes no range: write {each.name}=first|second", "space")
+    if not first < last or (scale and not first > 0):
+        raise UsageError(f"{values} must rise{', from above 0' * bool(scale)}", "space")
+    return Range(each.name, first, last, bool(scale), each.kind is int)

@@ -1,0 +1,67 @@
+"""`cler tune` in this process, with a sampler of our own: from a space to stamped results."""
+
+import json
+
+import pytest
+
+import toys
+from cler.tune import sampler
+
+QUICK = ("--width", 1, "--device", "cpu", "--workers", 1)
+OF_RUN = ("--dataset", "toy", "--tasks", 4, "--batch", 5, *QUICK)
+
+
+@pytest.fixture
+def command(cler_here, monkeypatch):
+    toys.register()
+    monkeypatch.setattr(sampler, "propose", lambda space, before, count: [{"lr": 0.1 / (n + 1)} for n in range(count)])
+    return cler_here
+
+
+def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not_see(command, tmp_path):
+    arguments = ("tune", "finetune", *OF_RUN, "--space", "lr=1e-3..0.3:log", "--trials", 2)
+    code, out, err = command(*arguments)
+    assert code == 0, err
+    assert out.splitlines()[-1] == "cler run --config tune/best.toml --seeds 10"
+    again = command(*arguments, "--json")
+    assert len(json.loads(again.out)["trials"]) == 2
+    assert "2 of 2 trials are already in tune" in again.err
+
+    code, _, err = command("run", "--config", "tune/best.toml", *QUICK)
+    assert code == 0, err
+    (path,) = (tmp_path / "runs").rglob("result.json")
+    result = json.loads(path.read_text())
+    assert result["tuned"]["select_on"] == "first-tasks:3"
+    assert result["settings"]["validate"] == 0
+    last = result["accuracy"]["class_il"][-1][3]
+    told = (
+        "Finetune: lr tuned on first-tasks:3 of toy (2 trials, seed 0); class-incremental accuracy on the tasks from 4 "
+        f"on, which it did not see: {last:.2f}"
+    )
+    assert told in err
+    _, out, err = command("compare", "runs", "--json")
+    assert told in err
+    assert json.loads(out)["groups"][0]["tuned"] == result["tuned"]
+
+    code, _, err = command("run", "--config", "tune/best.toml", *QUICK, "--lr", 0.2, "--out", "other")
+    assert "tuned" not in err
+    (path,) = (tmp_path / "other").rglob("result.json")
+    assert "tuned" not in json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--space", "lr=1..2", "--lr", 0.1], "--space lr is given twice"),
+        (["--space", "lr=1..2", "--buffer", "100,200"], "--buffer takes one value; to tune it, write --space"),
+        (["--space", "lr=1..2", "--validate", 0], "--validate must be above 0"),
+        (["--space", "lr=1..2", "--select-on", "luck"], "--select-on must be first-tasks:3"),
+        (["--space", "lr=1..2", "--select-on", "first-tasks:9"], "--select-on first-tasks:9: toy has 4 tasks here"),
+        ([], "Missing option '--space'"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(command, arguments, says):
+    code, _, err = command("tune", "er", *OF_RUN, *arguments)
+    assert code == 2
+    assert says in err
+    assert len(err.splitlines()) == 1

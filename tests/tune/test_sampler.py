@@ -1,0 +1,35 @@
+import sys
+
+import pytest
+
+from cler.errors import UsageError
+from cler.tune.sampler import propose
+from cler.tune.space import Range
+from cler.tune.study import Trial
+
+SPACE = (
+    Range("lr", 1e-3, 0.3, log=True),
+    Range("replay_batch", 8, 64, whole=True),
+    Range("optimizer", choices=("sgd", "adam")),
+)
+
+
+def test_without_optuna_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UsageError, match=r"tuning needs optuna: pip install 'cler\[tune\]'"):
+        propose(SPACE, [], 1)
+
+
+def test_proposals_are_inside_the_space_and_depend_on_what_came_before_alone():
+    pytest.importorskip("optuna")
+    before = []
+    for _ in range(2):
+        proposed = propose(SPACE, before, 10)
+        assert proposed == propose(SPACE, before, 10)
+        assert len({str(values) for values in proposed}) == 10
+        for values in proposed:
+            assert 1e-3 <= values["lr"] <= 0.3
+            assert values["replay_batch"] in range(8, 65)
+            assert values["optimizer"] in ("sgd", "adam")
+        before += [Trial(values, (values["lr"],), dropped=values["lr"] < 0.01) for values in proposed]
+    assert propose(SPACE, before, 3) != propose(SPACE, before[:-1], 3)

@@ -1,0 +1,42 @@
+import pytest
+
+from cler.config.settings import make_settings
+from cler.errors import UsageError
+from cler.tune.selection import Selection
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks", "rungs"),
+    [
+        ("first-tasks:3", 10, [2, 3]),
+        ("first-tasks:1", 10, [1]),
+        ("first-tasks:2", 2, [2]),
+        ("whole-stream", 4, [2, 3, 4]),
+        ("whole-stream", 1, [1]),
+        ("other-dataset:toy", 3, [2, 3]),
+    ],
+)
+def test_trials_are_compared_after_each_task_from_the_second_on(text, tasks, rungs):
+    selection = Selection.parse(text)
+    assert str(selection) == text
+    assert selection.rungs(make_settings(method="er", dataset="toy", tasks=tasks)) == rungs
+
+
+@pytest.mark.parametrize("text", ["", "first-tasks", "first-tasks:0", "first-tasks:x", "other-dataset:", "all"])
+def test_other_ways_are_refused(text):
+    with pytest.raises(UsageError, match="must be first-tasks:3, other-dataset:NAME or whole-stream"):
+        Selection.parse(text)
+
+
+def test_a_dataset_that_nobody_knows_is_refused():
+    with pytest.raises(UsageError, match="unknown dataset 'nowhere'"):
+        Selection.parse("other-dataset:nowhere")
+
+
+def test_more_tasks_than_there_are_and_tasks_of_joint_are_refused():
+    with pytest.raises(UsageError, match="toy has 2 tasks here"):
+        Selection.parse("first-tasks:3").rungs(make_settings(method="er", dataset="toy", tasks=2))
+    joint = make_settings(method="joint", dataset="toy", tasks=4)
+    with pytest.raises(UsageError, match="joint learns all tasks at once"):
+        Selection.parse("first-tasks:3").rungs(joint)
+    assert Selection.parse("whole-stream").rungs(joint) == [4]

@@ -1,0 +1,112 @@
+"""Studies with a sampler of their own: which trials are trained how far, what is kept, what the winner's file says."""
+
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+import torch
+
+from cler.config.reading import read_config
+from cler.errors import UsageError
+from cler.files import read_json
+from cler.runs.execute import execute
+from cler.tune import study as module
+from cler.tune.selection import Selection
+from cler.tune.space import Range
+from cler.tune.study import BEST, FILE, Study, Trial, best, run
+
+RATES = [0.001, 0.3, 0.03, 1e30, 0.01, 0.1]
+
+
+def propose(space, before, count):
+    """Learning rates in a fixed order."""
+    return [{"lr": rate} for rate in RATES[len(before) :][:count]]
+
+
+def train(jobs):
+    execute(jobs, device=torch.device("cpu"), workers=1)
+
+
+def make_study(out, select_on="first-tasks:3", **changes):
+    given = {"method": "er", "dataset": "toy", "tasks": 4, "width": 2, "batch": 4, "buffer": 8, "replay_batch": 4}
+    space = (Range("lr", 1e-3, 1e30, log=True),)
+    study = Study(given | {"validate": 0.2}, space, Selection.parse(select_on), (0,), out)
+    return replace(study, **changes)
+
+
+def test_the_worse_half_is_dropped_after_a_task_and_the_best_is_a_settings_file(tmp_path):
+    trained, said = [], []
+
+    def noting(jobs):
+        trained.append([(job.settings.lr, job.until_task) for job in jobs])
+        train(jobs)
+
+    study = make_study(tmp_path)
+    trials = run(study, 4, noting, propose, said.append)
+    assert trained[0] == [(rate, 2) for rate in RATES[:4]]
+    kept = [trial for trial in trials if not trial.dropped]
+    assert [(trial.values["lr"], 3) for trial in kept] == trained[1]
+    assert [len(trial.scores) for trial in trials] == [1 if trial.dropped else 2 for trial in trials]
+    assert min(trial.scores[0] for trial in kept) >= max(trial.scores[0] for trial in trials if trial.dropped)
+    assert trials[3] == Trial({"lr": 1e30}, (0.0,), dropped=True)  # it has diverged
+    assert not list(tmp_path.rglob("checkpoint*"))
+    assert said[-1].startswith("trials 1 to 4; best so far: lr ")
+
+    top = best(trials)
+    found = [read_json(path) for path in tmp_path.rglob("result.json")]
+    (held_out,) = [each["validation"]["class_il"] for each in found if each["settings"]["lr"] == top.values["lr"]]
+    assert top.score == pytest.approx(fmean(held_out[2]))
+    config = read_config(tmp_path / BEST)
+    assert config.pop("tuned") == {
+        "names": ["lr"], "select_on": "first-tasks:3", "dataset": "toy", "trials": 4, "seeds": [0],
+    }  # fmt: skip
+    assert config == {name: value for name, value in study.given.items() if name != "validate"} | top.values
+
+
+@pytest.mark.parametrize("stopped_at", [0, 1, 2])
+def test_a_study_that_was_stopped_ends_as_if_it_had_not_been(tmp_path, monkeypatch, stopped_at):
+    monkeypatch.setattr(module, "MOST_AT_ONCE", 2)
+    whole, stopped = make_study(tmp_path / "whole"), make_study(tmp_path / "stopped")
+    run(whole, 3, train, propose)
+    calls = []
+
+    def stopping(jobs):
+        calls.append(jobs)
+        train(jobs[:1] if len(calls) > stopped_at else jobs)
+        if len(calls) > stopped_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(stopped, 3, stopping, propose)
+    run(stopped, 3, train, propose)
+    assert read_json(stopped.out / FILE) == read_json(whole.out / FILE)
+    assert (stopped.out / BEST).read_text() == (whole.out / BEST).read_text()
+
+
+def test_more_trials_are_added_to_those_that_there_are(tmp_path):
+    study = make_study(tmp_path, "first-tasks:1")
+    first = run(study, 2, train, propose)
+    said = []
+    more = run(study, 3, train, propose, said.append)
+    assert more[:2] == first
+    assert len(more) == 3
+    assert said[0] == f"2 of 3 trials are already in {tmp_path}"
+    assert run(study, 3, None, None) == more
+
+
+def test_another_study_in_the_folder_is_refused(tmp_path):
+    run(make_study(tmp_path, "first-tasks:1"), 1, train, propose)
+    with pytest.raises(UsageError, match="holds a different study"):
+        run(make_study(tmp_path, "first-tasks:2"), 1, train, propose)
+
+
+@pytest.mark.parametrize("select_on", ["whole-stream", "other-dataset:toy"])
+def test_a_whole_stream_decides_by_its_end(tmp_path, select_on):
+    given = make_study(tmp_path).given | {"tasks": 2, "dataset": "cifar10-sample" if ":" in select_on else "toy"}
+    (trial,) = run(make_study(tmp_path, select_on, given=given), 1, train, propose)
+    (result,) = [read_json(path) for path in tmp_path.rglob("result.json")]
+    assert result["complete"]
+    assert result["settings"]["dataset"] == "toy"
+    assert trial.score == pytest.approx(fmean(result["validation"]["class_il"][-1]))
+    config = read_config(tmp_path / BEST)
+    assert (config["dataset"], config["tuned"]["dataset"]) == (given["dataset"], "toy")
