@@ -282,7 +282,7 @@ def _facts(groups: Sequence[Series]) -> Iterator[tuple[str, str]]:
 def _shared_settings(groups: Sequence[Series]) -> Iterator[str]:
     """Settings that all rows have in common, which no table shows; what is switched off is left out."""
     for name, value in groups[0].settings.items():
-        off = value is None or value is False or (isinstance(value, float) and value == 0)
+        off = value in (None, False, 0)
         if not (off or name in SHOWN_ANYWAY) and all(one.settings.get(name) == value for one in groups):
             yield f"{name} {value}"
 

@@ -14,7 +14,7 @@ from cler.errors import one_line, printable
 
 _MARKDOWN = re.compile(
     r"[\\`*\[\]|~$]"  # code, emphasis, links and images, cells, strokes, formulas
-    r"|(?<!\w)_|_(?!\w)"  # emphasis too, but not within a word
+    r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis too, but not within a word
     r"|<(?! )"  # tags
     r"|&(?=#?\w+;)"  # signs by their names
     r"|:(?=//)|(?<=\bwww)\."  # addresses, which become links by themselves
