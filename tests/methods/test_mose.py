@@ -97,7 +97,7 @@ def check_answers(method, fixture, assert_close):
     images, classes = method.views.plain(fixture["test_images"]), fixture["ncm.classes"]
     with torch.no_grad(), method.answering():
         assert_close(method.network.experts(images).transpose(0, 1), fixture["forward.features_eval"])
-        assert_close(method.means[0][:, classes], fixture["ncm.means"])
+        assert_close(method.means()[0][:, classes], fixture["ncm.means"])
         logits = method.logits(images)
         assert_close(-logits[:, classes], fixture["ncm.distances"].mean(0))
         assert torch.equal(logits.argmax(1), fixture["ncm.predicted"])
@@ -185,4 +185,4 @@ def test_empty_slots_of_the_buffer_count_for_no_class():
     with method.answering():
         stored = method.unit_features(method.views.plain(method.buffer.pixels[: method.buffer.filled]))
         of_zero = stored[:, method.buffer.labels[: method.buffer.filled] == 0].mean(1)
-        assert torch.allclose(method.means[0][:, 0], F.normalize(of_zero), atol=1e-6)
+        assert torch.allclose(method.means()[0][:, 0], F.normalize(of_zero), atol=1e-6)

@@ -22,7 +22,7 @@ def test_facts_come_from_the_results(runs):
     assert facts["Runs"] == "12 in 4 rows, seeds 0..2"
     assert facts["Hardware"] == "Abacus 9"
     assert facts["Precision"] == "bf16"
-    assert facts["Shared settings"].startswith("tasks 3, epochs 1, lr 0.01, ")
+    assert facts["Shared settings"].startswith("stream class-incremental, tasks 3, epochs 1, lr 0.01, ")
     assert facts["Software"] == "cler 1.2, torch 2.13"
     assert facts["Time"] == "12 min of device time for 12 runs"
 

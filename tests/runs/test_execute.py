@@ -114,7 +114,7 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
     steps = 2 * 2 * (40 // 4)
     assert result["counts"] == {"steps": steps, "images": 4 * steps}
     assert result["data"] == shades().fingerprint()
-    assert result["revisions"] == {"engine": 1, "method": 1, "network": 1, "regularizer": 1}
+    assert result["revisions"] == {"engine": 1, "method": 1, "network": 1, "regularizer": 1, "stream": 1}
     environment = result["environment"]
     assert environment["cler"] == cler.__version__
     assert environment["torch"] == torch.__version__

@@ -253,6 +253,10 @@ class Method:
         """Scores (N, n_classes) of normalized images, for evaluation."""
         return self.network(images)
 
+    def logits_in_passing(self, images: Tensor) -> Tensor:
+        """The same for a batch that is about to be learned, by the rule of `observe` and quickly."""
+        return self.logits(images)
+
     @property
     def is_taught(self) -> bool:
         """Whether there is a teacher that has a part in the loss."""

@@ -13,9 +13,10 @@ term, and its norm is that of the whole matrix. In the first task there is only 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -122,8 +123,8 @@ class Mose(Method):
     own_network = MoseNetwork
     options: MoseOptions
     network: MoseNetwork
-    means: tuple[Tensor, Tensor] | None = None
-    """What `class_means` gave, while it answers."""
+    means: Callable[[], tuple[Tensor, Tensor]] | None = None
+    """What `class_means` gives, while it answers."""
 
     def sizes(self, stream: int) -> Sizes:
         """How many images to take from where, in this task, with so many of the stream."""
@@ -182,9 +183,9 @@ class Mose(Method):
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Inside, class means are taken once."""
+        """Inside, class means are taken at most once."""
         with super().answering():
-            self.means = self.class_means()
+            self.means = cache(self.class_means)
             try:
                 yield
             finally:
@@ -203,7 +204,11 @@ class Mose(Method):
 
     def logits(self, images: Tensor) -> Tensor:
         """Minus the squared distance to the mean of each class, −∞ for classes that the buffer has no image of."""
-        means, absent = self.means or self.class_means()
+        means, absent = (self.means or self.class_means)()
         distances = squared_distances(self.unit_features(images), means)
         chosen = distances.mean(0) if self.options.experts == "all" else distances[-1]
         return (-chosen).masked_fill(absent, -math.inf)
+
+    def logits_in_passing(self, images: Tensor) -> Tensor:
+        """Those of the last expert's classifier: class means would take a pass over the buffer."""
+        return self.network(images)
