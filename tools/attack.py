@@ -732,10 +732,16 @@ def try_case(case: Case, box: Path, guard: Any, main: Callable[[], None]) -> tup
     return ("found", "; ".join(wrong)[-1500:]) if wrong else ("refused" if code else "accepted", told[1][-300:])
 
 
+def interrupted_import(err: str) -> bool:
+    """Whether Ctrl-C came while Python imported the command, none of which had run: a traceback of Python's own."""
+    return "from cler.cli import main" in err and "in main" not in err and err.rstrip().endswith("KeyboardInterrupt")
+
+
 def judge(code: int, codes: frozenset[int], out: str, err: str) -> list[str]:
     """What is wrong with the end of a command and with what it said."""
     wrong = [] if code in codes else [f"ended with {code}: {err[-500:]!r}"]
-    wrong += [f"a traceback: {err[-800:]}"] if "Traceback (most recent" in err + out else []
+    if "Traceback (most recent" in err + out and not interrupted_import(err):
+        wrong.append(f"a traceback: {err[-800:]}")
     for text in (out, err):
         odd = {
             sign

@@ -97,3 +97,10 @@ def test_it_would_notice_in_a_shell(line, says, attack, tmp_path):
     outcome, said = attack.Trial("x", attack.in_shell(line, 0)).tried(tmp_path)
     assert outcome == "found"
     assert says in said
+
+
+def test_ctrl_c_is_pythons_own_business_only_until_the_command_is_imported(attack):
+    start = 'Traceback (most recent call last):\n  File "cler", line 5, in <module>\n    from cler.cli import main\n'
+    assert attack.judge(-2, frozenset({-2}), "", start + "KeyboardInterrupt\n") == []
+    assert attack.judge(-2, frozenset({-2}), "", start + "ImportError: no\n")
+    assert attack.judge(-2, frozenset({-2}), "", start + "  line 9, in main\n    run()\nKeyboardInterrupt\n")
