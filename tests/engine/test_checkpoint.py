@@ -18,7 +18,12 @@ from cler.promises.training import StopAt, Stopped, resumed, resumes
 from cler.regularizers import REGULARIZERS
 from toys import noise
 
-PAIRS = [(method, regularizer) for method in METHODS for regularizer in ("none", *REGULARIZERS)]
+PAIRS = [
+    (method, regularizer)
+    for number, method in enumerate(METHODS)
+    for regularizer in ("none", *REGULARIZERS)
+    if regularizer != ("rotation", "jigsaw")[number % 2]  # one class, with another transform
+]
 
 
 DATA = noise()
