@@ -26,7 +26,7 @@ class EquivariantPlugin(SupervisedPlugin):
         self.regularizer = regularizer
 
     def before_training_exp(self, strategy: Any, *_: Any, **__: Any) -> None:
-        """Have the head trained, also where the strategy has set up its optimizer anew."""
+        """Have the head trained, also where the strategy has made a new optimizer."""
         if is_multi_task_module(strategy.model):
             raise UsageError("CLER's plugin takes models that need no task labels; use one with a single classifier")
         self.regularizer.to(strategy.device)

@@ -1,4 +1,4 @@
-"""The studies behind `cler analyze`, on a small image set: what they leave, and that they change nothing."""
+"""The studies behind `cler analyze`, on a small dataset: what they leave, and that they change nothing."""
 
 import json
 from dataclasses import replace

@@ -678,7 +678,7 @@ def test_tokens_that_come_before_images_are_refused(images, head, count):
         on_small(network, **paths, example=images)
     assert "\n" not in str(error.value)
     regularizer = on_small(network, **paths)
-    if count == 16:  # as many as there are tokens: they cannot be told apart yet
+    if count == 16:  # as many as there are tokens: which is meant cannot be seen yet
         regularizer(images)
     with pytest.raises(UsageError, match="for 6 images"):
         regularizer(images[:6])

@@ -131,7 +131,7 @@ class MiniImageNet:
             download.extract(archive, folder, limit=LARGEST)
             status = self.check(folder)
             if status.state != "present":
-                raise UsageError(f"unpacked {archive}, but {status.reason}; delete the archive too, to fetch it anew")
+                raise UsageError(f"unpacked {archive}, but {status.reason}; delete the archive too, to fetch it again")
         return status
 
     def _find(self, folder: Path) -> Path | None:

@@ -60,7 +60,7 @@ class Gsa(Method):
     """L = L_balanced + L_current, two batches that are normalized separately.
 
     Current: the stream and a draw of this task, which is the stream once more while the buffer has none of it.
-    Balanced: a draw of earlier tasks and the first images of the current batch, augmented anew, in the proportion of
+    Balanced: a draw of earlier tasks and the first images of the current batch, in a new view, in the proportion of
     past and present classes (`Sizes`). If the buffer has fewer images of a kind than are drawn, some come repeatedly.
     """
 

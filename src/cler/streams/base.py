@@ -146,7 +146,7 @@ class Stream:
         return tuple(self.epochs * (len(members) // self.batch) for members in self._train)
 
     def order(self, task: int, generator: torch.Generator, epochs: int | None = None) -> Tensor:
-        """The batches of a task as rows of indices: shuffled anew each epoch, the incomplete last batch left out.
+        """The batches of a task as rows of indices: shuffled again in each epoch, the incomplete last batch left out.
 
         In a stream without boundaries they are already in their order, and nothing is drawn.
         """
