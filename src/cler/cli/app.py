@@ -38,6 +38,16 @@ DataDir = Annotated[
     typer.Option(envvar="CLER_DATA", help="Folder of the datasets (default: ~/.cache/cler/data).", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+OwnSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of this method alone; can be repeated."),
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import", metavar="FILE", help="A file (mine.py) or module with parts of your own; can be repeated."
+    ),
+]
 
 
 @app.callback(invoke_without_command=True)

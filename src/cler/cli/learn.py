@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from cler.cli.app import AsJson, app, console, errors, say
+from cler.cli.app import AsJson, OwnSettings, app, console, errors, say
 from cler.cli.options import OnceEach, spoken, takes_learner
 from cler.errors import UsageError, stopped_by
 
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 def learn(
     given: dict[str, Any],
     folder: Annotated[Path, typer.Argument(help="Where images arrive, as FOLDER/LABEL/IMAGE.")],
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting that only this method has; can be repeated."),
-    ] = None,
+    options: OwnSettings = None,
     once: Annotated[bool, typer.Option("--once", help="Learn the images that are there, and stop.")] = False,
     held_out: Annotated[
         float | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cler.cli.app import AsJson, app, console, say, show, show_comparison, train_with_progress
+from cler.cli.app import AsJson, Imports, OwnSettings, app, console, say, show, show_comparison, train_with_progress
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
@@ -23,19 +23,11 @@ def run(
     given: Given,
     seeds: Seeds = None,
     seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="One seed, by its number.")] = None,
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of this method alone; can be repeated."),
-    ] = None,
+    options: OwnSettings = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file with any of the settings above; the command line wins.")
     ] = None,
-    imports: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--import", metavar="FILE", help="A file (mine.py) or module with parts of your own; can be repeated."
-        ),
-    ] = None,
+    imports: Imports = None,
     restart: Annotated[bool, typer.Option("--restart", help="Drop the checkpoints of runs that were stopped.")] = False,
     redo: Annotated[bool, typer.Option("--redo", help="Drop finished runs too, and train them again.")] = False,
     as_json: AsJson = False,

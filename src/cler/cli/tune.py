@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, app, console, say, train_with_progress
+from cler.cli.app import AsJson, Imports, OwnSettings, app, console, say, train_with_progress
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
@@ -38,16 +38,8 @@ def tune(
         ),
     ] = "first-tasks:3",
     seeds: Annotated[str, typer.Option(help="Seeds of each trial, as in `cler run`.")] = "1",
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of this method alone; can be repeated."),
-    ] = None,
-    imports: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--import", metavar="FILE", help="A file (mine.py) or module with parts of your own; can be repeated."
-        ),
-    ] = None,
+    options: OwnSettings = None,
+    imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
     """Tune settings of a method, with or without a regularizer.
