@@ -18,7 +18,7 @@ from cler.runs.compare import Gain, Series, best_by_validation, distinguishing_s
 from cler.runs.results import SCENARIOS
 
 SCORES = tuple(
-    heading for kind in ("class", "task") for heading in (f"{kind}-in-\ncremental\naccuracy", "adj.\nforg.", "gain")
+    heading for kind in ("class", "task") for heading in (f"{kind}-inc.\naccuracy", "adj.\nforg.", "gain")
 )
 """Headings of the numbers of a row, narrow enough for a terminal of 80 columns."""
 FOOTNOTE = (
