@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from torch import Tensor
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data.images import ImageData
 from cler.engine.bundles import begin_second_task, release_memory
 from cler.engine.run import matmul_precision

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine import Control, Run, RunName, bundles, steps, train
 from cler.engine import evaluate as evaluation
 from cler.engine.bundles import train_in_bundles

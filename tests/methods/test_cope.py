@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from cler import Equivariant, ResNet18
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from cler import Equivariant
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup

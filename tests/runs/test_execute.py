@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import cler
+from cler.config.making import make_settings
 from cler.config.schema import settings_of
-from cler.config.settings import Settings, make_settings
+from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.engine import bundles, checkpoint
 from cler.engine.events import (

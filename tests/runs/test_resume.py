@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from cler import files
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data import images
 from cler.engine import Control, checkpoint
 from cler.engine.events import Failed, Finished, Message, Progress, Started

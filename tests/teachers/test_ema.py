@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from cler import Learner, ResNet18
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.engine import train
 from cler.errors import UsageError
