@@ -18,7 +18,7 @@ from cler.engine.bundles import train_in_bundles
 from cler.engine.evaluate import evaluate
 from cler.engine.events import Evaluated, Failed, Finished, Message, Progress, Started
 from cler.methods import METHODS
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.promises.toy import make_short_run
 from cler.runs.build import build_run
 from toys import noise

@@ -10,8 +10,8 @@ from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
-from cler.methods.base import total
 from cler.methods.dualnet import DualNet, DualNetOptions, LookAhead, distillation
+from cler.methods.loss import total
 from cler.nets.dualnet import DualNetwork
 from cler.nets.norm import BatchNorm
 from cler.streams import Batch, Tasks

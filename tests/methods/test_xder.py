@@ -9,7 +9,7 @@ from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.methods.xder import (
     XDer,
     XDerOptions,

@@ -7,8 +7,8 @@ from cler.data.views import Views
 from cler.engine import train
 from cler.errors import UsageError
 from cler.methods import METHODS, Setup
-from cler.methods.base import total
 from cler.methods.finetune import Finetune
+from cler.methods.loss import total
 from cler.promises import toy
 from cler.promises.state import differences, tensors_of
 from cler.runs.networks import load_network, save_network

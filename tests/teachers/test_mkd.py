@@ -7,7 +7,7 @@ from cler.data.views import Views
 from cler.engine import train
 from cler.errors import UsageError
 from cler.methods import METHODS, Setup
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.promises import check, toy, training
 from cler.promises.state import differences
 from cler.runs.networks import load_network, save_network
