@@ -16,9 +16,10 @@ import torch
 from torch import nn
 
 import cler
+from cler.config.making import make_settings
 from cler.config.registry import OPTIMIZERS, TEACHERS
 from cler.config.schema import settings_of
-from cler.config.settings import Settings, fits, make_settings, own_settings
+from cler.config.settings import Settings, fits, own_settings
 from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.run import matmul_precision

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import nn
 
+from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
 from cler.config.registry import DATASETS, METHODS, NETWORKS
-from cler.config.settings import Machine, make_settings
+from cler.config.settings import Machine
 from cler.data.images import ImageData
 from cler.engine.events import Event
 from cler.errors import UsageError, one_line

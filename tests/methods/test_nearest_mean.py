@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cler import ResNet18
-from cler.config.settings import grid, make_settings
+from cler.config.making import grid, make_settings
 from cler.data.views import Views
 from cler.engine import train
 from cler.errors import UsageError

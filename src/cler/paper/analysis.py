@@ -12,7 +12,9 @@ from torch import Tensor
 
 from cler import stats
 from cler.config.comparing import label_of
-from cler.config.settings import Settings, make_settings, number_of_tasks
+from cler.config.making import make_settings
+from cler.config.settings import Settings
+from cler.config.values import number_of_tasks
 from cler.engine import Run
 from cler.errors import UsageError
 from cler.files import read_json
