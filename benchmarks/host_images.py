@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from cler.config.settings import make_settings
-from cler.data.host import MOST_OF_THE_DEVICE
+from cler.data.host import MOST_OF_THE_DEVICE, Pinned
 from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.bundles import begin_second_task, release_memory
@@ -118,6 +118,7 @@ def time_reads(images: Tensor, read: Callable[[Tensor, Tensor], Tensor], branche
 
 def reads(sizes: list[int], device: torch.device, runs: int) -> Iterator[dict[str, Any]]:
     """Reading alone."""
+    yield {"pinned in place": Pinned((1000, 1_000_000)).registered}
     for size in sizes:
         data = random_data(2_000_000_000 // (3 * size * size), size, CLASSES)
         ways = {"device": ("device", read_by_indexing), "host, indexing": ("host", read_by_indexing)}

@@ -61,6 +61,17 @@ def test_what_pytorch_is_told_leads_to_the_images(cudart):
     assert np.array_equal(seen[3], images[3].numpy() + 1)
 
 
+def test_memory_that_cannot_be_pinned_in_place_is_pytorchs_own(cudart, monkeypatch):
+    cudart.answer = 2
+    made = []
+    monkeypatch.setattr(host, "_pinned_by_pytorch", lambda shape: made.append(shape) or torch.zeros(shape))
+    pinned = host.Pinned((5, 3, 7, 7))
+    assert made == [(5, 3, 7, 7)]
+    assert not pinned.registered
+    assert pinned.memory.shape == (5, 3, 7, 7)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_memory_that_cannot_be_pinned_is_told_in_one_line(cudart):
     cudart.answer = 2
     with pytest.raises(UsageError, match=r"^images host: 0\.0 GB of main memory cannot be pinned"):

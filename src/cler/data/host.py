@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -32,20 +33,22 @@ def on_host(images: Tensor, device: torch.device) -> Tensor:
 class Pinned:
     """Main memory for images that stays where it is, at an address that a GPU knows too.
 
-    PyTorch's own pinned memory comes in powers of two, up to twice as much as is needed. This is let go with the last
-    tensor that uses it.
+    It is let go with the last tensor that uses it.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
-        size = math.prod(shape)
         try:
             self.memory = torch.empty(tuple(shape), dtype=torch.uint8)
-            failed = int(torch.cuda.cudart().cudaHostRegister(self.memory.data_ptr(), size, 0))
+            self.registered = not int(
+                torch.cuda.cudart().cudaHostRegister(self.memory.data_ptr(), self.memory.nbytes, 0)
+            )
+            if self.registered:
+                weakref.finalize(self, _let_go, self.memory).atexit = False  # the end of the process frees it
+            else:
+                self.memory = _pinned_by_pytorch(shape)
         except RuntimeError:
-            failed = 1
-        if failed:
-            raise UsageError(f"host: {size / 1e9:.1f} GB of main memory cannot be pinned; take fewer images", "images")
-        weakref.finalize(self, _let_go, self.memory).atexit = False  # the end of the process frees it
+            size = f"{math.prod(shape) / 1e9:.1f} GB"
+            raise UsageError(f"host: {size} of main memory cannot be pinned; take fewer images", "images") from None
 
     def seen_by(self, device: torch.device) -> Tensor:
         """The memory as a tensor of a GPU, which reads what is indexed, and nothing else, when it is indexed.
@@ -66,3 +69,13 @@ class Pinned:
 def _let_go(memory: Tensor) -> None:
     torch.cuda.synchronize()  # a step may still read it
     torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
+
+
+def _pinned_by_pytorch(shape: Sequence[int]) -> Tensor:
+    """For systems that do not pin memory which is there already, as some containers.
+
+    It is not our first choice, since PyTorch takes powers of two: up to twice as much as is needed.
+    """
+    with suppress(RuntimeError):
+        torch.zeros(1, device="cuda")  # raises what CUDA remembers of the failure, and so makes it forget
+    return torch.empty(tuple(shape), dtype=torch.uint8, pin_memory=True)
