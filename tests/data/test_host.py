@@ -71,9 +71,12 @@ def test_memory_that_cannot_be_pinned_in_place_is_pytorchs_own(cudart, monkeypat
     assert pinned.memory.shape == (5, 3, 7, 7)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_memory_that_cannot_be_pinned_is_told_in_one_line(cudart):
+def test_memory_that_cannot_be_pinned_is_told_in_one_line(cudart, monkeypatch):
+    def none_left(shape):
+        raise RuntimeError("CUDA error: out of memory")
+
     cudart.answer = 2
+    monkeypatch.setattr(host, "_pinned_by_pytorch", none_left)
     with pytest.raises(UsageError, match=r"^images host: 0\.0 GB of main memory cannot be pinned"):
         host.Pinned((1, 1, 1, 1))
 
