@@ -26,6 +26,7 @@ from cler.errors import UsageError, unknown
 PRECISIONS = ("fp32", "tf32", "bf16")
 CLASSIFIERS = ("network", "ncm")
 DEVICES = ("auto", "cpu", "cuda")
+PLACES = ("auto", "device", "host")
 CUSTOM = "custom:"
 """Prefix of the names of networks that were given from Python as objects."""
 OF_REPLAY = ("buffer", "replay_batch", "repeats", "classifier")
@@ -204,6 +205,11 @@ class Machine:
     at_once: int | None = setting(
         None, "Runs side by side on a GPU (default: as many as fit).", least=1, most=1000, role="machine"
     )
+    images: str = setting(
+        "auto", "Where images lie that a GPU trains on: on it (device), or in main memory (host) where it reads them; "
+        "auto is on it where they fit.",
+        choices=PLACES, role="machine",
+    )  # fmt: skip
     data_dir: Path | None = setting(None, "Folder of the datasets.", role="machine")
     out: Path = setting(Path("runs"), "Folder for the results.", role="machine")
     checkpoint_every: float = setting(
