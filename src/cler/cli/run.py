@@ -42,6 +42,7 @@ def run(
     from cler.config.settings import grid
     from cler.runs.jobs import remaining
     from cler.runs.machine import default_precision, find_device
+    from cler.runs.pace import Pace
     from cler.runs.start import prepare
 
     chosen = (read_config(config, given.settings) if config else {}) | given.settings
@@ -54,7 +55,10 @@ def run(
     device = find_device(given.machine.device)
     chosen.setdefault("precision", default_precision(device))
     plan = prepare(grid(chosen), wanted, given.machine, restart=restart, redo=redo, tuned=tuned, say=say)
-    failures = plan.past_failures + train_with_progress(plan.todo, given.machine)
+    pace = Pace()
+    failures = plan.past_failures + train_with_progress(plan.todo, given.machine, pace)
+    if str(pace):
+        say(str(pace))
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
         show_comparison([job.folder for job in plan.jobs], as_json, until_task=given.machine.until_task)
     if failures:

@@ -100,6 +100,7 @@ def _sheet(sheet: Sheet) -> Iterator[str]:
     yield f"### {sheet.title}"
     yield _table(sheet)
     yield sheet.note
+    yield from map(in_markdown, sheet.stamps)
 
 
 def _table(sheet: Sheet) -> str:
