@@ -32,6 +32,11 @@ def markdown_sections(sections: Sequence[Section]) -> str:
     return "\n\n".join(filter(None, (part for section in sections for part in _section(section))))
 
 
+def markdown_sheet(sheet: Sheet) -> str:
+    """A table with its title and notes as Markdown."""
+    return "\n\n".join(filter(None, _sheet(sheet)))
+
+
 def _parts(report: Report) -> Iterator[str]:
     yield f"# {in_markdown(report.title)}"
     if report.beside.glances:
