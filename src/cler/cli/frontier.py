@@ -43,13 +43,18 @@ def frontier(
     from cler.frontier.figure import draw_frontier
     from cler.frontier.page import best_table, page
     from cler.paper.beside import in_the_paper
+    from cler.runs.folders import check_writable
 
     said = read_text(notes) if notes else "# Accuracy and arithmetic"
+    text, counts = read_text(into) if into else "", Counts(arithmetic, say)
+    if out.is_dir():
+        raise UsageError(f"{out}: Is a directory; give a file for the page", "out")
+    check_writable(out.parent)
     comparison, _ = read_comparison(folders)
-    found = make_frontier(comparison.groups, Counts(arithmetic, say), in_the_paper)
+    found = make_frontier(comparison.groups, counts, in_the_paper)
     if not found.entries:
         raise UsageError("none of these runs is comparable with what is published: see `cler frontier --help`")
-    with_it = with_table(read_text(into), best_table(found), into) if into else ""
+    with_it = with_table(text, best_table(found), into) if into else ""
     figure = out.with_suffix(".png")
     draw_frontier(found, figure)
     with writing(out):

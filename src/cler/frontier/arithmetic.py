@@ -73,8 +73,9 @@ class Counts:
     def _read(self) -> dict[str, float]:
         if self.path is None or not self.path.exists():
             return {}
+        content = read_json(self.path)
         try:
-            found = [dict(each) for each in read_json(self.path)["counts"]]
+            found = [dict(each) for each in content["counts"]]
             return {_key(each): float(flops) for each in found if (flops := each.pop("flops_per_image")) > 0}
         except (KeyError, TypeError, ValueError):
             raise UsageError(f"{self.path} holds no arithmetic that was counted here: choose another file") from None
