@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.errors import UsageError
 from cler.frontier import arithmetic
 from cler.frontier.arithmetic import Counts, cheapest, flops_per_image, shape_of

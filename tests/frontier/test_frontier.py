@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.frontier.entries import make_frontier
 from cler.frontier.page import best_table, column_sheet, gains_sheet, page
 from cler.frontier.published import Column, Number, published, sources
