@@ -7,11 +7,22 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from cler.config.protocols import PROTOCOLS, protocol_defaults
-from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, STREAMS, TEACHERS, VIEWS
+from cler.config.registry import (
+    DATASETS,
+    METHODS,
+    NETWORKS,
+    OPTIMIZERS,
+    REGULARIZERS,
+    STREAMS,
+    TEACHERS,
+    TRACKERS,
+    VIEWS,
+)
 from cler.config.schema import Setting, check_all, joined, setting, settings_of
 from cler.errors import UsageError, unknown
 
@@ -98,6 +109,20 @@ def read_network(value: Any) -> str:
         raise ValueError(f"must be the name of a network, not {value!r}")
     if not value.startswith("timm:") and value not in known:
         raise unknown("network", value, [*NETWORKS, "timm:NAME"])
+    return value
+
+
+def read_track(value: Any) -> str:
+    """A tracker, or several joined by '+', each of which is known and installed here."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be the name of a tracker, or several as tensorboard+wandb, not {value!r}")
+    names = value.split("+")
+    for name in names:
+        package = TRACKERS.find(name).package
+        if find_spec(package) is None:
+            raise ValueError(f"{name} needs the package {package}: pip install 'cler[tracking]' {package}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"must name different trackers, not {value!r}")
     return value
 
 
@@ -277,6 +302,10 @@ class Machine:
     save_network: bool = setting(
         False, "Keep the trained network of each run beside its result, as network.safetensors.", role="machine"
     )
+    track: str | None = setting(
+        None, "Where curves go while training: tensorboard, wandb, or both as tensorboard+wandb.",
+        role="machine", read=read_track,
+    )  # fmt: skip
     until_task: int | None = setting(
         None,
         "Stop after this many tasks, and compare what there is; without it the same command resumes.",
