@@ -51,6 +51,7 @@ MOST_SEEDS = 1000
         "out",
         "checkpoint_every",
         "graph",
+        "track",
     ),
     defaults={"out": Path("reproduction")},
 )

@@ -39,9 +39,9 @@ def of_metrics(metrics: Table) -> dict[str, float]:
 def of_the_machine(steps_per_second: float) -> dict[str, float]:
     """How fast a run is, the memory of its process, and of its GPU the memory and how busy it is."""
     figures = {"system/steps_per_second": steps_per_second}
-    with suppress(OSError, ValueError, IndexError):  # there is no such file but on Linux
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        figures["system/memory_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / GIB if hasattr(os, "sysconf") else 0.0
+    with suppress(OSError):  # there is such a file on Linux alone
+        lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text("utf-8").splitlines())
+        figures["system/memory_gib"] = int(lines["VmRSS"].split()[0]) * 1024 / GIB
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         figures["system/gpu_memory_gib"] = torch.cuda.memory_reserved() / GIB
         if (busy := _gpu_utilization()) is not None:

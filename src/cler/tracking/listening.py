@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
@@ -70,8 +71,8 @@ class _Listener:
     """The thread of one tracker, in which it follows all its runs."""
 
     def __init__(self, name: str, tracker: type[Tracker]) -> None:
-        self.name, self.failure, self.told = name, None, False
-        self.failure: str | None
+        self.name, self.told = name, False
+        self.failure: str | None = None
         self.runs: set[RunName] = set()
         self._tracker = tracker
         self._waiting: Queue[Event | None] = Queue(MOST_WAITING)
@@ -169,8 +170,12 @@ class _Curves:
         self._log("accuracy", step, of_accuracy(accuracy))
 
     def end(self, metrics: Table | None) -> None:
-        """The run has ended, or been stopped where there are no metrics."""
-        self._tracker.end(sum(self._schedule), metrics)
+        """The run has ended, with these metrics, of which those that it does not determine are left out.
+
+        None stands for a run that was stopped.
+        """
+        known = metrics and {name: row for name, row in metrics.items() if not all(map(math.isnan, row.values()))}
+        self._tracker.end(sum(self._schedule), known)
 
     def _log(self, curve: str, step: int, figures: dict[str, float]) -> None:
         if self._memory.is_new(curve, step):
@@ -189,9 +194,9 @@ class _Memory:
         """Continue what an earlier process has begun; whether there is such a thing."""
         with suppress(UsageError):  # which says that there is none, or none that can be read
             found = read_json(self._path)
-            last = found.get("last")
-            if isinstance(found.get("id"), str) and isinstance(last, dict) and all(type(n) is int for n in last.values()):
-                self.id, self._last = found["id"], last
+            name, last = found.get("id"), found.get("last")
+            if isinstance(name, str) and isinstance(last, dict) and all(type(step) is int for step in last.values()):
+                self.id, self._last = name, last
                 return True
         return False
 

@@ -58,7 +58,7 @@ def _hyperparameters(settings: Mapping[str, Any]) -> tuple[Any, ...]:
 
     plain = {name: value if isinstance(value, int | float | str) else str(value) for name, value in settings.items()}
     shown = of_metrics({name: dict.fromkeys(("class_il", "task_il"), 0.0) for name in METRICS})
-    return tuple(hparams(plain, shown))  # type: ignore[no-untyped-call]
+    return tuple(hparams(plain, shown))
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
