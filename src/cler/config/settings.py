@@ -120,7 +120,7 @@ def read_track(value: Any) -> str:
     for name in names:
         package = TRACKERS.find(name).package
         if find_spec(package) is None:
-            raise ValueError(f"{name} needs the package {package}: pip install 'cler[tracking]' {package}")
+            raise ValueError(f"{name} needs the package {package}: pip install {package}")
     if len(set(names)) < len(names):
         raise ValueError(f"must name different trackers, not {value!r}")
     return value

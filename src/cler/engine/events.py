@@ -153,3 +153,17 @@ def to_all(callbacks: Sequence[Emit]) -> Emit:
             callback(event)
 
     return emit
+
+
+def each_line_once(emit: Emit) -> Emit:
+    """The same function, but for messages that it has heard before, of another run or from another process."""
+    said: set[str] = set()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Message):
+            if event.text in said:
+                return
+            said.add(event.text)
+        emit(event)
+
+    return hear

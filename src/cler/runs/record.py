@@ -18,7 +18,18 @@ import torch
 from cler import data as datasets
 from cler.data.images import ImageData
 from cler.engine import Control, Run, RunName, checkpoint
-from cler.engine.events import Checkpointed, Emit, Evaluated, Event, Failed, Finished, Message, Progress, Started
+from cler.engine.events import (
+    Checkpointed,
+    Emit,
+    Evaluated,
+    Event,
+    Failed,
+    Finished,
+    Message,
+    Progress,
+    Started,
+    each_line_once,
+)
 from cler.engine.losses import Sums, means, merged
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
@@ -46,12 +57,11 @@ class Recorder(Control):
     """
 
     def __init__(self, emit: Emit) -> None:
-        self.emit = emit
+        self.emit = each_line_once(emit)
         self.jobs: dict[RunName, Job] = {}
         self.about: dict[RunName, dict[str, Any]] = {}
         self.runs: WeakValueDictionary[RunName, Run] = WeakValueDictionary()  # finished ones must leave the device
         self._tracking = Tracking(self._say)
-        self._said: set[str] = set()
         self._losses: dict[RunName, tuple[float, Sums]] = {}
         """When those of each run were written last, and what has come since."""
         self._writers = ThreadPoolExecutor(4)
@@ -104,10 +114,6 @@ class Recorder(Control):
                 event = replace(event, why=f"{event.why} ({told})")
             case Finished():
                 event = replace(event, metrics=self._metrics(event.run))
-            case Message(text):
-                if text in self._said:
-                    return
-                self._said.add(text)
         self._pass_on(event)
         self._tracking.hear(event)
 
