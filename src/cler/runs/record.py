@@ -20,6 +20,7 @@ from cler.data.images import ImageData
 from cler.engine import Control, Run, RunName, checkpoint
 from cler.engine.events import (
     Checkpointed,
+    Elsewhere,
     Emit,
     Evaluated,
     Event,
@@ -140,6 +141,9 @@ class Recorder(Control):
         except OSError:  # which the writing itself will tell of
             ours = True
         if not ours:
+            for name, job in self.jobs.items():
+                if job.folder == folder:
+                    self._tracking.hear(Elsewhere(name, complete=False))
             self.stop = self.stop or UsageError(
                 f"{folder} was taken over by another process, which had heard nothing of this one for too long, or "
                 f"somebody has deleted its {OWNER}: nothing more is written there"

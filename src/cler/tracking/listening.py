@@ -11,7 +11,17 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Full, Queue
 
-from cler.engine.events import Evaluated, EvaluatedWithin, Event, Failed, Finished, Progress, RunName, Started
+from cler.engine.events import (
+    Elsewhere,
+    Evaluated,
+    EvaluatedWithin,
+    Event,
+    Failed,
+    Finished,
+    Progress,
+    RunName,
+    Started,
+)
 from cler.engine.losses import Sums, merged
 from cler.errors import UsageError, one_line
 from cler.files import read_json, write_json
@@ -127,6 +137,8 @@ class _Listener:
                 self._curves.pop(run).end(metrics)
             case Failed(run) if run in self._curves:
                 self._curves.pop(run).end(None)
+            case Elsewhere(run):  # which writes there from now on
+                self._curves.pop(run, None)
 
 
 class _Curves:
