@@ -1,5 +1,6 @@
 """Trackers that fail, and how they are asked for."""
 
+import itertools
 import json
 import threading
 
@@ -8,6 +9,7 @@ import pytest
 import cler
 from cler.config.settings import Machine
 from cler.errors import UsageError
+from cler.runs import record
 from cler.tracking import TRACKERS, Tracker, listening
 
 
@@ -109,6 +111,15 @@ def test_a_run_that_diverges_has_no_metrics(train, fragile):
     assert Fragile.said[-1] == ("end", None)
 
 
+def test_a_run_that_another_process_has_taken_over_is_not_followed_any_more(train, fragile, monkeypatch):
+    asked = itertools.count()
+    monkeypatch.setattr(record, "still_ours", lambda folder: next(asked) < 5)
+    with pytest.raises(UsageError, match="was taken over by another process"):
+        train("fragile")
+    assert Fragile.said[0][0] == "begin"
+    assert ("end", None) not in Fragile.said
+
+
 def test_a_damaged_memory_starts_over(train, stopped, fragile):
     stopped("fragile")
     (memory,) = {run.folder / "tracking-fragile.json" for kind, run in Fragile.said if kind == "begin"}
@@ -147,6 +158,11 @@ def test_a_settings_file_may_name_trackers_and_the_command_line_wins(cler_here, 
     assert Fragile.said == []
     assert cler_here(*run, "--out", "with").code == 0
     assert Fragile.said[-1][0] == "end"
+
+
+@pytest.mark.parametrize("command", ["run", "reproduce", "tune"])
+def test_commands_that_train_can_be_tracked(command, cler_here):
+    assert "--track" in cler_here(command, "--help").out
 
 
 def test_from_python(fragile, tmp_path):
