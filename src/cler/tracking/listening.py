@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from queue import Full, Queue
 
@@ -34,7 +35,6 @@ END_SECONDS = 60.0
 """How long trackers are waited for when training has ended."""
 MOST_WAITING = 10_000
 """Events, half an hour of them, that a tracker may be behind."""
-SLOW = "it did not end within {:.0f} s"
 
 
 class Tracking:
@@ -103,7 +103,7 @@ class _Listener:
         if self.failure is None:
             self._thread.join(max(0.0, deadline - time.monotonic()))
             if self._thread.is_alive() and self.failure is None:
-                self.failure = SLOW.format(END_SECONDS)
+                self.failure = f"it did not end within {END_SECONDS:.0f} s"
 
     def _listen(self) -> None:
         try:
@@ -124,9 +124,10 @@ class _Listener:
                     self._curves.pop(run).end(None)
                 self._curves[run] = _Curves(self.name, self._tracker, event)
             case Progress(runs=runs, sums=sums):
+                machine = cache(lambda: of_the_machine(event.steps_per_second / len(runs)))  # once for all of them
                 for run, new in zip(runs, sums, strict=True):
                     if run in self._curves:
-                        self._curves[run].add_losses(event, new)
+                        self._curves[run].add_losses(event, new, machine)
             case Evaluated(run, task, accuracy) if run in self._curves:
                 curves = self._curves[run]
                 curves.add_accuracy(curves.steps_until(task + 1), accuracy)
@@ -167,14 +168,13 @@ class _Curves:
         """The steps of all tasks before this one."""
         return sum(self._schedule[:task])
 
-    def add_losses(self, progress: Progress, new: Sums) -> None:
-        """A point now and then and at the end of a task: means since the point before it."""
+    def add_losses(self, progress: Progress, new: Sums, machine: Callable[[], dict[str, float]]) -> None:
+        """A point now and then and at the end of a task: means since the point before it, and the machine's figures."""
         self._losses = merged(self._losses, new)
         now = time.monotonic()
         if now - self._last < POINT_SECONDS and progress.step < progress.steps:
             return
-        figures = of_losses(self._losses) | of_the_machine(progress.steps_per_second / len(progress.runs))
-        self._log("losses", self.steps_until(progress.task) + progress.step, figures)
+        self._log("losses", self.steps_until(progress.task) + progress.step, of_losses(self._losses) | machine())
         self._losses, self._last = {}, now
 
     def add_accuracy(self, step: int, accuracy: dict[str, tuple[float, ...]]) -> None:

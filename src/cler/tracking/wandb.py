@@ -29,7 +29,7 @@ class WeightsAndBiases(Tracker):
     def __init__(self, run: TrackedRun) -> None:
         import wandb
 
-        quiet = wandb.Settings(silent=True, console="off", x_disable_stats=True, init_timeout=60, finish_timeout=45)
+        quiet = wandb.Settings(silent=True, console="off", x_disable_stats=True, init_timeout=40, finish_timeout=40)
         session = wandb.setup(wandb.Settings(silent=True))
         if session.settings.mode not in ("offline", "disabled") and not wandb.login(prompt=False, verify=False):
             raise PermissionError("nobody is logged in: run `wandb login`, or set WANDB_MODE=offline")
