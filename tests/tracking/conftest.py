@@ -10,7 +10,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data import images
 from cler.engine.events import Message, Progress
 from cler.runs.execute import execute
