@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from cler.config.registry import DATASETS
 from cler.errors import UsageError
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes done and, where it is known, the bytes in all."""
+"""Called with the bytes, or the images, done and, where it is known, those in all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,8 @@ class ImageData:
     """Per channel, of pixels scaled to 0..1."""
     std: tuple[float, ...]
     """Per channel, of pixels scaled to 0..1."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of settings for runs on these images, by name, such as `augment`."""
 
     def __post_init__(self) -> None:
         _check_split(self, "train", self.train_images, self.train_labels)
@@ -147,7 +149,11 @@ class InMemory:
         return self.data.name
 
     description = "images of your own, in memory"
-    defaults: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """What runs on them take where nothing else is said."""
+        return self.data.defaults
 
     def load(self, folder: Path) -> ImageData:
         """The images."""

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cler.data.inputs import Label
 from cler.errors import UsageError
 from cler.learner.classifier import Classifier
 from cler.learner.fileformat import write
-from cler.learner.inputs import Label
 
 LABELS = "classes.json"
 """Where a program keeps the labels, in the order of its outputs."""

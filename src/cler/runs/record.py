@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -241,7 +241,7 @@ class Recorder(Control):
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """The reasons why a checkpoint cannot be resumed, in a few words each; data and revisions may be unknown."""
     differences = [f"a different {name}" for name in ("seed", "device") if before.get(name) != now[name]]
-    if not same_run(before.get("settings"), now["settings"]):
+    if not same_run(before.get("settings"), now["settings"], (before.get("data"), now["data"])):
         differences.insert(0, "different settings")
     if before.get("data") not in (None, now["data"]):
         differences.append("different data")
@@ -253,16 +253,16 @@ class Builder:
 
     def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder) -> None:
         self.device, self.data_dir, self.recorder = device, data_dir, recorder
-        self.loaded: dict[str, tuple[ImageData, str]] = {}
+        self.loaded: dict[Hashable, tuple[ImageData, str]] = {}
         """On the device, with their fingerprints."""
 
     def __call__(self, job: Job) -> Run:
         """The run of a job, ready to be trained, from its checkpoint on if it has one."""
-        name = job.settings.dataset
-        if name not in self.loaded:
-            data = datasets.load(name, self.data_dir)
-            self.loaded[name] = data.to(self.device), data.fingerprint()
-        images, fingerprint = self.loaded[name]
+        key = datasets.key(job.settings)
+        if key not in self.loaded:
+            data = datasets.load_for(job.settings, self.data_dir)
+            self.loaded[key] = data.to(self.device), data.fingerprint()
+        images, fingerprint = self.loaded[key]
         run = build_run(job.settings, job.seed, images, job.name)
         self.recorder.adopt(run, job, fingerprint)
         return run
