@@ -11,7 +11,7 @@ KINDS = {
     "plain.png": lambda picture, path: picture.save(path),
     "photo.jpg": lambda picture, path: picture.save(path, quality=95),
     "turned.JPEG": lambda picture, path: picture.rotate(90, expand=True).save(path, exif=turned(), quality=95),
-    "deep.png": lambda picture, path: Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 257).save(path),
+    "deep.png": lambda picture, path: deep(picture).save(path),
     "see-through.png": lambda picture, path: picture.quantize(8).save(path, transparency=0),
     "alpha.webp": lambda picture, path: half_clear(picture).save(path, lossless=True),
     "gray.png": lambda picture, path: picture.convert("L").save(path),
@@ -33,6 +33,11 @@ def turned() -> Image.Exif:
     exif = Image.Exif()
     exif[0x0112] = 6
     return exif
+
+
+def deep(picture: Image.Image) -> Image.Image:
+    """The picture in gray, of 16 bits."""
+    return Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 257)
 
 
 def half_clear(picture: Image.Image) -> Image.Image:

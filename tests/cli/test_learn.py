@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cler.data import pictures
+from cler import pictures
 from cler.errors import UsageError
 from cler.files import HOST
 from cler.learner import Learner

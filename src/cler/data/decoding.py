@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cler.data import pictures
+from cler import pictures
 from cler.data.images import Progress
 from cler.errors import UsageError, one_line
 from cler.files import opened, replacing
@@ -28,7 +28,7 @@ from cler.files import opened, replacing
 CHUNK = 64
 """Pictures that a process is given at a time."""
 ALONE = 2000, 20_000_000
-"""Pictures, and bytes of them, that are decoded in this process: in seconds, as others take to start."""
+"""Pictures, and bytes of them, that are decoded in this process: others take seconds to start."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 LONGEST_HEADER = 50_000_000
 """Bytes in which a file of pixels tells of them."""
@@ -140,7 +140,7 @@ def _common_size(encoded: Sequence[Encoded], content: Content, broken: dict[int,
         try:
             sizes.setdefault(pictures.size_of(content(number)), number)
         except Exception as error:  # there is no end to what Pillow raises for broken files
-            broken[number] = _why(error)
+            broken[number] = pictures.why_not(error)
     if len(sizes) > 1:
         smallest, largest = (pick(sizes, key=lambda size: size[0] * size[1]) for pick in (min, max))
         told = " and ".join(f"{encoded[sizes[each]].name} with {each[1]}×{each[0]}" for each in (smallest, largest))
@@ -175,14 +175,16 @@ def _decoded(
     heavy = len(todo) > ALONE[0] or sum(each.size for each in encoded) > ALONE[1]
     if not heavy or cores == 1 or len(chunks) == 1 or multiprocessing.current_process().daemon:
         for chunk in chunks:
-            yield from zip(chunk, decode_some([content(number) for number in chunk], size, fit), strict=True)
+            yield from zip(chunk, pictures.decode_some([content(number) for number in chunk], size, fit), strict=True)
         return
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
-    with _working(), ProcessPoolExecutor(min(cores, len(chunks)), context, _ignore_interrupts) as pool:
+    # Ctrl-C is for the process that started them
+    ignoring = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
+    with _working(), ProcessPoolExecutor(min(cores, len(chunks)), context, **ignoring) as pool:
         running: dict[Future[list[Any]], Sequence[int]] = {}
         for chunk in chunks:
             with without_main():
-                running[pool.submit(decode_some, [content(number) for number in chunk], size, fit)] = chunk
+                running[pool.submit(pictures.decode_some, [content(number) for number in chunk], size, fit)] = chunk
             if len(running) > 2 * cores:  # so that what they hold does not fill the memory
                 yield from _some_done(running)
         while running:
@@ -197,34 +199,10 @@ def _working() -> Iterator[None]:
         raise UsageError("a process that decodes images was killed, perhaps for its memory: try again") from None
 
 
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-
-
 def _some_done(running: dict[Future[list[Any]], Sequence[int]]) -> Iterator[Found]:
     done, _ = wait(running, return_when=FIRST_COMPLETED)
     for future in done:
         yield from zip(running.pop(future), future.result(), strict=True)
-
-
-def decode_some(sources: Sequence[Path | bytes], size: int | None, fit: str) -> list[np.ndarray | str]:
-    """The pixels of each picture, or why it cannot be read."""
-    return [_pixels_or_why(source, size, fit) for source in sources]
-
-
-def _pixels_or_why(source: Path | bytes, size: int | None, fit: str) -> np.ndarray | str:
-    try:
-        return pictures.decoded(source, size, fit)
-    except Exception as error:  # there is no end to what Pillow raises for broken files
-        return _why(error)
-
-
-def _why(error: Exception) -> str:
-    """Why a picture cannot be read, without the place in memory that Pillow names."""
-    if isinstance(error, OSError) and error.strerror:
-        return str(error.strerror)
-    told = one_line(str(error)) or type(error).__name__
-    return "it is no image" if told.startswith("cannot identify image file") else told[:200]
 
 
 @contextmanager

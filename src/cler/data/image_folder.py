@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from cler.config.registry import DATASETS
 from cler.data.decoding import Encoded
-from cler.data.pictures import is_picture
 from cler.data.source import Listing, Pictures
 from cler.errors import UsageError
 from cler.files import as_path, reading
+from cler.pictures import is_picture
 
 TRAIN = "train"
 TEST = ("test", "val", "valid", "validation")

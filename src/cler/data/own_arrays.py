@@ -11,9 +11,9 @@ from torch import Tensor
 
 from cler.data.images import ImageData
 from cler.data.inputs import Label, as_tensor, in_order, to_bytes, to_labels
-from cler.data.pictures import channels_first, fitted, plain
 from cler.data.reading import Reading, as_labels, image_data, reading, split, usual_tasks, usual_view
 from cler.errors import UsageError
+from cler.pictures import channels_first, fitted, plain
 
 CHANNELS = (1, 3)
 

@@ -92,7 +92,10 @@ class Pictures(ABC):
     def load(self, folder: Path, progress: Progress | None = None) -> ImageData:
         """Decode the pictures, or read their pixels where that has been done."""
         listing = self.listing(folder)
-        return self._data(listing, self._pixels(listing, folder, progress))
+        pixels = self._pixels(listing, folder, progress)
+        if pixels.broken and not self.reading.skip_broken:
+            raise UsageError(f"is needed to leave out images of {self.name}: {_told(listing, pixels)}", "skip_broken")
+        return self._data(listing, pixels)
 
     def _pixels(self, listing: Listing, folder: Path, progress: Progress | None) -> Pixels:
         how = self.reading.size, self.reading.fitted if self.reading.size else None
@@ -110,28 +113,24 @@ class Pictures(ABC):
         return folder / DECODED / f"{readable}-{key}.pixels"
 
     def _data(self, listing: Listing, pixels: Pixels) -> ImageData:
-        if pixels.broken and not self.reading.skip_broken:
-            raise UsageError(
-                f"is needed to leave out {len(pixels.broken)} of {len(listing.pictures)} images of {self.name} that "
-                f"cannot be read: {_told(listing.pictures, pixels.broken)}",
-                "skip_broken",
-            )
-        tested = listing.tested
-        if tested is None:
-            names = [each.name for each in listing.pictures]
-            tested = split(names, listing.labels, listing.classes, self.reading.held_back)
-        elif self.reading.test_share is not None:
-            raise UsageError(f"has no effect: {self.name} says itself which images are to test on", "test_share")
-        images = torch.from_numpy(pixels.images)
+        """The dataset of the pictures that can be read, as if there were no others."""
         kept = [number for number in range(len(listing.labels)) if number not in pixels.broken]
-        labels = as_labels([listing.labels[number] for number in kept])
-        of_test = torch.tensor([tested[number] for number in kept], dtype=torch.bool)
+        labels = [listing.labels[number] for number in kept]
+        if listing.tested is None:
+            names = [listing.pictures[number].name for number in kept]
+            of_test = torch.tensor(split(names, labels, listing.classes, self.reading.held_back))
+        elif self.reading.test_share is None:
+            of_test = torch.tensor([listing.tested[number] for number in kept])
+        else:
+            raise UsageError(f"has no effect: {self.name} says itself which images are to test on", "test_share")
         if not of_test.any():
             raise UsageError(f"{self.name} has no image to test on that can be read")
+        images = torch.from_numpy(pixels.images)
+        numbers = as_labels(labels)
         return image_data(
             self.name,
-            (_chosen(images, ~of_test), labels[~of_test]),
-            (_chosen(images, of_test), labels[of_test]),
+            (_chosen(images, ~of_test), numbers[~of_test]),
+            (_chosen(images, of_test), numbers[of_test]),
             listing.classes,
             usual_tasks(len(listing.classes)),
         )
@@ -139,25 +138,31 @@ class Pictures(ABC):
     def check(self, folder: Path) -> Status:
         """Decode every picture, or read its pixels."""
         try:
-            data = self._looked_at(folder)
+            listing = self.listing(folder)
+            pixels, sizes = self._looked_at(listing, folder)
+            if pixels.broken:
+                return Status("damaged", _told(listing, pixels), folder)
+            data = self._data(listing, pixels)
         except UsageError as error:
-            return Status("damaged" if error.parameter == "skip_broken" else "missing", str(error), folder)
-        shape = "×".join(map(str, data.train_images.shape[:1:-1]))
+            return Status("missing", str(error), folder)
         counts = data.train_labels.bincount()
         each = f"{counts.min()} to {counts.max()}" if counts.min() < counts.max() else str(counts.min().item())
         told = (
             f"{len(data.train_labels)} training images in {data.n_classes} classes of {each}, {len(data.test_labels)} "
-            f"test images, {shape} pixels, fingerprint {data.fingerprint()}"
+            f"test images, {sizes}"
         )
         return Status("present", told, folder)
 
-    def _looked_at(self, folder: Path) -> ImageData:
+    def _looked_at(self, listing: Listing, folder: Path) -> tuple[Pixels, str]:
+        """The pixels of all pictures, brought to a size if they differ in theirs, and their sizes in words."""
         try:
-            return self.load(folder)
+            pixels = self._pixels(listing, folder, None)
         except UsageError as error:
             if error.parameter != "size":
                 raise
-            return self.read_as(self.reading._replace(size=LOOKED_AT)).load(folder)
+            how = self.reading._replace(size=LOOKED_AT)
+            return self.read_as(how)._pixels(listing, folder, None), "of different sizes: runs need to be given one"
+        return pixels, f"of {pixels.images.shape[3]}×{pixels.images.shape[2]} pixels"
 
     def get(self, folder: Path, progress: Progress | None = None) -> Status:
         """There is nothing to fetch."""
@@ -172,7 +177,8 @@ def _chosen(images: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
     return images[first : first + count] if contiguous else images[which]
 
 
-def _told(pictures: Sequence[Encoded], broken: Mapping[int, str]) -> str:
-    """The first of the broken images, with what is wrong with them, and how many more there are."""
-    named = ", ".join(f"{pictures[number].name} ({broken[number]})" for number in list(broken)[:NAMED])
-    return f"{named} and {len(broken) - NAMED} more" if len(broken) > NAMED else named
+def _told(listing: Listing, pixels: Pixels) -> str:
+    """How many images are broken, and the first of them with what is wrong."""
+    named = ", ".join(f"{listing.pictures[number].name} ({why})" for number, why in [*pixels.broken.items()][:NAMED])
+    more = f" and {len(pixels.broken) - NAMED} more" if len(pixels.broken) > NAMED else ""
+    return f"{len(pixels.broken)} of {len(listing.pictures)} cannot be read, {named}{more}"

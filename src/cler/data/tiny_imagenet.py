@@ -36,7 +36,7 @@ class TinyImageNet(Pictures):
     description: ClassVar[str] = (
         "110,000 photographs of 64×64 pixels in 200 classes, for research only (248 MB to fetch)"
     )
-    takes: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[tuple[str, ...]] = ("size", "fit", "skip_broken")
     layout: ClassVar[str] = "tiny-imagenet-200"
     """The folder that the archive unpacks to; the archive is named after it."""
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from cler.data.inputs import Label
-from cler.data.pictures import is_picture, open_picture
 from cler.errors import UsageError, one_line
 from cler.files import read_bytes
 from cler.learner import fileformat
 from cler.learner.inputs import to_pixels
 from cler.learner.learner import Learner
+from cler.pictures import is_picture, open_picture
 from cler.runs.folders import check_writable
 
 LEARNER = "learner.safetensors"

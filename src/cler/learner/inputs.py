@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from cler.data.inputs import Label, as_tensor, to_bytes
-from cler.data.pictures import plain
 from cler.errors import UsageError
+from cler.pictures import plain
 
 PICTURE_MODES = {1: "L", 3: "RGB"}
 

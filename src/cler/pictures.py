@@ -1,10 +1,13 @@
-"""Image files of any kind as pixels: 8 bits, the right way up, nothing transparent, of the size that is asked for."""
+"""Image files of any kind as pixels: 8 bits, the right way up, nothing transparent, of the size that is asked for.
+
+Processes that decode many of them import this and not PyTorch, which would take longer than their work.
+"""
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from cler.errors import UsageError
+from cler.errors import UsageError, one_line
 from cler.files import opened
 
 if TYPE_CHECKING:
@@ -135,3 +138,23 @@ def decoded(source: Path | bytes, size: int | None, fit: str) -> np.ndarray:
 def channels_first(picture: Picture) -> np.ndarray:
     """The pixels of a gray picture as 1×H×W, of one in color as 3×H×W."""
     return np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1)
+
+
+def decode_some(sources: Sequence[Path | bytes], size: int | None, fit: str) -> list[np.ndarray | str]:
+    """The pixels of each picture, or why it cannot be read."""
+    return [_pixels_or_why(source, size, fit) for source in sources]
+
+
+def _pixels_or_why(source: Path | bytes, size: int | None, fit: str) -> np.ndarray | str:
+    try:
+        return decoded(source, size, fit)
+    except Exception as error:  # there is no end to what Pillow raises for broken files
+        return why_not(error)
+
+
+def why_not(error: Exception) -> str:
+    """Why a picture cannot be read, without the place in memory that Pillow names."""
+    if isinstance(error, OSError) and error.strerror:
+        return str(error.strerror)
+    told = one_line(str(error)) or type(error).__name__
+    return "it is no image" if told.startswith("cannot identify image file") else told[:200]
