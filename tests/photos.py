@@ -61,3 +61,19 @@ def write_folder(root, *, kinds=KINDS, classes=CLASSES, fewer=0, size=None, star
         for number, (file, write) in enumerate(list(kinds.items())[: len(kinds) - fewer * label]):
             write(picture(label, start + number, size or (24 + number, 24)), root / name / file)
     return root
+
+
+def write_tiny_imagenet(root, size=(12, 12)):
+    """The layout that is published: classes of training images, and lines that tell the classes of test images."""
+    lines = []
+    for label, name in enumerate(("n04", "n02", "n01", "n03")):
+        (root / "train" / name / "images").mkdir(parents=True)
+        (root / "train" / name / f"{name}_boxes.txt").write_text("0 0 9 9")
+        for number in range(9):
+            picture(label, number, size).save(root / "train" / name / "images" / f"{name}_{number}.JPEG")
+        (root / "val" / "images").mkdir(parents=True, exist_ok=True)
+        for number in range(3):
+            picture(label, 100 + number, size).save(root / "val" / "images" / f"val_{4 * number + label}.JPEG")
+            lines.append(f"val_{4 * number + label}.JPEG\t{name}\t0\t0\t9\t9\n")
+    (root / "val" / "val_annotations.txt").write_text("".join(lines))
+    (root / "wnids.txt").write_text("n04\nn02\nn01\nn03\n")

@@ -178,9 +178,8 @@ def _decoded(
             yield from zip(chunk, pictures.decode_some([content(number) for number in chunk], size, fit), strict=True)
         return
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
-    # Ctrl-C is for the process that started them
-    ignoring = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
-    with _working(), ProcessPoolExecutor(min(cores, len(chunks)), context, **ignoring) as pool:
+    ignored = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for this process
+    with _working(), ProcessPoolExecutor(min(cores, len(chunks)), context, signal.signal, ignored) as pool:
         running: dict[Future[list[Any]], Sequence[int]] = {}
         for chunk in chunks:
             with without_main():

@@ -96,8 +96,8 @@ def _package() -> Any:
 
 
 def _changed(where: str) -> int:
-    """When a folder was written last; 0 for what is no folder."""
-    return os.stat(as_path(where)).st_mtime_ns if os.path.isdir(as_path(where)) else 0
+    """When a file in a folder was written last; 0 for what is no folder."""
+    return max((each.stat().st_mtime_ns for each in as_path(where).rglob("*") if each.is_file()), default=0)
 
 
 @lru_cache(maxsize=4)

@@ -108,7 +108,8 @@ def _arrays(path: Path) -> tuple[Any, ...]:
 def _opened(path: Path) -> Iterator[tuple[Any, tuple[str, ...]]]:
     """The arrays in a file, read when they are asked for, and the names of those that make a dataset."""
     try:
-        with reading(path), opened(path) as file, np.load(file, allow_pickle=False) as held:
+        with reading(path), opened(path) as file:
+            held = np.load(file, allow_pickle=False)
             if not hasattr(held, "files"):
                 raise UsageError(f"{path} holds one array: save images and labels together, by np.savez")
             names = next((each for each in NAMES if {*each[:2]} <= {*held.files}), None)
