@@ -1,6 +1,8 @@
 """Datasets of Hugging Face: saved in a folder, in the package's own cache, or missing."""
 
 import io
+import json
+import shutil
 import sys
 
 import numpy as np
@@ -76,13 +78,22 @@ def png(number):
     return stream.getvalue()
 
 
-def test_from_the_cache_of_the_package(tmp_path):
-    """A folder of image files, which the package turns into a dataset of its own, as it does after a download."""
+def test_a_folder_of_files_and_the_cache_of_the_package(tmp_path, capsys):
+    """The package makes a dataset of files in its cache; one that was downloaded lies there in the same way."""
     kinds = {f"{n}.png": photos.KINDS["plain.png"] for n in range(5)}
     photos.write_folder(tmp_path / "saved/train", kinds=kinds, size=(9, 9))
     found = load(tmp_path)
     assert found.classes == photos.CLASSES
     assert found.train_labels.bincount().tolist() == [4] * 4
+    assert capsys.readouterr() == ("", "")
+    (made,) = (path.parent for path in (tmp_path / "cache").rglob("dataset_info.json"))
+    downloaded = tmp_path / "cache/nobody___animals/default/0.0.0" / made.name
+    shutil.copytree(made, downloaded)
+    (downloaded / "saved-train.arrow").rename(downloaded / "animals-train.arrow")
+    about = json.loads((downloaded / "dataset_info.json").read_text())
+    (downloaded / "dataset_info.json").write_text(json.dumps(about | {"dataset_name": "animals"}))
+    assert data.load("hf:nobody/animals", tmp_path).fingerprint() == found.fingerprint()
+    assert data.load("hf:nobody/animals:default", tmp_path).fingerprint() == found.fingerprint()
 
 
 def test_what_is_nowhere_is_refused_at_once(monkeypatch, tmp_path):

@@ -129,17 +129,21 @@ def _telling(name: str) -> Iterator[None]:
 
 @contextmanager
 def _offline(datasets: Any) -> Iterator[None]:
-    """Inside, the package asks no server, and does not warn that it has not."""
+    """Inside, the package asks no server, and says nothing."""
     from huggingface_hub import constants
 
     before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE, datasets.logging.get_verbosity()
+    has_bars = not datasets.are_progress_bars_disabled()
     datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
     datasets.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
     try:
         yield
     finally:
         datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE, verbosity = before
         datasets.logging.set_verbosity(verbosity)
+        if has_bars:
+            datasets.enable_progress_bars()
 
 
 def _column_of_images(name: str, split: Any) -> str:
