@@ -11,7 +11,7 @@ from PIL import Image
 
 import photos
 from cler import data
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data import digits
 from cler.data.images import find
 from cler.data.tiny_imagenet import tiny_imagenet

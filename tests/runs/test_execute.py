@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import cler
+from cler.config.making import make_settings
 from cler.config.schema import settings_of
-from cler.config.settings import Settings, make_settings
+from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.engine import bundles, checkpoint
 from cler.engine.events import (
@@ -29,7 +30,7 @@ from cler.engine.events import (
 from cler.errors import UsageError
 from cler.files import read_json, write_json
 from cler.methods import METHODS
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.runs import record, trainers, workers
 from cler.runs.build import check_fit
 from cler.runs.execute import execute
@@ -541,6 +542,23 @@ def test_a_finished_run_gives_its_memory_back(tmp_path):
     del run
     gc.collect()
     assert gone() is None
+
+
+def test_images_that_stay_in_main_memory_are_told_of(tmp_path, monkeypatch):
+    asked = []
+
+    def to(self, device, images):
+        asked.append(images)
+        return replace(self, on_host=True)
+
+    monkeypatch.setattr(ImageData, "to", to)
+    notes = Notes()
+    jobs = make_jobs(tmp_path, seeds=[0, 1])
+    trainers.train_bundles([jobs], CPU, None, notes, images="host")
+    assert asked == ["host"]  # once for both
+    assert [text for text in notes.messages if "main memory" in text] == [
+        "0.0 GB of images of toy stay in main memory, where the GPU reads them"
+    ]
 
 
 def test_side_by_side_equals_in_turn(tmp_path):

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from cler import data as datasets
+from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.engine import Control, Run, RunName, checkpoint
 from cler.engine.events import Checkpointed, Emit, Evaluated, Event, Failed, Message, Progress
@@ -249,20 +250,28 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 class Builder:
-    """Builds the runs of jobs, loading each dataset once."""
+    """Builds the runs of jobs, loading each dataset once; `images` says where those lie that a GPU trains on."""
 
-    def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder) -> None:
-        self.device, self.data_dir, self.recorder = device, data_dir, recorder
+    def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder, images: str = "auto") -> None:
+        self.device, self.data_dir, self.recorder, self.images = device, data_dir, recorder, images
         self.loaded: dict[Hashable, tuple[ImageData, str]] = {}
-        """On the device, with their fingerprints."""
+        """Ready for the device, with their fingerprints."""
 
     def __call__(self, job: Job) -> Run:
         """The run of a job, ready to be trained, from its checkpoint on if it has one."""
         key = datasets.key(job.settings)
         if key not in self.loaded:
-            data = datasets.load_for(job.settings, self.data_dir)
-            self.loaded[key] = data.to(self.device), data.fingerprint()
+            self.loaded[key] = self._load(job.settings)
         images, fingerprint = self.loaded[key]
         run = build_run(job.settings, job.seed, images, job.name)
         self.recorder.adopt(run, job, fingerprint)
         return run
+
+    def _load(self, settings: Settings) -> tuple[ImageData, str]:
+        data = datasets.load_for(settings, self.data_dir)
+        placed = data.to(self.device, self.images)
+        if placed.on_host:
+            size = (data.train_images.nbytes + data.test_images.nbytes) / 1e9
+            text = f"{size:.1f} GB of images of {settings.dataset} stay in main memory, where the GPU reads them"
+            self.recorder.hear(Message(text))
+        return placed, data.fingerprint()
