@@ -55,6 +55,13 @@ def folder_of_two_parts(root):
     return {"dataset": f"folder:{root}"}
 
 
+def folder_of_domains(root):
+    kinds = {f"{number}.png": photos.KINDS["plain.png"] for number in range(8)}
+    for start, name in enumerate(("day", "night")):
+        photos.write_folder(root / name, kinds=kinds, size=(12, 12), start=20 * start)
+    return {"dataset": f"domains:{root}"}
+
+
 def npz(root, **shape):
     names = ("x_train", "y_train", "x_test", "y_test")
     np.savez(root / "arrays.npz", **dict(zip(names, arrays(**shape), strict=True)))
@@ -81,6 +88,7 @@ def tiny_imagenet(root):
 KINDS = {
     "folder": folder,
     "train-and-val": folder_of_two_parts,
+    "domains": folder_of_domains,
     "npz": lambda root: npz(root, channels=3),
     "npz-gray": lambda root: npz(root, channels=1),
     "npz-wide": lambda root: npz(root, channels=3, width=16),

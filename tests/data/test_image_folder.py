@@ -6,14 +6,17 @@ import os
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import cler
 import photos
 from cler import data, pictures
+from cler.config.making import make_settings
 from cler.data import decoding
 from cler.data.reading import split
 from cler.errors import UsageError
+from cler.streams.domain_incremental import DomainIncremental
 
 PLAIN = {f"{number}.png": photos.KINDS["plain.png"] for number in range(10)}
 
@@ -119,7 +122,7 @@ def test_what_is_no_image_by_its_name_is_passed_over(root):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda root: None, "there is no folder .*: folder:PATH takes one that has a folder for each class"),
+        (lambda root: None, "there is no folder .*: folder:PATH takes one with a folder for each class"),
         (lambda root: root.mkdir(), "there are no images in .*: they are looked for in .*CLASS/"),
         (lambda root: root.write_text("x"), "there is no folder"),
         (
@@ -155,6 +158,59 @@ def test_pictures_that_would_fill_the_memory_need_a_size(root, monkeypatch):
     monkeypatch.setattr(decoding, "_memory", lambda: 30_000)
     with pytest.raises(UsageError, match=r"size must be given, as 64: 40 images of 12×12 pixels take 0 GB"):
         load(root)
+
+
+# -- domains -----------------------------------------------------------------------------------------------------------
+
+
+def write_domains(root, names=("clip", "art", "real")):
+    for number, name in enumerate(names):
+        kinds = dict([*PLAIN.items()][: 10 - 2 * number])
+        photos.write_folder(root / name, kinds=kinds, size=(12, 12), start=20 * number)
+    return root
+
+
+def test_folders_of_domains_are_the_tasks_of_a_stream(tmp_path):
+    found = data.load(f"domains:{write_domains(tmp_path / 'set')}", tmp_path)
+    assert (found.classes, found.domains) == (photos.CLASSES, ("art", "clip", "real"))
+    assert found.train_domains.bincount().tolist() == [4 * 6, 4 * 8, 4 * 5]
+    assert found.test_domains.bincount().tolist() == [4 * 2, 4 * 2, 4 * 1]
+    settings = make_settings(dataset=f"domains:{tmp_path / 'set'}")
+    assert (settings.stream, settings.tasks, settings.options["domains"]) == ("domain-incremental", 3, "folders")
+    stream = DomainIncremental(found, 3, batch=4, options=DomainIncremental.Options("folders"))
+    for task, name in enumerate(found.domains):
+        files = {pixels_of(path).tobytes() for path in (tmp_path / "set" / name).rglob("*.png")}
+        came = stream.order(task, torch.Generator().manual_seed(0)).flatten()
+        trained, tested = found.train_images[came], stream.test(task)
+        assert {image.numpy().tobytes() for image in trained} <= files
+        assert {image.numpy().tobytes() for image in tested.images[tested.members]} <= files
+        assert len(tested.labels) == found.test_domains.bincount()[task]
+    mixed = make_settings(dataset=f"domains:{tmp_path / 'set'}", stream="class-incremental", tasks=2)
+    assert "domains" not in mixed.options
+
+
+def test_domains_with_folders_to_test_on(tmp_path):
+    write_domains(tmp_path / "set/train")
+    write_domains(tmp_path / "set/test", ("clip", "art"))
+    found = data.load(f"domains:{tmp_path / 'set'}", tmp_path)
+    assert found.test_domains.bincount().tolist() == [4 * 8, 4 * 10]
+    with pytest.raises(UsageError, match="the domain real has no images to test on"):
+        DomainIncremental(found, 3, batch=4, options=DomainIncremental.Options("folders"))
+    DomainIncremental(found, 2, batch=4, options=DomainIncremental.Options("folders"))
+    (tmp_path / "set/test/art/zebra").mkdir()
+    photos.picture(0, 0, (12, 12)).save(tmp_path / "set/test/art/zebra/1.png")
+    with pytest.raises(UsageError, match="zebra has a domain or class that has no images to train on"):
+        data.load(f"domains:{tmp_path / 'set'}", tmp_path)
+
+
+def test_what_has_no_domains(root, tmp_path):
+    with pytest.raises(
+        UsageError, match=r"domains folders are those of a dataset domains:PATH, and folder:.* has none"
+    ):
+        DomainIncremental(load(root), 2, batch=4, options=DomainIncremental.Options("folders"))
+    photos.write_folder(tmp_path / "set/one", kinds=PLAIN, size=(12, 12))
+    with pytest.raises(UsageError, match="needs two domains with images or more: they are looked for in DOMAIN/CLASS/"):
+        data.load(f"domains:{tmp_path / 'set'}", tmp_path)
 
 
 # -- broken pictures ---------------------------------------------------------------------------------------------------
@@ -320,7 +376,7 @@ def test_settings_that_have_no_effect_are_refused(cler_here):
     assert cler_here("run", "--size", 16)[::2] == (2, "cler: --size has no effect on cifar10-sample: leave it out\n")
     code, _, err = cler_here("run", "--dataset", "fodler:photos")
     assert code == 2
-    assert err.endswith("hf:NAME, folder:PATH, npz:PATH); did you mean 'folder:PATH'?\n")
+    assert err.endswith("hf:NAME, folder:PATH, domains:PATH, npz:PATH); did you mean 'folder:PATH'?\n")
     code, _, err = cler_here("run", "--dataset", "folder:")
     assert (code, "unknown dataset 'folder:'" in err) == (2, True)
 

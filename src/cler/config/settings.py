@@ -58,7 +58,8 @@ class Settings:
         None, "Take the settings of a protocol where nothing else is said.", choices=PROTOCOLS, learner=False
     )
     dataset: str = setting(
-        "cifar10-sample", "The dataset: a name that `cler data list` lists, folder:PATH, npz:PATH or hf:NAME.",
+        "cifar10-sample",
+        "The dataset: a name that `cler data list` lists, folder:PATH, domains:PATH, npz:PATH or hf:NAME.",
         choices=DATASETS, learner=False,
     )  # fmt: skip
     size: int | None = setting(

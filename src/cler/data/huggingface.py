@@ -53,11 +53,11 @@ class HuggingFace(Pictures):
         content = _Rows([_undecoded(split, image) for _, split in splits], image)
         return Listing(pictures, [numbers[each] for each in given], names or [*map(str, known)], content, tested)
 
-    def count_classes(self) -> int:
-        """As many as its column of labels names, or has."""
+    def count(self) -> tuple[int, int]:
+        """As many classes as its column of labels names, or has."""
         _, train = self._splits()[0]
         label = _column_of_labels(self.name, train)
-        return len(getattr(train.features[label], "names", None) or set(train[label]))
+        return len(getattr(train.features[label], "names", None) or set(train[label])), 0
 
     def _splits(self) -> list[tuple[str, Any]]:
         """The split to train on and, where there is one, that to test on, by name."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from cler.config.registry import DATASETS
 from cler.data.decoding import Encoded
@@ -38,11 +38,16 @@ class ImageFolder(Pictures):
         """The folder, from wherever it is looked at."""
         return f"{self.prefix}:{os.path.abspath(self.root)}"
 
-    def listing(self, folder: Path) -> Listing:
-        """The pictures, class after class in the order of their names."""
+    def _checked(self) -> Path:
+        """The folder, if there is one."""
         root = self.root
         if not root.is_dir():
-            raise UsageError(f"there is no folder {root}: folder:PATH takes one that has a folder for each class")
+            raise UsageError(f"there is no folder {root}: {self.prefix}:PATH takes one with a folder for each class")
+        return root
+
+    def listing(self, folder: Path) -> Listing:
+        """The pictures, class after class in the order of their names."""
+        root = self._checked()
         with reading(root):
             train, test = _parts(root)
             classes = _classes(train)
@@ -55,19 +60,75 @@ class ImageFolder(Pictures):
         tested = None if test is None else [False] * len(of_train) + [True] * len(of_test)
         return Listing(found, labels, classes, lambda number: root / found[number].name, tested)
 
-    def count_classes(self) -> int:
+    def count(self) -> tuple[int, int]:
         """How many folders have pictures."""
         train, _ = _parts(self.root)
-        return _count(train, train.stat().st_mtime_ns)
+        return len(_found(train, train.stat().st_mtime_ns)), 0
+
+
+@dataclass(frozen=True)
+class ImageDomains(ImageFolder):
+    """Pictures in `PATH/DOMAIN/CLASS/`, or in `PATH/train/DOMAIN/CLASS/` and `PATH/test/DOMAIN/CLASS/`."""
+
+    prefix: ClassVar[str] = "domains"
+    description: ClassVar[str] = "image files of your own from several domains, in DOMAIN/CLASS"
+
+    def listing(self, folder: Path) -> Listing:
+        """The pictures, domain after domain in the order of their names."""
+        root = self._checked()
+        with reading(root):
+            train, test = _parts(root)
+            domains = _classes(train)
+            classes = sorted({name for domain in domains for name in _classes(train / domain)})
+            if len(domains) < 2 or not classes:
+                raise UsageError(f"{train} needs two domains with images or more: they are looked for in DOMAIN/CLASS/")
+            found = [(*each, False) for each in _of_domains(root, train, domains, classes)]
+            if test is not None:
+                found += [(*each, True) for each in _of_domains(root, test, domains, classes)]
+        pictures, labels, of_domain, tested = map(list, zip(*found, strict=True))
+        return Listing(
+            pictures,
+            labels,
+            classes,
+            lambda number: root / pictures[number].name,
+            tested if test is not None else None,
+            domains,
+            of_domain,
+        )
+
+    def count(self) -> tuple[int, int]:
+        """How many classes the first domain has, and how many domains there are."""
+        train, _ = _parts(self.root)
+        domains = _found(train, train.stat().st_mtime_ns)
+        return len(_classes(train / domains[0])) if domains else 0, len(domains)
+
+    def usual(self, classes: int, domains: int) -> dict[str, Any]:
+        """A task for each domain."""
+        return {"stream": "domain-incremental", "domains": "folders", "tasks": domains}
 
 
 DATASETS.register_family("folder:PATH", ImageFolder)
+DATASETS.register_family("domains:PATH", ImageDomains)
+
+
+def _of_domains(root: Path, part: Path, domains: list[str], classes: list[str]) -> list[tuple[Encoded, int, int]]:
+    """The pictures of a part of the dataset, with the numbers of their classes and of their domains."""
+    for domain in _classes(part):
+        for name in _classes(part / domain):
+            if domain not in domains or name not in classes:
+                raise UsageError(f"{part / domain / name} has a domain or class that has no images to train on")
+    return [
+        (each, label, number)
+        for number, domain in enumerate(domains)
+        for label, name in enumerate(classes)
+        for each in below(root, part / domain / name)
+    ]
 
 
 @lru_cache(maxsize=8)
-def _count(folder: Path, changed: int) -> int:
-    """The classes in a folder as it was when it changed last."""
-    return len(_classes(folder))
+def _found(folder: Path, changed: int) -> list[str]:
+    """The classes, or domains, in a folder as it was when it changed last."""
+    return _classes(folder)
 
 
 def _parts(root: Path) -> tuple[Path, Path | None]:
@@ -109,7 +170,9 @@ def below(root: Path, folder: Path) -> list[Encoded]:
 
 
 def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """The files below a folder that are pictures by their names; links are followed, once each."""
+    """The files below a folder, if there is one, that are pictures by their names; links are followed, once each."""
+    if not folder.is_dir():
+        return
     seen, waiting = set[str](), [os.fspath(folder)]
     while waiting:
         looked_at = waiting.pop()

@@ -44,6 +44,12 @@ class ImageData:
     """Per channel, of pixels scaled to 0..1."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of settings for runs on these images, by name, such as `augment`."""
+    domains: tuple[str, ...] = ()
+    """Names of the domains that images come from; none where there are no domains."""
+    train_domains: Tensor | None = None
+    """The domain of each training image, int64, N, where there are any."""
+    test_domains: Tensor | None = None
+    """The domain of each test image, int64, M, where there are any."""
     on_host: bool = False
     """Whether the images lie in main memory, where a GPU reads them, though their tensors are tensors of the GPU."""
 
@@ -67,9 +73,11 @@ class ImageData:
         return self.train_images.shape[2]
 
     def fingerprint(self) -> str:
-        """A short hash of all images and labels, to tell whether two runs saw the same data."""
+        """A short hash of all images, labels and domains, to tell whether two runs saw the same data."""
         digest = hashlib.sha256()
-        for tensor in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+        tensors = [self.train_images, self.train_labels, self.test_images, self.test_labels]
+        tensors += [each for each in (self.train_domains, self.test_domains) if each is not None]
+        for tensor in tensors:
             digest.update(str(tuple(tensor.shape)).encode())
             digest.update(tensor.cpu().contiguous().numpy().data)
         return digest.hexdigest()[:16]

@@ -36,6 +36,10 @@ class Listing:
     content: Content
     tested: Sequence[bool] | None
     """Which pictures are to test on; None where nobody has said that."""
+    domains: Sequence[str] = ()
+    """Names of the domains that pictures come from, if there are any."""
+    of_domain: Sequence[int] = ()
+    """The domain of each picture, if there are any."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,17 @@ class Pictures(ABC):
     def defaults(self) -> Mapping[str, Any]:
         """What runs on it take where nothing else is said; nothing where it cannot be looked at."""
         try:
-            return usual_tasks(self.count_classes())
+            return self.usual(*self.count())
         except (UsageError, OSError):
             return {}
 
     @abstractmethod
-    def count_classes(self) -> int:
-        """How many classes there are, found out without reading all pictures."""
+    def count(self) -> tuple[int, int]:
+        """How many classes and how many domains there are, found out without reading all pictures."""
+
+    def usual(self, classes: int, domains: int) -> dict[str, Any]:
+        """What runs take on a dataset of so many classes and domains."""
+        return usual_tasks(classes)
 
     def read_as(self, reading: Reading) -> Self:
         """The same dataset, read in another way."""
@@ -118,7 +126,7 @@ class Pictures(ABC):
         labels = [listing.labels[number] for number in kept]
         if listing.tested is None:
             names = [listing.pictures[number].name for number in kept]
-            of_test = torch.tensor(split(names, labels, listing.classes, self.reading.held_back))
+            of_test = torch.tensor(split(names, *_groups(listing, kept), self.reading.held_back))
         elif self.reading.test_share is None:
             of_test = torch.tensor([listing.tested[number] for number in kept])
         else:
@@ -127,12 +135,18 @@ class Pictures(ABC):
             raise UsageError(f"{self.name} has no image to test on that can be read")
         images = torch.from_numpy(pixels.images)
         numbers = as_labels(labels)
-        return image_data(
+        data = image_data(
             self.name,
             (_chosen(images, ~of_test), numbers[~of_test]),
             (_chosen(images, of_test), numbers[of_test]),
             listing.classes,
-            usual_tasks(len(listing.classes)),
+            self.usual(len(listing.classes), len(listing.domains)),
+        )
+        if not listing.domains:
+            return data
+        domains = as_labels([listing.of_domain[number] for number in kept])
+        return replace(
+            data, domains=tuple(listing.domains), train_domains=domains[~of_test], test_domains=domains[of_test]
         )
 
     def check(self, folder: Path) -> Status:
@@ -167,6 +181,14 @@ class Pictures(ABC):
     def get(self, folder: Path, progress: Progress | None = None) -> Status:
         """There is nothing to fetch."""
         return self.check(folder)
+
+
+def _groups(listing: Listing, kept: Sequence[int]) -> tuple[list[int], Sequence[str]]:
+    """What a share is taken of: classes or, where there are domains, those of each domain; numbers and names."""
+    if not listing.domains:
+        return [listing.labels[number] for number in kept], listing.classes
+    numbers = [listing.of_domain[each] * len(listing.classes) + listing.labels[each] for each in kept]
+    return numbers, [f"{domain}/{name}" for domain in listing.domains for name in listing.classes]
 
 
 def _chosen(images: torch.Tensor, which: torch.Tensor) -> torch.Tensor:

@@ -40,9 +40,9 @@ class TinyImageNet(Pictures):
     layout: ClassVar[str] = "tiny-imagenet-200"
     """The folder that the archive unpacks to; the archive is named after it."""
 
-    def count_classes(self) -> int:
-        """As many as are published: a folder with fewer is a user's own."""
-        return 200
+    def count(self) -> tuple[int, int]:
+        """As many classes as are published: a folder with fewer is a user's own."""
+        return 200, 0
 
     def listing(self, folder: Path) -> Listing:
         """The training images of each class in its order, then the test images."""
