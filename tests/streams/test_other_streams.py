@@ -120,6 +120,15 @@ def test_each_domain_shows_its_images_by_its_transform(monkeypatch):
     assert stream.tasks.sizes == (3,)
 
 
+def test_no_transform_is_asked_for_no_images(monkeypatch):
+    monkeypatch.setattr(DOMAINS, "_entries", dict(DOMAINS._entries))
+    monkeypatch.setattr("cler.data.images.CHUNK", 1)
+    asked = []
+    domains("counted", *[lambda images: asked.append(len(images)) or images] * 2)
+    DomainIncremental(noise(3, 4, size=4), 2, batch=5, options=DomainIncrementalOptions(domains="counted"))
+    assert asked == [1] * 12
+
+
 def test_runs_side_by_side_share_the_images_of_their_domains(monkeypatch):
     monkeypatch.setattr(DOMAINS, "_entries", dict(DOMAINS._entries))
     data, other = noise(3, 20, size=4), noise(3, 20, size=4)
