@@ -97,7 +97,7 @@ def test_the_images_of_each_class(tail):
     else:  # the same classes of the dataset, whatever the order
         by_class = [dict(zip(s.class_order.tolist(), c, strict=True)) for s, c in zip(streams, counts, strict=True)]
         assert by_class[0] == by_class[1]
-    assert len(streams[0].test(0)[1]) == 10
+    assert len(streams[0].test(0).labels) == 10
 
 
 # -- domain-incremental ------------------------------------------------------------------------------------------------
