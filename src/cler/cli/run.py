@@ -26,7 +26,7 @@ def run(
     seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="One seed, by its number.")] = None,
     options: OwnSettings = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with any of the settings above; the command line wins.")
+        Path | None, typer.Option(help="TOML file with any of these settings; the command line wins.")
     ] = None,
     imports: Imports = None,
     restart: Annotated[bool, typer.Option("--restart", help="Drop the checkpoints of runs that were stopped.")] = False,
