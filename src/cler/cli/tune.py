@@ -15,7 +15,8 @@ from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
-OF_THE_MACHINE = ("device", "workers", "at_once", "images", "data_dir", "out", "checkpoint_every", "graph", "track")
+NOT_OF_TRIALS = ("save_network", "until_task")
+"""Settings of the machine that trials have no use for: they stop where tuning says."""
 FIGURE = "study.png"
 HELD_OUT = 0.1
 """Share of the training images that decide, where no other is given."""
@@ -23,7 +24,11 @@ HELD_OUT = 0.1
 
 @app.command(cls=OnceEach)
 @takes(
-    Settings, Machine, argument="method", only=(*settings_of(Settings), *OF_THE_MACHINE), defaults={"out": Path("tune")}
+    Settings,
+    Machine,
+    argument="method",
+    only=tuple(name for name in settings_of(Settings) | settings_of(Machine) if name not in NOT_OF_TRIALS),
+    defaults={"out": Path("tune")},
 )
 def tune(
     given: Given,
@@ -77,7 +82,7 @@ def tune(
     study = Study(chosen, ranges, selection, tuple(numbers), machine.out, machine.checkpoint_every)
     middle = study.settings({each.name: each.choices[0] if each.choices else each.low for each in ranges})
     selection.rungs(middle)
-    check_fit(middle, data.load(middle.dataset, machine.data_dir), numbers)
+    check_fit(middle, data.load_for(middle, machine.data_dir), numbers)
     pace = Pace()
     ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine, pace), propose, say)
     if str(pace):
