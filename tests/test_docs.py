@@ -148,7 +148,9 @@ def reader(tmp_path, monkeypatch):
         table._entries.update(content)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/learner.md", "docs/data.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/{name}.md" for name in ("python", "learner", "data", "tracking"))]
+)
 def test_the_code_of_a_page_can_be_pasted(page, reader):
     for block in blocks(page):
         exec(block, reader)
@@ -156,7 +158,8 @@ def test_the_code_of_a_page_can_be_pasted(page, reader):
 
 def test_the_code_of_every_page_is_tested():
     with_code = {page.name for page in (ROOT / "docs").glob("*.md") if blocks(page)}
-    assert with_code == {"python.md", "learner.md", "data.md", "drop-in.md"}  # the last one's in test_examples.py
+    # the last one's in test_examples.py
+    assert with_code == {"python.md", "learner.md", "data.md", "tracking.md", "drop-in.md"}
 
 
 def test_the_settings_file_of_the_guide_is_one(tmp_path):

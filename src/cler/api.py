@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -141,6 +142,7 @@ def train(
     checkpoint_every: float = 60.0,
     graph: bool = True,
     save_network: bool = False,
+    track: str | None = None,
     until_task: int | None = None,
     restart: bool = False,
     redo: bool = False,
@@ -178,7 +180,7 @@ def train(
     machine = Machine(
         device=device, workers=workers, at_once=at_once, images=images,
         data_dir=Path(data_dir) if data_dir else None, out=Path(out), checkpoint_every=checkpoint_every,
-        graph=graph, save_network=save_network, until_task=until_task,
+        graph=graph, save_network=save_network, track=track, until_task=until_task,
     )  # fmt: skip
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
@@ -215,7 +217,7 @@ def train_jobs(
         return []
     with ProgressBars(console, len(jobs)) as bars:
         execute(
-            jobs,
+            [replace(job, track=machine.track) for job in jobs],
             device=find_device(machine.device),
             data_dir=machine.data_dir,
             workers=machine.workers,

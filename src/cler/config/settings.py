@@ -19,6 +19,7 @@ from cler.config.values import (
     read_regularizer,
     read_tasks,
     read_teacher,
+    read_track,
     read_weight,
 )
 from cler.errors import UsageError, unknown
@@ -247,6 +248,10 @@ class Machine:
     save_network: bool = setting(
         False, "Keep the trained network of each run beside its result, as network.safetensors.", role="machine"
     )
+    track: str | None = setting(
+        None, "Where curves go while training: tensorboard, wandb, or both as tensorboard+wandb.",
+        role="machine", read=read_track,
+    )  # fmt: skip
     until_task: int | None = setting(
         None,
         "Stop after this many tasks, and compare what there is; without it the same command resumes.",

@@ -49,6 +49,8 @@ class Job:
     """The fingerprint of a dataset that lies at a path, which may be another tomorrow; None for one that has a name."""
     probe: Callable[[Run, int], dict[str, Any] | None] | None = None
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
+    track: str | None = None
+    """The trackers that follow the run, joined by '+'; None for none."""
 
     def finding(self, task: int) -> Path:
         """The file of what the probe has found after a task."""
