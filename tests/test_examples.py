@@ -85,8 +85,8 @@ def test_example_that_trains_runs(name, run_example, tmp_path):
         assert "shape: (2, 5, 5)" in printed
 
 
-def test_example_that_tracks_has_the_curves_and_metrics_of_every_run(tmp_path):
-    printed = run_example(TRACKER, tmp_path)
+def test_example_that_tracks_has_the_curves_and_metrics_of_every_run(run_example, tmp_path):
+    printed = run_example(TRACKER)
     (row,) = cler.results(tmp_path / "runs")
     with contextlib.closing(sqlite3.connect(tmp_path / "curves.sqlite")) as database:
         for result in row.results:

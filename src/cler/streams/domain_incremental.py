@@ -148,7 +148,8 @@ class DomainIncremental(Stream):
             pixels = data.train_images[indices]
             for task in range(len(self.transforms)):
                 members = (of_image[indices] == task).nonzero().squeeze(1)
-                pixels[members] = self.shown(task, pixels[members])
+                if len(members):
+                    pixels[members] = self.shown(task, pixels[members])
             return pixels
 
         in_use = _made.setdefault(data, WeakValueDictionary())
