@@ -144,4 +144,4 @@ def test_a_bar_of_a_dataset_shows_once_it_moves(bar, shown):
     assert shown not in told()
     assert shown in told((64, 640), (640, 640))
     assert told((64, 640), terminal=False) == ""
-    assert ("640/640" in told((640, 640))) is (bar is decoding_bar)
+    assert ("bytes" in told((640, 640))) is (bar is download_bar)
