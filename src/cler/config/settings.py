@@ -270,6 +270,11 @@ def check_reading(dataset: str, how: Mapping[str, Any]) -> None:
     for name, value in how.items():
         if value != getattr(Settings, name) and name not in taken:
             raise UsageError(f"has no effect on {dataset}: leave it out", name)
+    check_fit_has_size(how)
+
+
+def check_fit_has_size(how: Mapping[str, Any]) -> None:
+    """Refuse a way to fit images to a size that is not given."""
     if how.get("fit") is not None and how.get("size") is None:
         raise UsageError("has no effect without a size: give that too, or leave it out", "fit")
 
