@@ -24,11 +24,13 @@ def evaluate(
     views: Views,
     tasks: Iterable[int],
     images: Callable[[int], tuple[Tensor, Tensor]] | None = None,
+    confusion: Tensor | None = None,
 ) -> tuple[list[float], list[float]]:
     """Percent right on each task: among all classes, and among the classes of the image's own task.
 
     `images` gives pixels and labels of a task, by default the test images. NaN stands for a task on whose images the
-    network's outputs are not numbers.
+    network's outputs are not numbers. Into `confusion`, int64 (T, T), where it is given, is counted as which task's
+    classes the images of each task are predicted.
     """
     rows = []
     with method.answering():
@@ -36,6 +38,8 @@ def evaluate(
         for task in tasks:
             pixels, labels = (images or stream.test)(task)
             logits = torch.cat([answer(views.plain(chunk)) for chunk in pixels.split(CHUNK)])
+            if confusion is not None:
+                confusion[task] += stream.tasks.of_class[logits.argmax(-1)].bincount(minlength=len(confusion))
             right = class_and_task_correct(logits, labels, stream.tasks.of_class)
             shares = torch.stack([each.double().mean() for each in right])
             rows.append(torch.where(logits.isnan().any(), torch.nan, shares))

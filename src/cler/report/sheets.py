@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cler.report.numbers import plus_minus, tenths
+from cler.report.numbers import minus, plus_minus, signed, tenths
 from cler.runs.compare import Estimate, Series
 from cler.runs.results import Result
 
@@ -19,6 +19,8 @@ class Cell:
     text: str
     note: str = ""
     strong: bool = False
+    tone: str = ""
+    """'up' or 'down' for a gain or a loss."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,12 @@ class Sheet:
     rows: tuple[Row, ...]
     note: str
     anchor: str = ""
+
+
+def gained(points: float, *, strong: bool = False) -> Cell:
+    """A gain in points in a cell: '+3.26', with its tone."""
+    text = minus(signed(points, 2))
+    return Cell(text, strong=strong, tone={"+": "up", "−": "down"}[text[0]] if text.strip("+−0.") else "")
 
 
 def estimate(mean_and_std: Estimate) -> Cell:

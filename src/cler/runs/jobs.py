@@ -40,6 +40,8 @@ class Job:
     """Seconds between checkpoints within a task; 0 for none but that at its end."""
     save_network: bool = False
     """Whether the trained network is kept beside the result."""
+    save_buffer_images: int = 0
+    """How many images of the buffer are kept beside the result."""
     until_task: int | None = None
     """After how many tasks the run stops, with a checkpoint; None for all."""
     tuned: dict[str, Any] | None = None
@@ -104,6 +106,7 @@ def make_jobs(
     *,
     checkpoint_every: float = 60.0,
     save_network: bool = False,
+    save_buffer_images: int = 0,
     until_task: int | None = None,
     tuned: dict[str, Any] | None = None,
     index: Index | None = None,
@@ -118,7 +121,7 @@ def make_jobs(
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     index = index or Index(out)
     folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}") for seed in seeds}
-    how = (checkpoint_every, save_network, until_task, tuned)
+    how = (checkpoint_every, save_network, save_buffer_images, until_task, tuned)
     return [Job(settings, seed, folder, *how) for seed, folder in folders.items()]
 
 

@@ -53,6 +53,7 @@ def prepare(
             machine.out,
             checkpoint_every=machine.checkpoint_every,
             save_network=machine.save_network,
+            save_buffer_images=machine.save_buffer_images,
             until_task=machine.until_task,
             tuned=tuned,
             index=index,
