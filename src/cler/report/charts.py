@@ -23,6 +23,7 @@ FINE = 2
 COLORS = 6
 DASHES = 3
 MOST_TASKS_WITH_NUMBERS = 10
+"""In the cells of a matrix; of more tasks a cell shows its number when the mouse is over it."""
 SHADES = 20
 STRONG = 0.72
 """Share of the scale above which a cell's number changes color, to stay readable on light and dark pages."""
@@ -180,7 +181,7 @@ def _dots(line: ChartLine, points: Sequence[Point], frame: Frame) -> Iterator[st
     for place, mean, std in points:
         deviation = "" if math.isnan(std) else f" ± {std:.1f}"
         yield (
-            f'<circle cx="{frame.x(place):.0f}" cy="{frame.y(mean):.1f}" r="2.6">'
+            f'<circle cx="{frame.x(place):.0f}" cy="{frame.y(mean):.1f}">'
             f"<title>after task {place:g}: {mean:.1f}{deviation} %</title></circle>"
         )
     yield "</g>"
@@ -188,9 +189,9 @@ def _dots(line: ChartLine, points: Sequence[Point], frame: Frame) -> Iterator[st
 
 def heat_map(rows: Sequence[Sequence[float]], *, top: float, title: str) -> str:
     """A matrix of percentages as a table whose cells are the darker, the closer they are to `top`."""
-    numbers = max(map(len, rows)) <= MOST_TASKS_WITH_NUMBERS
-    lines = "".join(f"<tr>{''.join(_heat_cell(value, value / top, numbers) for value in row)}</tr>" for row in rows)
-    return f'<table class="heat" aria-label="{in_html(title)}"><tbody>{lines}</tbody></table>'
+    kind = "heat" if max(map(len, rows)) <= MOST_TASKS_WITH_NUMBERS else "heat small"
+    lines = "".join(f"<tr>{''.join(_heat_cell(value, value / top) for value in row)}</tr>" for row in rows)
+    return f'<table class="{kind}" aria-label="{in_html(title)}"><tbody>{lines}</tbody></table>'
 
 
 def highest_accuracy(groups: Sequence[Series], name: str) -> float:
@@ -214,6 +215,6 @@ def mean_confusion(group: Series) -> list[list[float]]:
     return [[100 * count / max(sum(row), 1) for count in row] for row in summed]
 
 
-def _heat_cell(value: float, share: float, number: bool) -> str:
-    shade = f"h{round(SHADES * min(share, 1))}{' on' if share > STRONG else ''}"
-    return f'<td class="{shade}">{value:.0f}</td>' if number else f'<td class="{shade}" title="{value:.1f} %"></td>'
+def _heat_cell(value: float, share: float) -> str:
+    strength = " on" if share > STRONG else ""
+    return f'<td class="h{round(SHADES * min(share, 1))}{strength}">{value:.0f}</td>'

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+
+import numpy as np
 
 from cler import stats
 from cler.report import charts
@@ -78,18 +81,21 @@ def _losses(group: Series, logs: Sequence[Log]) -> Iterator[Drawn]:
 
 
 def loss_curve(term: str, logs: Sequence[Log]) -> list[Point]:
-    """The mean and deviation over runs of a loss term, in at most `MOST_POINTS` parts of the whole time."""
-    places = [[(log.place(task, step), mean) for task, step, mean in log.losses[term]] for log in logs]
-    last = max(place for points in places for place, _ in points) or 1.0
-    parts = min(MOST_POINTS, max(map(len, places)))
-    found: dict[int, list[float]] = {}
-    for points in places:
-        means: dict[int, list[float]] = {}
-        for place, mean in points:
-            means.setdefault(min(int(parts * place / last - 1e-9), parts - 1), []).append(mean)
-        for part, values in means.items():
-            found.setdefault(part, []).append(fmean(values))
-    return [(last * (part + 1) / parts, *stats.mean_std(values)) for part, values in sorted(found.items())]
+    """The mean and deviation over runs of a loss term, at as many moments at most, for as long as any run has it."""
+    runs = [_thinned([(log.place(task, step), mean) for task, step, mean in log.losses[term]]) for log in logs]
+    first, last = min(places[0] for places, _ in runs), max(places[-1] for places, _ in runs)
+    found = []
+    for place in np.linspace(first, last, max(len(places) for places, _ in runs)):
+        values = [np.interp(place, *run) for run in runs if run[0][0] <= place <= run[0][-1]]
+        found += [(float(place), *stats.mean_std(list(map(float, values))))] if values else []
+    return found
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Places and means, each the mean of several points where there are too many."""
+    size = math.ceil(len(points) / MOST_POINTS)
+    parts = [points[start : start + size] for start in range(0, len(points), size)]
+    return [part[-1][0] for part in parts], [fmean(mean for _, mean in part) for part in parts]
 
 
 def _accuracy_within(group: Series) -> Iterator[Drawn]:
