@@ -51,9 +51,10 @@ def report(
     survey = Survey(folders)
     if watch:
         _watch(survey, text, out, 5.0 if every is None else every)
-    else:
-        survey.look()
-    _write_all(_report(survey, text), out, folders)
+    survey.look(wait=watch)
+    if not (watch or survey.results or survey.unfinished):
+        raise UsageError("there is no run in " + ", ".join(map(str, folders)))
+    _write_all(_report(survey, text), out)
 
 
 def _watch(survey: Survey, preface: str, out: Path, every: float) -> None:
@@ -90,13 +91,12 @@ def _report(survey: Survey, preface: str, *, quiet: bool = False) -> Report:
     )
 
 
-def _write_all(made: Report, out: Path, folders: list[Path]) -> None:
+def _write_all(made: Report, out: Path) -> None:
+    """Write every format and say where; without a finished run there is only the page."""
     from cler.report.content import readable
     from cler.report.numbers import count_runs
     from cler.report.write import write_page, write_report
 
-    if not made.sections and not made.unfinished:
-        raise UsageError("there is no run in " + ", ".join(map(str, folders)))
     if made.unfinished:
         say(f"{count_runs(made.unfinished)} not finished: the page tells how far")
     written = write_report(made, out) if made.sections else [write_page(made, out)]

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from statistics import fmean
 
 from cler import stats
@@ -172,7 +172,7 @@ def _curve(points: Sequence[Point], style: str, frame: Frame) -> Iterator[str]:
 def _path(points: Sequence[tuple[float, float]], frame: Frame) -> str:
     """Whole numbers, each relative to the one before: a few characters for each point."""
     whole = [(round(FINE * frame.x(place)), round(FINE * frame.y(value))) for place, value in points]
-    steps = [f"{x - was_x} {y - was_y}" for (was_x, was_y), (x, y) in zip(whole, whole[1:], strict=False)]
+    steps = [f"{x - was_x} {y - was_y}" for (was_x, was_y), (x, y) in pairwise(whole)]
     return f"M{whole[0][0]} {whole[0][1]}" + (f"l{' '.join(steps)}" if steps else "").replace(" -", "-")
 
 

@@ -81,9 +81,13 @@
     state.text = bar.querySelector("input[type=search]").value;
     filter();
   });
-  bar.addEventListener("reset", () => {
+  const show_all = () => {
     Object.assign(state, {methods: [], text: ""});
-    setTimeout(filter);
+    filter();
+  };
+  bar.addEventListener("reset", event => {
+    event.preventDefault();  // filter empties the boxes
+    show_all();
   });
 
   const key = details => {
@@ -99,7 +103,7 @@
   const show = () => {
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target) return;
-    if (target.hidden) { Object.assign(state, {methods: [], text: ""}); filter(); }
+    if (target.hidden) show_all();
     const fold = target.closest("details:not([open])");
     if (fold) fold.open = true;
     if (target.matches("tr.runs")) target.querySelector("details").open = true;

@@ -128,8 +128,8 @@ def _printable(value: Any) -> Any:
 
 def _methods(groups: Sequence[Series], unfinished: Sequence[Unfinished]) -> dict[str, str]:
     """The methods that there are rows of, and what readers call them."""
-    names = dict.fromkeys(one.settings["method"] for one in (*groups, *unfinished))
-    return {name: title_of(METHODS, name) for name in names}
+    names = [group.settings["method"] for group in groups] + [one.settings["method"] for one in unfinished]
+    return {name: title_of(METHODS, name) for name in dict.fromkeys(names)}
 
 
 def _moment(time: str) -> str:
@@ -142,7 +142,7 @@ def _moment(time: str) -> str:
 
 def _traces(report: Report) -> dict[Series, list[Drawn]]:
     """What there is to see of each row beyond its numbers."""
-    found = {}
+    found: dict[Series, list[Drawn]] = {}
     for section in report.sections:
         tops = {name: charts.highest_accuracy(section.groups, name) for name in SCENARIOS}
         found |= {group: list(drawn(group, report.traces, tops)) for group in section.groups}

@@ -99,8 +99,8 @@ class Log:
             self.task, self.step = task + 1, 0
         elif told.get("event") == "progress" and 0 <= step <= MOST:
             self.task, self.step = task, step
-            steps = told.get("steps")
-            self.steps[task] = max(self.steps.get(task, 0), step, steps if _is_number(steps) else 0)
+            steps = told["steps"] if _is_number(told.get("steps")) else 0
+            self.steps[task] = max(self.steps.get(task, 0), step, steps)
             losses = told.get("losses")
             for name, mean in losses.items() if isinstance(losses, dict) else ():
                 if _is_number(mean) and (name in self.losses or len(self.losses) < MOST_TERMS):

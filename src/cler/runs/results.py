@@ -118,8 +118,14 @@ class Result:
         validation = cut(self.validation) if self.validation else None
         curves = _curves_until(self.curves, tasks) if self.curves else None
         confusion = self.confusion if len(self.accuracy["class_il"]) == tasks else None
-        known = {"validation": validation, "curves": curves, "confusion": confusion}
-        return replace(self, accuracy=cut(self.accuracy), complete=True, **known)
+        return replace(
+            self,
+            accuracy=cut(self.accuracy),
+            validation=validation,
+            curves=curves,
+            confusion=confusion,
+            complete=True,
+        )
 
     @classmethod
     def from_dict(cls, path: Path, value: dict[str, Any]) -> Result:

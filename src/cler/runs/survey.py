@@ -105,7 +105,8 @@ class Survey:
             return
         settings = self._content(folder / SETTINGS, _read_settings)
         if isinstance(settings, tuple):  # a file that is not of a run is none of our business
-            self.unfinished.append(Unfinished(folder, *settings, self._log(folder), in_use(folder)))
+            values, seed = settings
+            self.unfinished.append(Unfinished(folder, values, seed, self._log(folder), in_use(folder)))
 
     def _take_result(self, file: Path) -> bool:
         """Add a result; tells whether its run has ended, or the file is not to be read."""
