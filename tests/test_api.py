@@ -14,8 +14,8 @@ import torch
 
 import cler
 import toys
+from cler.config.making import make_settings
 from cler.config.registry import METHODS
-from cler.config.settings import make_settings
 from cler.engine.events import Message
 from cler.engine.train import train as train_runs
 from cler.regularizers import REGULARIZERS

@@ -10,9 +10,9 @@ from typing import ClassVar
 import pytest
 
 from cler.cli import app, main
+from cler.config.making import make_settings
 from cler.config.reading import parse_seeds, read_config
 from cler.config.registry import DATASETS, NETWORKS
-from cler.config.settings import make_settings
 from cler.data.images import InMemory
 from cler.methods import METHODS
 from cler.paper.analysis import analysis_jobs, read_subjects

@@ -69,7 +69,7 @@ skipped = {"cler.__main__", "cler.paper", "cler.cli", "cler.avalanche", "cler.ne
 for module in pkgutil.walk_packages(cler.__path__, "cler.", onerror=lambda name: None):
     if not any(module.name == name or module.name.startswith(name + ".") for name in skipped):
         importlib.import_module(module.name)
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 assert make_settings(method="er-ace", dataset="cifar100").buffer > 0
 """
     in_python(code)

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import nn
 
+from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
 from cler.config.registry import DATASETS, METHODS, NETWORKS
-from cler.config.settings import Machine, make_settings
+from cler.config.settings import Machine
 from cler.data.images import ImageData
 from cler.engine.events import Event
 from cler.errors import UsageError, one_line
@@ -129,6 +130,7 @@ def train(
     device: str = "auto",
     workers: int | None = None,
     at_once: int | None = None,
+    images: str = "auto",
     data_dir: str | Path | None = None,
     out: str | Path = "runs",
     checkpoint_every: float = 60.0,
@@ -168,8 +170,8 @@ def train(
     on a CPU one run after the other, which one line says.
     """
     machine = Machine(
-        device=device, workers=workers, at_once=at_once, data_dir=Path(data_dir) if data_dir else None,
-        out=Path(out), checkpoint_every=checkpoint_every,
+        device=device, workers=workers, at_once=at_once, images=images,
+        data_dir=Path(data_dir) if data_dir else None, out=Path(out), checkpoint_every=checkpoint_every,
         graph=graph, save_network=save_network, save_buffer_images=save_buffer_images, until_task=until_task,
     )  # fmt: skip
     given = _given(
@@ -210,6 +212,7 @@ def train_jobs(
             data_dir=machine.data_dir,
             workers=machine.workers,
             at_once=machine.at_once,
+            images=machine.images,
             graph=machine.graph,
             callbacks=[bars, *callbacks],
         )

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cler.config.making import make_settings
 from cler.config.reading import parse_options, parse_seeds, parse_settings, read_config
-from cler.config.settings import make_settings
 from cler.errors import UsageError
 
 # -- settings of one method --------------------------------------------------------------------------------------------

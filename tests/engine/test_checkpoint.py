@@ -11,7 +11,7 @@ from cler.engine import Control, RunName, checkpoint, train
 from cler.engine.events import Progress
 from cler.errors import UsageError
 from cler.methods import METHODS
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.methods.optimizers import OPTIMIZERS
 from cler.promises import toy
 from cler.promises.training import StopAt, Stopped, resumed, resumes

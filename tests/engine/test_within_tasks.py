@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine import train
 from cler.methods import METHODS
 from cler.promises import training

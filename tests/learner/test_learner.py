@@ -1316,6 +1316,23 @@ def test_an_exported_program_gives_the_same(method, tmp_path):
     assert np.allclose(program(torch.from_numpy(IMAGES)).numpy(), before, atol=1e-6)
 
 
+def test_learners_that_come_and_go_trace_their_programs_in_one_thread_that_stays(monkeypatch, tmp_path):
+    """Or torch 2.11, built for CUDA and without a GPU, crashes the process."""
+    threads = []
+
+    def trace(*_, **__):
+        threads.append(threading.current_thread())
+        raise InterruptedError
+
+    monkeypatch.setattr(torch.export, "export", trace)
+    for _ in range(2):
+        with pytest.raises(InterruptedError):
+            small().partial_fit(IMAGES[:10], LABELS[:10]).export(tmp_path / "classifier.pt2")
+        gc.collect()
+    assert threads[0] is threads[1]
+    assert threads[0].is_alive()
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_an_exported_onnx_model_gives_the_same(fitted, tmp_path):
     pytest.importorskip("onnxscript")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import cler
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine import train
 from cler.errors import UsageError
 from cler.methods import METHODS

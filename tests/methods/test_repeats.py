@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from cler import Learner, ResNet18
-from cler.config.settings import grid, make_settings
+from cler.config.making import grid, make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import METHODS, Setup

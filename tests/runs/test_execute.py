@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import cler
+from cler.config.making import make_settings
 from cler.config.schema import settings_of
-from cler.config.settings import Settings, make_settings
+from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.engine import bundles, checkpoint
 from cler.engine.events import (
@@ -29,7 +30,7 @@ from cler.engine.events import (
 from cler.errors import UsageError
 from cler.files import read_json, write_json
 from cler.methods import METHODS
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.runs import record, trainers, workers
 from cler.runs.build import check_fit
 from cler.runs.execute import execute

@@ -38,8 +38,8 @@ def run(
     grid: --lr 0.01,0.03 --weight 0.5,1 trains all four combinations. A run that is already in the output folder is not
     repeated; one that was stopped, in whatever way, resumes from its last checkpoint and ends with the same numbers.
     """
+    from cler.config.making import grid
     from cler.config.reading import parse_options, read_config
-    from cler.config.settings import grid
     from cler.runs.jobs import remaining
     from cler.runs.machine import default_precision, find_device
     from cler.runs.start import prepare

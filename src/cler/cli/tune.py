@@ -15,7 +15,7 @@ from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
-OF_THE_MACHINE = ("device", "workers", "at_once", "data_dir", "out", "checkpoint_every", "graph")
+OF_THE_MACHINE = ("device", "workers", "at_once", "images", "data_dir", "out", "checkpoint_every", "graph")
 HELD_OUT = 0.1
 """Share of the training images that decide, where no other is given."""
 

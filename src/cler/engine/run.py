@@ -256,7 +256,7 @@ class Run:
             found |= {"met_class_il": met[0][0], "met_task_il": met[1][0]}
         for name, value in {**found, "predicted": self._predicted.tolist()}.items():
             self.curves.setdefault(name, []).append(value)
-        self.curves["tested"] = [len(self.stream.test(each)[1]) for each in range(self.stream.n_tasks)]
+        self.curves["tested"] = [len(self.stream.test(each).labels) for each in range(self.stream.n_tasks)]
 
     def state(self) -> State:
         """Everything that resuming from here needs; the tensors are the run's own, not copies."""

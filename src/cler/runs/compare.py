@@ -11,7 +11,7 @@ from typing import Any
 from cler import metrics as measures
 from cler import stats
 from cler.config.comparing import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
-from cler.config.settings import number_of_tasks
+from cler.config.values import number_of_tasks
 from cler.errors import one_line
 from cler.files import frozen, without_non_finite
 from cler.methods import METHODS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.runs.jobs import Job, make_jobs
 
 PAIRS = (("er-ace", "jigsaw"), ("er-ace", "none"), ("finetune", "none"))

@@ -25,6 +25,7 @@ def execute(
     data_dir: Path | None = None,
     workers: int | None = None,
     at_once: int | None = None,
+    images: str = "auto",
     graph: bool = True,
     callbacks: Sequence[Emit] = (),
 ) -> None:
@@ -32,8 +33,8 @@ def execute(
 
     On a GPU `at_once` runs are trained side by side (default: as many as fit), and of several GPUs each has a process;
     on a CPU `workers` processes (default: as many as there are cores for the threads of each) take one job after the
-    other. Without `graph` a GPU records no steps. The callbacks hear every event; the error of one that raises ends
-    training, after a checkpoint.
+    other. `images` says where those lie that a GPU trains on. Without `graph` it records no steps. The callbacks hear
+    every event; the error of one that raises ends training, after a checkpoint.
     """
     if not jobs:
         return
@@ -47,9 +48,9 @@ def execute(
         bundles, places, how = ([jobs], places[:1], "on one GPU") if on_gpu else (bundles, places[:1], "in turn")
         emit(Message(f"{', '.join(only_here)}: no other process can import this, so this one trains all runs {how}"))
     if len(places) > 1:
-        train_in_processes(bundles, data_dir, places, emit, at_once=at_once, graph=graph)
+        train_in_processes(bundles, data_dir, places, emit, at_once=at_once, images=images, graph=graph)
     else:
-        train_bundles(bundles, device, data_dir, emit, at_once=at_once, graph=graph)
+        train_bundles(bundles, device, data_dir, emit, at_once=at_once, images=images, graph=graph)
     if others.busy:
         runs = "1 run is" if others.busy == 1 else f"{others.busy} runs are"
         emit(Message(f"{runs} being trained by another process: the same command shows the results after that"))

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.comparing import completed
-from cler.config.settings import Settings, unusual
+from cler.config.making import unusual
+from cler.config.settings import Settings
 from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError

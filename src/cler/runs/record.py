@@ -256,20 +256,28 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 class Builder:
-    """Builds the runs of jobs, loading each dataset once."""
+    """Builds the runs of jobs, loading each dataset once; `images` says where those lie that a GPU trains on."""
 
-    def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder) -> None:
-        self.device, self.data_dir, self.recorder = device, data_dir, recorder
+    def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder, images: str = "auto") -> None:
+        self.device, self.data_dir, self.recorder, self.images = device, data_dir, recorder, images
         self.loaded: dict[str, tuple[ImageData, str]] = {}
-        """On the device, with their fingerprints."""
+        """Ready for the device, with their fingerprints."""
 
     def __call__(self, job: Job) -> Run:
         """The run of a job, ready to be trained, from its checkpoint on if it has one."""
         name = job.settings.dataset
         if name not in self.loaded:
-            data = datasets.load(name, self.data_dir)
-            self.loaded[name] = data.to(self.device), data.fingerprint()
+            self.loaded[name] = self._load(name)
         images, fingerprint = self.loaded[name]
         run = build_run(job.settings, job.seed, images, job.name)
         self.recorder.adopt(run, job, fingerprint)
         return run
+
+    def _load(self, name: str) -> tuple[ImageData, str]:
+        data = datasets.load(name, self.data_dir)
+        placed = data.to(self.device, self.images)
+        if placed.on_host:
+            size = (data.train_images.nbytes + data.test_images.nbytes) / 1e9
+            text = f"{size:.1f} GB of images of {name} stay in main memory, where the GPU reads them"
+            self.recorder.hear(Message(text))
+        return placed, data.fingerprint()

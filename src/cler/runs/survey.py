@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.comparing import completed
-from cler.config.settings import number_of_tasks
+from cler.config.values import number_of_tasks
 from cler.errors import UsageError
 from cler.files import as_path, read_json
 from cler.methods import METHODS

@@ -8,7 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from cler.config.registry import DATASETS, METHODS
-from cler.config.settings import Settings, number_of_tasks
+from cler.config.settings import Settings
+from cler.config.values import number_of_tasks
 from cler.errors import UsageError
 from cler.runs.compare import Series
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from cler.config.settings import Settings, make_settings, number_of_tasks
+from cler.config.making import make_settings
+from cler.config.settings import Settings
+from cler.config.values import number_of_tasks
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.errors import UsageError
 from cler.files import read_json, write_json, write_text
