@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data import images
 from cler.engine.events import Evaluated
 from cler.report.content import make_report

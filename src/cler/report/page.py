@@ -8,12 +8,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from typing import Any
 
-from cler.config.comparing import label_of, title_of
+from cler.config.comparing import of_a_row, title_of
 from cler.errors import printable
+from cler.files import frozen
 from cler.methods import METHODS
 from cler.report import charts
 from cler.report.charts import ChartLine
@@ -92,29 +94,36 @@ class Part:
 
 def page(report: Report, *, live: float | None = None) -> str:
     """The whole report as HTML; with `live`, as it is now, to be loaded again every so many seconds."""
-    from jinja2 import Environment, StrictUndefined  # takes a while to import
-
-    environment = Environment(
-        autoescape=True, finalize=_printable, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     groups = [group for section in report.sections for group in section.groups]
-    environment.globals |= {"names": list(NAMES.values()), "zip": zip, "shades": charts.SHADES}
-    environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": settings_told, "pieces": pieces}
-    environment.globals |= {"marks": MARKS, "legend": LEGEND, "possessive": possessive, "summary": summary(report)}
-    environment.globals |= {"anchors": {group: f"runs-{number}" for number, group in enumerate(groups, 1)}}
-    environment.globals |= {"methods": _methods(groups, report.unfinished), "label_of": label_of, "moment": _moment}
     script = _text("page.js") + ("" if live is None else _text("live.js").replace("SECONDS", f"{live:g}"))
     colored = charts.colors(groups)
-    return environment.from_string(_text("page.html.jinja")).render(
+    return _template().render(
         report=report,
+        summary=summary(report),
         parts=[_part(section, report.beside, colored) for section in report.sections],
         traces=_traces(report),
+        anchors={group: f"runs-{number}" for number, group in enumerate(groups, 1)},
+        methods=_methods(groups, report.unfinished),
+        under_way=_under_way(report.unfinished),
         style=_text("page.css"),
         script=script,
         allowed=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         live=live,
         now=datetime.now(UTC).strftime("%H:%M:%S UTC") if live is not None else "",
     )
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined  # takes a while to import
+
+    environment = Environment(
+        autoescape=True, finalize=_printable, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals |= {"names": list(NAMES.values()), "zip": zip, "shades": charts.SHADES, "moment": _moment}
+    environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": settings_told, "pieces": pieces}
+    environment.globals |= {"marks": MARKS, "legend": LEGEND, "possessive": possessive}
+    return environment.from_string(_text("page.html.jinja"))
 
 
 def _text(name: str) -> str:
@@ -130,6 +139,17 @@ def _methods(groups: Sequence[Series], unfinished: Sequence[Unfinished]) -> dict
     """The methods that there are rows of, and what readers call them."""
     names = [group.settings["method"] for group in groups] + [one.settings["method"] for one in unfinished]
     return {name: title_of(METHODS, name) for name in dict.fromkeys(names)}
+
+
+def _under_way(unfinished: Sequence[Unfinished]) -> list[tuple[Unfinished, Series, str]]:
+    """Runs that are not finished, the row that each belongs to, and what distinguishes it from other such rows."""
+    rows: dict[Any, Series] = {}
+    for one in unfinished:
+        settings = of_a_row(one.settings)
+        rows.setdefault(frozen(settings), Series(settings, ()))
+    notes = {row: note(row, list(rows.values())) for row in rows.values()}
+    own = [rows[frozen(of_a_row(one.settings))] for one in unfinished]
+    return [(one, row, notes[row]) for one, row in zip(unfinished, own, strict=True)]
 
 
 def _moment(time: str) -> str:

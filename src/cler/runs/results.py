@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -241,12 +241,14 @@ def find_files(paths: Iterable[str | Path], names: Sequence[str]) -> tuple[list[
     """The files of these names under the given folders, each once, and a complaint for each folder not to be read."""
     files: dict[str, Path] = {}
     complaints = []
+    real = cache(os.path.realpath)  # of folders, since there are many files in few of them
     for path in map(as_path, paths):
         if not path.exists():
             raise UsageError(f"no such file or folder: {path}")
         found, unreadable = search(path, names) if path.is_dir() else ([path], [])
         for file in found:
-            files.setdefault(os.path.realpath(file), file)
+            whole = os.path.realpath(file) if file.is_symlink() else os.path.join(real(file.parent), file.name)
+            files.setdefault(whole, file)
         complaints += [f"skipped: {line}" for line in unreadable]
     return list(files.values()), complaints
 
