@@ -110,6 +110,7 @@ def test_what_is_no_line_of_ours_tells_nothing(tmp_path, line):
 
 def test_a_log_with_ever_new_terms_is_not_taken_in_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "AT_ONCE", 200)  # so that it is read in many pieces
+    progress(tmp_path, 0, 0, **{"x" * 10_000: 1.0})
     for number in range(50):
         progress(tmp_path, 0, number, **{f"term{number}": 1.0, "stream": 1.0})
     log = LogReader(tmp_path / LOG).read()

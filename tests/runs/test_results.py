@@ -153,6 +153,10 @@ def put(key, new, *, inside=None):
         (put("complete", 1), "'complete' is 1, not true or false"),
         (put("settings", []), r"'settings' is \[\], not an object"),
         (put("failure", 3), "'failure' is not a string"),
+        (put("confusion", [[1, 2], [3, -4]]), "'confusion' is not a matrix of counts"),
+        (put("confusion", [[1, 2], [3]]), "'confusion' is not a matrix of counts"),
+        (put("confusion", "x"), "'confusion' is not a matrix of counts"),
+        (put("confusion", [[1, 2]]), "'confusion' has 1 rows for 2 tasks"),
         (put("tuned", {"select_on": "luck"}), "'tuned' does not say how the settings were tuned"),
         (lambda value: value["settings"].pop("buffer"), "'settings.buffer' is missing"),
         (put("method", 7, inside="settings"), "'settings.method' is 7, not a string"),
@@ -200,6 +204,13 @@ def test_one_row_is_a_complete_run_only_where_all_can_have_been_learned_at_once(
     files.write_json(folder / "result.json", make(accuracy=ONE_ROW, settings=SETTINGS | {"method": method}))
     found, complaints = results.find_results([folder])
     assert (len(found), len(complaints)) == ((1, 0) if complete else (0, 1))
+
+
+def test_the_confusion_between_tasks_is_kept_and_is_that_of_the_end(folder):
+    files.write_json(folder / "result.json", make(confusion=[[8, 2], [5, 5]]))
+    (found,), _ = results.find_results([folder])
+    assert found.confusion == found.until(2).confusion == [[8, 2], [5, 5]]
+    assert found.until(1).confusion is None
 
 
 def test_a_run_that_was_stopped_may_have_fewer_rows(folder):

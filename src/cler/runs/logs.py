@@ -20,6 +20,8 @@ AT_ONCE = 1 << 24
 """Bytes of a log that are taken in at a time."""
 MOST_TERMS = 20
 """Loss terms that are read of a log."""
+LONGEST_NAME = 100
+"""Characters of the name of a loss term that is read."""
 MOST = 1e12
 """Largest task and step that are read."""
 LARGEST_NUMBER = 1e30
@@ -103,12 +105,19 @@ class Log:
             self.steps[task] = max(self.steps.get(task, 0), step, steps)
             losses = told.get("losses")
             for name, mean in losses.items() if isinstance(losses, dict) else ():
-                if _is_number(mean) and (name in self.losses or len(self.losses) < MOST_TERMS):
+                known = name in self.losses or (len(self.losses) < MOST_TERMS and len(name) <= LONGEST_NAME)
+                if known and _is_number(mean):
                     self.losses.setdefault(name, []).append((task, step, mean))
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST_NUMBER
+
+
+def _whole_lines(read: bytes) -> bytes:
+    """What was read up to the end of a line; all of it where there is none far and wide, for it is no line of ours."""
+    end = read.rfind(b"\n") + 1
+    return read[:end] if end or len(read) < AT_ONCE else read
 
 
 class LogReader:
@@ -128,10 +137,10 @@ class LogReader:
                 if about.st_ino != self._file or about.st_size < self._read:  # it was trimmed, for the run is resumed
                     self.log, self._file, self._read = Log(), about.st_ino, 0
                 file.seek(self._read)
-                while self._read < LARGEST and (end := (new := file.read(AT_ONCE)).rfind(b"\n") + 1):
-                    for line in new[:end].splitlines():
+                while self._read < LARGEST and (new := _whole_lines(file.read(AT_ONCE))):
+                    for line in new.splitlines():
                         self.log._hear(_read(line))
-                    self._read += end
+                    self._read += len(new)
                     file.seek(self._read)
         except (OSError, UsageError):
             self.log, self._file, self._read = Log(), None, 0
