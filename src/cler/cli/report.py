@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from cler.cli.app import app, asked_to_stop, console, errors, say
 from cler.cli.options import OnceEach
@@ -60,13 +59,14 @@ def report(
 def _watch(survey: Survey, preface: str, out: Path, every: float) -> None:
     """Write the page now and whenever something has changed, until somebody asks to stop."""
     with asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
+        from cler.report.content import readable
         from cler.report.watch import watch
-        from cler.report.write import write_page
+        from cler.report.write import PAGE, write_page
 
         def write() -> None:
             write_page(_report(survey, preface, quiet=True), out, live=every)
 
-        console.print(f"{escape(str(out / 'index.html'))} follows the runs; Ctrl-C ends it", soft_wrap=True)
+        console.print(f"{readable(str(out / PAGE))} follows the runs; Ctrl-C ends it", soft_wrap=True)
         with errors.status("looking for runs") as line:
             watch(survey, write, stop, every=every, status=line.update)
 
@@ -101,4 +101,4 @@ def _write_all(made: Report, out: Path) -> None:
         say(f"{count_runs(made.unfinished)} not finished: the page tells how far")
     written = write_report(made, out) if made.sections else [write_page(made, out)]
     for path in written:
-        console.print(escape(readable(str(path))), soft_wrap=True)
+        console.print(readable(str(path)), soft_wrap=True)

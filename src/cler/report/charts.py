@@ -95,8 +95,7 @@ def round_ticks(low: float, high: float, most: int = 8) -> tuple[float, ...]:
 
 def top_of_scale(groups: Sequence[Series], name: str) -> float:
     """The highest that a chart of these groups shows, in percent."""
-    points = [point for group in groups for point in (*after_tasks(group, name), *within_tasks(group, name))]
-    return max(mean + (0 if math.isnan(std) else std) for _, mean, std in points)
+    return highest(point for group in groups for point in (*after_tasks(group, name), *within_tasks(group, name)))
 
 
 def after_tasks(group: Series, name: str) -> list[Point]:
@@ -125,25 +124,28 @@ def curve_chart(lines: Sequence[ChartLine], name: str, *, top: float, title: str
     frame = Frame(0 if any(within) else 1, tasks, round_ticks(0, max(1, min(top, 100))))
     parts = [*_axes(frame, "tasks learned")]
     for line, points, finer in zip(lines, after, within, strict=True):
-        level = len(points) == 1 < tasks  # Joint has no tasks: a horizontal line
-        if level:
-            points = [(place, *points[0][1:]) for place in (frame.first, frame.last)]
-        parts += _curve(finer or points, line.style, frame)
-        parts += [] if level else _dots(line, points, frame)
-    return _svg("chart", title, parts)
+        if len(points) == 1 < tasks:  # Joint has no tasks: a horizontal line
+            parts += _curve([(place, *points[0][1:]) for place in (frame.first, frame.last)], line.style, frame)
+        else:
+            parts += [*_curve(finer or points, line.style, frame), *_dots(line, points, frame)]
+    return _svg(title, parts)
 
 
 def loss_chart(points: Sequence[Point], tasks: int, *, title: str) -> str:
     """The mean of a loss term over the seeds while tasks are learned, as SVG, with a band of one deviation."""
-    edges = [mean + sign * (0 if math.isnan(std) else std) for _, mean, std in points for sign in (-1, 1)]
     low = min(0.0, *(mean for _, mean, _ in points))
-    frame = Frame(0, tasks, round_ticks(low, max(edges), 6))
-    return _svg("chart", title, [*_axes(frame, "tasks"), *_curve(points, "c0 d0", frame)])
+    frame = Frame(0, tasks, round_ticks(low, highest(points), 6))
+    return _svg(title, [*_axes(frame, "tasks"), *_curve(points, "c0 d0", frame)])
 
 
-def _svg(kind: str, title: str, parts: Iterable[str]) -> str:
+def highest(points: Iterable[Point]) -> float:
+    """The upper edge of the bands of some points."""
+    return max(mean + (0 if math.isnan(std) else std) for _, mean, std in points)
+
+
+def _svg(title: str, parts: Iterable[str]) -> str:
     return (
-        f'<svg class="{kind}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{in_html(title)}">'
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{in_html(title)}">'
         f"{''.join(parts)}</svg>"
     )
 

@@ -103,11 +103,10 @@ def _accuracy_within(group: Series) -> Iterator[Drawn]:
         if points := charts.within_tasks(group, name):
             title = f"{group.label}: {NAMES[name]} accuracy within tasks"
             line = charts.ChartLine(NAMES[name], "c0 d0", group)
-            top = max(mean + (std if std == std else 0) for _, mean, std in points)
             yield Drawn(
                 f"accuracy, {NAMES[name]}",
                 "% on the tasks seen so far, within tasks and after each",
-                charts.curve_chart([line], name, top=top, title=title),
+                charts.curve_chart([line], name, top=charts.highest(points), title=title),
             )
 
 
