@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data.host import MOST_OF_THE_DEVICE, Pinned
 from cler.data.images import ImageData
 from cler.engine import Run

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import toys
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data import host
 from cler.engine import train
 from cler.engine.steps import GraphStepper

@@ -544,6 +544,23 @@ def test_a_finished_run_gives_its_memory_back(tmp_path):
     assert gone() is None
 
 
+def test_images_that_stay_in_main_memory_are_told_of(tmp_path, monkeypatch):
+    asked = []
+
+    def to(self, device, images):
+        asked.append(images)
+        return replace(self, on_host=True)
+
+    monkeypatch.setattr(ImageData, "to", to)
+    notes = Notes()
+    jobs = make_jobs(tmp_path, seeds=[0, 1])
+    trainers.train_bundles([jobs], CPU, None, notes, images="host")
+    assert asked == ["host"]  # once for both
+    assert [text for text in notes.messages if "main memory" in text] == [
+        "0.0 GB of images of toy stay in main memory, where the GPU reads them"
+    ]
+
+
 def test_side_by_side_equals_in_turn(tmp_path):
     """The way of a GPU, on a CPU: bundles of runs that take the same steps."""
     in_turn, bundled = (

@@ -1,5 +1,7 @@
 """What holds for every stream, and for those that are neither class-incremental nor blurry."""
 
+import weakref
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -116,6 +118,18 @@ def test_each_domain_shows_its_images_by_its_transform(monkeypatch):
         assert set(stream.train(task).labels.tolist()) == {0, 1, 2}
     assert torch.equal(data.train_images, noise(3, 20, size=4).train_images)  # others use them too
     assert stream.tasks.sizes == (3,)
+
+
+def test_runs_side_by_side_share_the_images_of_their_domains(monkeypatch):
+    monkeypatch.setattr(DOMAINS, "_entries", dict(DOMAINS._entries))
+    data, other = noise(3, 20, size=4), noise(3, 20, size=4)
+    first, second, fewer = (DomainIncremental(data, tasks, batch=5, class_order=tasks) for tasks in (4, 4, 2))
+    assert first.data is second.data
+    assert first.data is not fewer.data
+    assert DomainIncremental(other, 4, batch=5).data is not first.data
+    made = weakref.ref(first.data)
+    del first, second
+    assert made() is None  # nobody uses it, though the data that it was made of is there
 
 
 def test_what_a_stream_of_domains_refuses(monkeypatch):

@@ -34,7 +34,7 @@ PROBABILITIES = (
     "Gains are in points, class-incremental. p-values of Student's two-sided t-test: ours, the paper's, and ours after "
     "Holm's correction for all tests in the whole table, bold where below 0.05."
 )
-CAUTION = "Joint's gains are by our evaluation here, by that of the authors in the paper and in its tables below."
+CAUTION = "Joint's gains are by our evaluation here, by that of the authors in the paper and in its tables."
 MAIN = ("table1", "table2")
 """The tables of the paper's main claim."""
 P_VALUES = tuple(Column(heading, "p") for heading in ("ours", "paper", "Holm"))

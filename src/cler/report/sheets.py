@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cler.report.numbers import minus, plus_minus, signed, tenths
 from cler.runs.compare import Estimate, Series
 from cler.runs.results import Result
+from cler.tune.selection import told
 
 NAMES = {"class_il": "class-incremental", "task_il": "task-incremental"}
 
@@ -52,6 +53,11 @@ class Sheet:
     rows: tuple[Row, ...]
     note: str
     anchor: str = ""
+
+    @property
+    def stamps(self) -> list[str]:
+        """A line for each row whose settings were tuned."""
+        return told(dict.fromkeys(row.runs for row in self.rows))
 
 
 def gained(points: float, *, strong: bool = False) -> Cell:
