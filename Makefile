@@ -9,8 +9,9 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/cler demo --out demo
 
+# With bytecode, or each of the processes that tests start would compile the package anew.
 test: lint browser
-	$(BIN)/pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
 
 # What takes longer than the tests: fuzzing, hundreds of kills, an attack, 100,000 batches, and what only a GPU can show.
 soak: $(READY)

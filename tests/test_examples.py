@@ -1,8 +1,8 @@
 """The examples and the page about the drop-in regularizer run as they stand, on fewer images of the sample."""
 
 import importlib.util
-import os
 import re
+import runpy
 import subprocess
 import sys
 import warnings
@@ -15,6 +15,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import cler
+from cler.data.images import DATASETS
+from cler.methods import METHODS
+from cler.runs import machine
+from toys import EveryTenth
 
 ROOT = Path(__file__).parent.parent
 LIBRARIES = {"plain_pytorch": "torch", "timm_model": "timm", "avalanche_plugin": "avalanche"}
@@ -38,39 +42,33 @@ def test_every_example_is_tested_and_short():
     assert all(len(path.read_text("utf-8").splitlines()) < 70 for path in examples)
 
 
-QUICKER = """
-import toys
-from cler.data.images import DATASETS
-from cler.runs import machine
+@pytest.fixture
+def run_example(monkeypatch, capsys, tmp_path):
+    """Runs an example as a program, with a tenth of the sample and without worker processes; what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
+    monkeypatch.setitem(DATASETS._entries, "cifar10-sample", EveryTenth(DATASETS["cifar10-sample"]))
+    monkeypatch.setattr(machine, "workers_that_fit", lambda *_: 1)
 
-DATASETS._entries["cifar10-sample"] = toys.EveryTenth(DATASETS["cifar10-sample"])
-machine.workers_that_fit = lambda *_: 1
-"""
-"""Imported when Python starts: a tenth of the sample, and no worker processes."""
+    def run(name):
+        runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+        return capsys.readouterr().out
 
-
-def run_example(name, folder):
-    """What an example prints."""
-    (folder / "sitecustomize.py").write_text(QUICKER)
-    path = os.pathsep.join(filter(None, [str(folder), str(ROOT / "tests"), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
-    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_example_runs(name, tmp_path):
+def test_example_runs(name, run_example):
     need(LIBRARIES[name])
-    losses = [float(number) for number in re.findall(r"(?i)loss\S* =? ?(\d+\.\d+)", run_example(name, tmp_path))]
+    losses = [float(number) for number in re.findall(r"(?i)loss\S* =? ?(\d+\.\d+)", run_example(name))]
     assert len(losses) > 1
     assert all(0 < loss < 10 for loss in losses)
 
 
 @pytest.mark.parametrize("name", TRAINING)
-def test_example_that_trains_runs(name, tmp_path):
-    printed = run_example(name, tmp_path)
+def test_example_that_trains_runs(name, run_example, tmp_path):
+    printed = run_example(name)
     rows = {row.settings["regularizer"]: row for row in cler.results(tmp_path / "runs")}
     assert {row.settings["method"] for row in rows.values()} == {TRAINING[name]}
     assert rows.keys() == {"none", "jigsaw"}

@@ -52,7 +52,7 @@ def test_golden_nearest_class_mean(golden, load_golden, assert_close):
 @pytest.mark.parametrize("method", [name for name, each in METHODS.items() if each.replays])
 def test_every_method_with_a_buffer_is_trained_as_ever_and_answers_by_it(method):
     by_network, by_means = (
-        toy.make_run(method, teacher="ema", classifier=classifier, lr=1e-6) for classifier in ("network", "ncm")
+        toy.make_short_run(method, teacher="ema", classifier=classifier, lr=1e-6) for classifier in ("network", "ncm")
     )
     for run in (by_network, by_means):
         train([run])

@@ -71,7 +71,7 @@ def test_golden_repeated_steps(golden, load_golden, assert_close):
 @pytest.mark.parametrize("method", REPEATING)
 def test_every_method_that_replays_can(method):
     """Within the rule; two steps of the optimizer for a batch, which the buffer is offered once."""
-    run = toy.make_run(method, repeats=2)
+    run = toy.make_short_run(method, repeats=2, batch=8)
     check_every_phase(run)
     seen, offered = [], []
     learn, add = run.method.observe, run.method.buffer.add

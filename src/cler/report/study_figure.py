@@ -14,7 +14,7 @@ from cler.tune.space import Range
 from cler.tune.study import Study, Trial, best
 
 ACROSS = 3
-"""Panels beside each other."""
+"""Panels beside each other, of which there are at least three; four are two by two."""
 BEST, KEPT = COLORS[1], COLORS[0]
 
 
@@ -27,15 +27,16 @@ def draw_study(study: Study, trials: Sequence[Trial], path: Path) -> None:
         lambda panel: _by_task(panel, trials, rungs),
         *(lambda panel, each=each: _by_value(panel, each, trials) for each in study.space),
     ]
-    rows = -(-len(panels) // ACROSS)
-    figure = new_figure(4.0 * min(ACROSS, len(panels)), 0.4 + 3.2 * rows)
-    places = list(figure.subplots(rows, min(ACROSS, len(panels)), squeeze=False).flat)
+    across = 2 if len(panels) == 4 else ACROSS
+    rows = -(-len(panels) // across)
+    figure = new_figure(4.0 * across, 0.4 + 3.2 * rows)
+    places = list(figure.subplots(rows, across, squeeze=False).flat)
     for place, draw in zip(places, panels, strict=False):
         draw(place)
     for place in places[len(panels) :]:
         place.set_axis_off()
     for row in range(rows):
-        places[row * ACROSS].set_ylabel("Accuracy on held-out images (%)", fontsize=9.5, color=INK)
+        places[row * across].set_ylabel("Accuracy on held-out images (%)", fontsize=9.5, color=INK)
     label = label_of(settings.method, settings.regularizer, settings.teacher)
     write_figure(figure, places[0], path, f"{label}: {len(trials)} trials, selected on {study.selection}")
 

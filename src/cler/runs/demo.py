@@ -9,7 +9,7 @@ import torch
 from cler.config.making import make_settings
 from cler.runs.jobs import Job, make_jobs
 
-MOMENTUM = 0.9
+MOMENTUM = 0.95
 """Of the average, by held-out training images of the first three tasks: docs/getting-started.md has the command."""
 COMPARED = (
     {"method": "er-ace", "regularizer": "jigsaw", "teacher": "ema", "ema_momentum": MOMENTUM},
