@@ -18,6 +18,7 @@ from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
 from cler.files import frozen, read_json, write_json, writing
+from cler.runs import pictures
 from cler.runs.folders import check_writable, locked, search
 from cler.runs.results import read_result
 from cler.runs.revisions import differing, revisions
@@ -265,7 +266,7 @@ def restart(jobs: Sequence[Job]) -> None:
 
 def redo(jobs: Sequence[Job]) -> None:
     """Delete the results and checkpoints of jobs, finished or not, but for those that another process is doing."""
-    _drop(jobs, ("result.json",))
+    _drop(jobs, ("result.json", pictures.NAME))
 
 
 def _drop(jobs: Sequence[Job], names: Sequence[str]) -> None:
