@@ -296,15 +296,28 @@ def training(tmp_path, monkeypatch):
         thread.join()
 
 
+def eventually(ask, expected):
+    """Ask a page that loads itself again, in the middle of which it has no answer, until the answer is this."""
+    errors = pytest.importorskip("playwright.sync_api").Error
+
+    def answered():
+        try:
+            return ask() == expected
+        except errors:
+            return False
+
+    wait_until(answered)
+
+
 def test_an_open_page_follows_the_runs(look, training, tmp_path):
     thread, let_on = training
     survey, stopped, written = Survey([tmp_path / "runs"]), threading.Event(), []
 
-    def write(live=0.2):
+    def write(live=0.4):
         made = make_report(compare(survey.results), unfinished=survey.unfinished, traces=survey.traces)
         written.append(write_page(made, tmp_path / "report", live=live))
 
-    watcher = threading.Thread(target=lambda: watch(survey, write, stopped.is_set, every=0.05))
+    watcher = threading.Thread(target=lambda: watch(survey, write, stopped.is_set, every=0.2))
     watcher.start()
     try:
         wait_until(lambda: written)  # there is nothing yet
@@ -312,15 +325,15 @@ def test_an_open_page_follows_the_runs(look, training, tmp_path):
         window = look(address)
         thread.start()
         window.locator("#unfinished td", has_text="2 of 2").wait_for()
-        window.locator("#filters input[type=search]").fill("er")
         window.set_viewport_size({"width": 1280, "height": 200})
-        window.evaluate("scrollTo({top: 77, behavior: 'instant'})")
+        box = window.locator("#filters input[type=search]")
+        eventually(lambda: (box.fill("er"), box.input_value())[1], "er")
+        eventually(lambda: window.evaluate("scrollTo({top: 77, behavior: 'instant'}), scrollY"), 77)
         let_on.release(2)
         window.locator("tr.runs", has_text="ER-ACE").wait_for()  # it has finished, and nobody has loaded the page
-        assert window.evaluate("scrollY") == 77
-        box = window.locator("#filters input[type=search]")
-        assert (box.input_value(), box.evaluate("box => box === document.activeElement")) == ("er", True)
-        assert window.locator("#unfinished").count() == 0
+        eventually(lambda: window.evaluate("scrollY"), 77)
+        eventually(lambda: box.evaluate("box => [box.value, box === document.activeElement]"), ["er", True])
+        eventually(lambda: window.locator("#unfinished").count(), 0)
     finally:
         stopped.set()
         watcher.join()
