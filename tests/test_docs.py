@@ -147,7 +147,7 @@ def reader(tmp_path, monkeypatch):
         table._entries.update(content)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/learner.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/learner.md", "docs/tracking.md"])
 def test_the_code_of_a_page_can_be_pasted(page, reader):
     for block in blocks(page):
         exec(block, reader)
@@ -155,7 +155,7 @@ def test_the_code_of_a_page_can_be_pasted(page, reader):
 
 def test_the_code_of_every_page_is_tested():
     with_code = {page.name for page in (ROOT / "docs").glob("*.md") if blocks(page)}
-    assert with_code == {"python.md", "learner.md", "drop-in.md"}  # the last one's in test_examples.py
+    assert with_code == {"python.md", "learner.md", "tracking.md", "drop-in.md"}  # the last one's in test_examples.py
 
 
 def test_the_settings_file_of_the_guide_is_one(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -137,6 +138,7 @@ def train(
     graph: bool = True,
     save_network: bool = False,
     save_buffer_images: int = 0,
+    track: str | None = None,
     until_task: int | None = None,
     restart: bool = False,
     redo: bool = False,
@@ -172,7 +174,8 @@ def train(
     machine = Machine(
         device=device, workers=workers, at_once=at_once, images=images,
         data_dir=Path(data_dir) if data_dir else None, out=Path(out), checkpoint_every=checkpoint_every,
-        graph=graph, save_network=save_network, save_buffer_images=save_buffer_images, until_task=until_task,
+        graph=graph, save_network=save_network, save_buffer_images=save_buffer_images, track=track,
+        until_task=until_task,
     )  # fmt: skip
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
@@ -207,7 +210,7 @@ def train_jobs(
         return []
     with ProgressBars(console, len(jobs)) as bars:
         execute(
-            jobs,
+            [replace(job, track=machine.track) for job in jobs],
             device=find_device(machine.device),
             data_dir=machine.data_dir,
             workers=machine.workers,

@@ -9,6 +9,7 @@ import typer
 
 from cler.cli.app import AsJson, Imports, OwnSettings, app, console, say, show, show_comparison, train_with_progress
 from cler.cli.options import Given, OnceEach, takes
+from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
@@ -45,22 +46,24 @@ def run(
     from cler.runs.pace import Pace
     from cler.runs.start import prepare
 
-    chosen = (read_config(config, given.settings) if config else {}) | given.settings
+    filed = read_config(config, given.settings) if config else {}
+    machine = given.machine_with({name: filed.pop(name) for name in settings_of(Machine) if name in filed})
+    chosen = filed | given.settings
     wanted = chosen_seeds(seeds, seed, chosen, config)
     tuned = chosen.pop("tuned", None)
     own = parse_options(options or [], chosen)
     chosen |= own
     if tuned and not (given.settings | own).keys().isdisjoint(tuned["names"]):
         tuned = None  # other values are taken
-    device = find_device(given.machine.device)
+    device = find_device(machine.device)
     chosen.setdefault("precision", default_precision(device))
-    plan = prepare(grid(chosen), wanted, given.machine, restart=restart, redo=redo, tuned=tuned, say=say)
+    plan = prepare(grid(chosen), wanted, machine, restart=restart, redo=redo, tuned=tuned, say=say)
     pace = Pace()
-    failures = plan.past_failures + train_with_progress(plan.todo, given.machine, pace)
+    failures = plan.past_failures + train_with_progress(plan.todo, machine, pace)
     if str(pace):
         say(str(pace))
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
-        show_comparison([job.folder for job in plan.jobs], as_json, until_task=given.machine.until_task)
+        show_comparison([job.folder for job in plan.jobs], as_json, until_task=machine.until_task)
     if failures:
         raise typer.Exit(1)
 

@@ -15,7 +15,8 @@ from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
-OF_THE_MACHINE = ("device", "workers", "at_once", "images", "data_dir", "out", "checkpoint_every", "graph")
+NOT_OF_TRIALS = ("save_network", "until_task")
+"""Settings of the machine that trials have no use for: they stop where tuning says."""
 FIGURE = "study.png"
 HELD_OUT = 0.1
 """Share of the training images that decide, where no other is given."""
@@ -23,7 +24,11 @@ HELD_OUT = 0.1
 
 @app.command(cls=OnceEach)
 @takes(
-    Settings, Machine, argument="method", only=(*settings_of(Settings), *OF_THE_MACHINE), defaults={"out": Path("tune")}
+    Settings,
+    Machine,
+    argument="method",
+    only=tuple(name for name in settings_of(Settings) | settings_of(Machine) if name not in NOT_OF_TRIALS),
+    defaults={"out": Path("tune")},
 )
 def tune(
     given: Given,

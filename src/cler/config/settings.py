@@ -19,6 +19,7 @@ from cler.config.values import (
     read_regularizer,
     read_tasks,
     read_teacher,
+    read_track,
     read_weight,
 )
 from cler.errors import UsageError, unknown
@@ -224,6 +225,10 @@ class Machine:
     save_buffer_images: int = setting(
         0, "Images of the replay buffer to keep beside each result, as buffer.png; reports show them.",
         least=0, most=1000, role="machine",
+    )  # fmt: skip
+    track: str | None = setting(
+        None, "Where curves go while training: tensorboard, wandb, or both as tensorboard+wandb.",
+        role="machine", read=read_track,
     )  # fmt: skip
     until_task: int | None = setting(
         None,

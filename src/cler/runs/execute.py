@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from cler.engine.bundles import MOST_AT_ONCE
-from cler.engine.events import Elsewhere, Emit, Event, Message, to_all
+from cler.engine.events import Elsewhere, Emit, Event, Message, each_line_once, to_all
 from cler.runs.custom import code_of
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Job
@@ -41,7 +41,7 @@ def execute(
     for job in jobs:
         check_writable(job.folder)
     others = _Others()
-    emit = to_all([others, *callbacks])
+    emit = each_line_once(to_all([others, *callbacks]))
     on_gpu = device.type == "cuda"
     bundles, places = _shared_out(jobs, device, workers, at_once)
     if len(places) > 1 and (only_here := _only_here(jobs)):

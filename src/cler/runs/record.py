@@ -18,7 +18,19 @@ import torch
 from cler import data as datasets
 from cler.data.images import ImageData
 from cler.engine import Control, Run, RunName, checkpoint
-from cler.engine.events import Checkpointed, Emit, Evaluated, Event, Failed, Message, Progress
+from cler.engine.events import (
+    Checkpointed,
+    Elsewhere,
+    Emit,
+    Evaluated,
+    Event,
+    Failed,
+    Finished,
+    Message,
+    Progress,
+    Started,
+    each_line_once,
+)
 from cler.engine.losses import Sums, means, merged
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
@@ -30,8 +42,9 @@ from cler.runs.logs import log_line, trim_log
 from cler.runs.machine import environment
 from cler.runs.networks import save_network
 from cler.runs.pictures import save_buffer_images
-from cler.runs.results import make_result
+from cler.runs.results import Result, make_result
 from cler.runs.revisions import differing, revisions
+from cler.tracking import Tracking
 
 LOG_SECONDS = 2.0
 """Between two lines of a run's log that tell its losses."""
@@ -40,16 +53,18 @@ LOG_SECONDS = 2.0
 class Recorder(Control):
     """Hears events where training happens: writes each run's result, log and checkpoints, and passes the events on.
 
+    So do the trackers of the runs, which hear them here too.
+
     After a `with` block all of it is on disk, or a message has said what could not be written. An error of whoever the
     events are passed on to ends training after a checkpoint, and is raised then.
     """
 
     def __init__(self, emit: Emit) -> None:
-        self.emit = emit
+        self.emit = each_line_once(emit)
         self.jobs: dict[RunName, Job] = {}
         self.about: dict[RunName, dict[str, Any]] = {}
         self.runs: WeakValueDictionary[RunName, Run] = WeakValueDictionary()  # finished ones must leave the device
-        self._said: set[str] = set()
+        self._tracking = Tracking(self._say)
         self._losses: dict[RunName, tuple[float, Sums]] = {}
         """When those of each run were written last, and what has come since."""
         self._writers = ThreadPoolExecutor(4)
@@ -62,6 +77,7 @@ class Recorder(Control):
         with self._writers:
             for folder in list(self._being_written):
                 self.settle(folder)
+        self._tracking.close()
         if kind is None and self.stop is not None:
             raise self.stop
 
@@ -79,6 +95,7 @@ class Recorder(Control):
         }
         self.runs[run.name], self.jobs[run.name], self.about[run.name] = run, job, about
         self._losses[run.name] = time.monotonic(), {}
+        self._tracking.follow(run.name, job.track)
         self.checkpoint_every, self.until_task = job.checkpoint_every or math.inf, job.until_task
         with writing(job.folder):
             self._go_on(run, job)
@@ -87,6 +104,8 @@ class Recorder(Control):
     def hear(self, event: Event) -> None:
         """Keep what an event tells of a run, and pass it on."""
         match event:
+            case Started():
+                event = replace(event, settings=self.jobs[event.run].settings.to_dict())
             case Progress():
                 self._keep_losses(event)
             case Evaluated():
@@ -96,11 +115,10 @@ class Recorder(Control):
                 settings = self.jobs[event.run].settings.to_dict().items()
                 told = ", ".join(f"{name} {value}" for name, value in settings)
                 event = replace(event, why=f"{event.why} ({told})")
-            case Message(text):
-                if text in self._said:
-                    return
-                self._said.add(text)
+            case Finished():
+                event = replace(event, metrics=self._metrics(event.run))
         self._pass_on(event)
+        self._tracking.hear(event)
 
     def keep(self, run: Run) -> None:
         """Write a checkpoint of the run as it is now; a GPU keeps working meanwhile."""
@@ -125,6 +143,9 @@ class Recorder(Control):
         except OSError:  # which the writing itself will tell of
             ours = True
         if not ours:
+            for name, job in self.jobs.items():
+                if job.folder == folder:
+                    self._tracking.hear(Elsewhere(name, complete=False))
             self.stop = self.stop or UsageError(
                 f"{folder} was taken over by another process, which had heard nothing of this one for too long, or "
                 f"somebody has deleted its {OWNER}: nothing more is written there"
@@ -223,8 +244,20 @@ class Recorder(Control):
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})
 
     def _write(self, name: RunName, line: dict[str, Any]) -> None:
+        self._log(name, line)
+        write_json(self.jobs[name].folder / "result.json", self._result(name))
+
+    def _metrics(self, name: RunName) -> dict[str, dict[str, float]]:
+        """Those of a run that has ended; an error of one that is somebody's own ends training, as a callback's does."""
+        try:
+            return Result.from_dict(self.jobs[name].folder, self._result(name)).metrics
+        except Exception as error:
+            self.stop = self.stop or error
+            return {}
+
+    def _result(self, name: RunName) -> dict[str, Any]:
         run, job = self.runs[name], self.jobs[name]
-        result = make_result(
+        return make_result(
             job.settings.to_dict(),
             job.seed,
             run.accuracy,
@@ -241,8 +274,6 @@ class Recorder(Control):
             confusion=run.confusion,
             tuned=job.tuned,
         )
-        self._log(name, line)
-        write_json(job.folder / "result.json", result)
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
