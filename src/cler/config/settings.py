@@ -248,6 +248,10 @@ class Machine:
     save_network: bool = setting(
         False, "Keep the trained network of each run beside its result, as network.safetensors.", role="machine"
     )
+    save_buffer_images: int = setting(
+        0, "Images of the replay buffer to keep beside each result, as buffer.png; reports show them.",
+        least=0, most=1000, role="machine",
+    )  # fmt: skip
     track: str | None = setting(
         None, "Where curves go while training: tensorboard, wandb, or both as tensorboard+wandb.",
         role="machine", read=read_track,

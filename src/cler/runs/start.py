@@ -70,6 +70,7 @@ def prepare(
             machine.out,
             checkpoint_every=machine.checkpoint_every,
             save_network=machine.save_network,
+            save_buffer_images=machine.save_buffer_images,
             until_task=machine.until_task,
             tuned=tuned,
             data=fingerprint(data.key(one)) if data.has_path(one.dataset) else None,
