@@ -638,6 +638,7 @@ def test_all_the_memory_of_a_run_that_replays_decides_how_many_fit(monkeypatch, 
     assert bundles.how_many_fit(build, 0, wanted) == found  # half of 600, for 30 + 20 each
 
 
+@pytest.mark.usefixtures("shallow")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("task", [0, 2])
 def test_a_run_that_goes_on_can_be_measured_too(method, task):
