@@ -47,6 +47,8 @@ docs: $(READY)
 		$(BIN)/cler analyze figure3 --precision bf16 --buffer 500 --seeds 0..2 --out results/figures --markdown; \
 	} > build/figures.md
 	mv build/figures.md results/figures/figure1.png results/figures/figure3.png docs
+	$(BIN)/cler frontier results/frontier results/cifar100 --notes docs/frontier-notes.md \
+		--arithmetic results/frontier/arithmetic.json -o docs/frontier.md --into README.md
 
 clean:
 	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,8 +1,10 @@
 """The examples and the page about the drop-in regularizer run as they stand, on fewer images of the sample."""
 
+import contextlib
 import importlib.util
 import re
 import runpy
+import sqlite3
 import subprocess
 import sys
 import warnings
@@ -25,6 +27,8 @@ LIBRARIES = {"plain_pytorch": "torch", "timm_model": "timm", "avalanche_plugin":
 """The examples with a loop of their own, and what each needs beside cler."""
 TRAINING = {"train_from_python": "er-ace", "own_method_and_network": "dark-replay"}
 """The examples that call `cler.train`, and the method that each trains with and without CLER."""
+TRACKER = "own_tracker"
+"""The example that follows training by a callback."""
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "drop-in.md").read_text("utf-8"), re.DOTALL)
 
 
@@ -38,7 +42,7 @@ def need(library):
 
 def test_every_example_is_tested_and_short():
     examples = [*(ROOT / "examples").glob("*.py")]
-    assert {path.stem for path in examples} == LIBRARIES.keys() | TRAINING.keys()
+    assert {path.stem for path in examples} == LIBRARIES.keys() | TRAINING.keys() | {TRACKER}
     assert all(len(path.read_text("utf-8").splitlines()) < 70 for path in examples)
 
 
@@ -79,6 +83,24 @@ def test_example_that_trains_runs(name, run_example, tmp_path):
     assert "p = " in printed
     if name == "train_from_python":
         assert "shape: (2, 5, 5)" in printed
+
+
+def test_example_that_tracks_has_the_curves_and_metrics_of_every_run(run_example, tmp_path):
+    printed = run_example(TRACKER)
+    (row,) = cler.results(tmp_path / "runs")
+    with contextlib.closing(sqlite3.connect(tmp_path / "curves.sqlite")) as database:
+        for result in row.results:
+            label = f"er-ace m200, seed {result.seed}"
+            final = "select value from metrics where run = ? and name = 'accuracy' and scenario = 'class_il'"
+            assert database.execute(final, (label,)).fetchall() == [(result.metrics["accuracy"]["class_il"],)]
+            curve = "select value from points where run = ? and name = 'accuracy/class_il' order by step"
+            found = [value for (value,) in database.execute(curve, (label,))]
+            means = [sum(accuracies) / len(accuracies) for accuracies in result.curves["class_il"]]
+            assert found == pytest.approx(means, abs=1e-3)
+            assert f"{label} {result.steps} accuracy/class_il {found[-1]}" in printed
+        terms = database.execute("select distinct name from points where name like 'loss/%'").fetchall()
+        assert sorted(terms) == [("loss/replay",), ("loss/stream",)]
+        assert ("er-ace m200, seed 1", "batch", "100") in database.execute("select * from settings").fetchall()
 
 
 class Transformer(nn.Module):

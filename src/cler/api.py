@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +24,7 @@ from cler.nets.build import Network
 from cler.regularizers.base import Entry
 from cler.regularizers.base import register as register_regularizer
 from cler.report.console import Terminal
-from cler.report.progress import ProgressBars
+from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
 from cler.runs.compare import Series
 from cler.runs.compare import compare as compare_results
@@ -102,6 +104,10 @@ def train(
     protocol: str | None = None,
     dataset: str | ImageData = "cifar10-sample",
     seeds: int | Sequence[int] | str = 1,
+    size: int | None = None,
+    fit: str | None = None,
+    test_share: float | None = None,
+    skip_broken: bool | None = None,
     stream: str | None = None,
     tasks: int | str | Sequence[int] | None = None,
     buffer: int | None = None,
@@ -130,11 +136,13 @@ def train(
     device: str = "auto",
     workers: int | None = None,
     at_once: int | None = None,
+    images: str = "auto",
     data_dir: str | Path | None = None,
     out: str | Path = "runs",
     checkpoint_every: float = 60.0,
     graph: bool = True,
     save_network: bool = False,
+    track: str | None = None,
     until_task: int | None = None,
     restart: bool = False,
     redo: bool = False,
@@ -152,7 +160,9 @@ def train(
         teacher: 'none'; 'ema', a moving average of the network that answers in its place; or 'mkd', a slow copy that
             teaches it too.
         protocol: 'online-10+10' or 'online-10+64', whose settings are taken where nothing else is said.
-        dataset: the name of a dataset, or images of your own as `cler.data.ImageData`.
+        dataset: the name of a dataset; 'folder:PATH', 'npz:PATH' or 'hf:NAME' for one of your own, which `size`, `fit`,
+            `test_share` and `skip_broken` are for; or images as `cler.data.ImageData`, as `cler.data.folder`, `arrays`
+            and `torch` make them.
         seeds: how many seeds, from 0 on; or a list of them, or a string as '0..9'.
         network: a name; a function from the number of classes to a module, which is called for each seed; or a module,
             which is copied for each seed as it is. Either gives what `cler.backbone` makes of a module.
@@ -168,13 +178,14 @@ def train(
     on a CPU one run after the other, which one line says.
     """
     machine = Machine(
-        device=device, workers=workers, at_once=at_once, data_dir=Path(data_dir) if data_dir else None,
-        out=Path(out), checkpoint_every=checkpoint_every,
-        graph=graph, save_network=save_network, until_task=until_task,
+        device=device, workers=workers, at_once=at_once, images=images,
+        data_dir=Path(data_dir) if data_dir else None, out=Path(out), checkpoint_every=checkpoint_every,
+        graph=graph, save_network=save_network, track=track, until_task=until_task,
     )  # fmt: skip
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
-        dataset=name_dataset(dataset), stream=stream, tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight,
+        dataset=name_dataset(dataset), size=size, fit=fit, test_share=test_share, skip_broken=skip_broken,
+        stream=stream, tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight,
         batch=batch, replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
         weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
         augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
@@ -184,7 +195,8 @@ def train(
     settings = make_settings(**given, **options)
     console = Terminal(stderr=True, quiet=not verbose)
     say = _sayer(console)
-    plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=say)
+    bar = partial(decoding_bar, console)
+    plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=say, bar=bar)
     failures = plan.past_failures + train_jobs(plan.todo, machine, console, callbacks)
     runs, _ = find_results([job.folder / "result.json" for job in plan.jobs if (job.folder / "result.json").exists()])
     if failures:
@@ -205,11 +217,12 @@ def train_jobs(
         return []
     with ProgressBars(console, len(jobs)) as bars:
         execute(
-            jobs,
+            [replace(job, track=machine.track) for job in jobs],
             device=find_device(machine.device),
             data_dir=machine.data_dir,
             workers=machine.workers,
             at_once=machine.at_once,
+            images=machine.images,
             graph=machine.graph,
             callbacks=[bars, *callbacks],
         )

@@ -58,7 +58,8 @@ def test_every_method_with_a_buffer_is_trained_as_ever_and_answers_by_it(method)
         train([run])
     assert not differences(tensors_of(by_means.method), tensors_of(by_network.method))
     method, stream, views = by_means.method, by_means.stream, by_means.views
-    pixels, labels = stream.test(1)
+    tested = stream.test(1)
+    pixels, labels = tested.pixels, tested.labels
     with torch.no_grad(), method.answering():
         logits = nearest_mean(method)(views.plain(pixels))
     right = 100 * (logits.argmax(1) == labels).double().mean().item()

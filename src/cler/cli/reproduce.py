@@ -23,6 +23,7 @@ from cler.cli.app import (
     train_with_progress,
 )
 from cler.cli.options import Given, OnceEach, takes
+from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError, unknown
 
@@ -40,18 +41,7 @@ MOST_SEEDS = 1000
 @takes(
     Settings,
     Machine,
-    only=(
-        "dataset",
-        "buffer",
-        "epochs",
-        "device",
-        "workers",
-        "at_once",
-        "data_dir",
-        "out",
-        "checkpoint_every",
-        "graph",
-    ),
+    only=("dataset", "buffer", "epochs", *(settings_of(Machine).keys() - {"save_network", "until_task"})),
     defaults={"out": Path("reproduction")},
 )
 def reproduce(
@@ -134,7 +124,10 @@ def reproduce(
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     elif restart and not dry_run:
         work.restart([job for some in state.missing for job in some.jobs])
-    for line in [*state.complaints, *work.outdated(state.done, lambda name: _fingerprint(name, data_dir))]:
+    for line in [
+        *state.complaints,
+        *work.outdated(state.done, lambda settings: _fingerprint(settings.dataset, data_dir)),
+    ]:
         say(line)
     todo, failures = state.missing, []
     if todo and not dry_run:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cler.cli.app import AsJson, Imports, OwnSettings, app, console, say, show, show_comparison, train_with_progress
+from cler.cli.app import (
+    AsJson,
+    Imports,
+    OwnSettings,
+    app,
+    console,
+    errors,
+    say,
+    show,
+    show_comparison,
+    train_with_progress,
+)
 from cler.cli.options import Given, OnceEach, takes
+from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
@@ -40,23 +53,31 @@ def run(
     """
     from cler.config.making import grid
     from cler.config.reading import parse_options, read_config
+    from cler.report.progress import decoding_bar
     from cler.runs.jobs import remaining
     from cler.runs.machine import default_precision, find_device
+    from cler.runs.pace import Pace
     from cler.runs.start import prepare
 
-    chosen = (read_config(config, given.settings) if config else {}) | given.settings
+    filed = read_config(config, given.settings) if config else {}
+    machine = given.machine_with({name: filed.pop(name) for name in settings_of(Machine) if name in filed})
+    chosen = filed | given.settings
     wanted = chosen_seeds(seeds, seed, chosen, config)
     tuned = chosen.pop("tuned", None)
     own = parse_options(options or [], chosen)
     chosen |= own
     if tuned and not (given.settings | own).keys().isdisjoint(tuned["names"]):
         tuned = None  # other values are taken
-    device = find_device(given.machine.device)
+    device = find_device(machine.device)
     chosen.setdefault("precision", default_precision(device))
-    plan = prepare(grid(chosen), wanted, given.machine, restart=restart, redo=redo, tuned=tuned, say=say)
-    failures = plan.past_failures + train_with_progress(plan.todo, given.machine)
+    bar = partial(decoding_bar, errors)
+    plan = prepare(grid(chosen), wanted, machine, restart=restart, redo=redo, tuned=tuned, say=say, bar=bar)
+    pace = Pace()
+    failures = plan.past_failures + train_with_progress(plan.todo, machine, pace)
+    if str(pace):
+        say(str(pace))
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
-        show_comparison([job.folder for job in plan.jobs], as_json, until_task=given.machine.until_task)
+        show_comparison([job.folder for job in plan.jobs], as_json, until_task=machine.until_task)
     if failures:
         raise typer.Exit(1)
 
@@ -87,7 +108,7 @@ def demo(
     given: Given,
     seeds: Annotated[str, typer.Option(help="How many seeds: 4 is four of them; 0..3 and 3,7 name them.")] = "4",
 ) -> None:
-    """See what forgetting is, what replay does about it, and what CLER adds, in a few minutes on two cores."""
+    """See what forgetting is, what replay does about it, and what CLER and a moving average add, in a few minutes."""
     from cler.config.reading import parse_seeds
     from cler.report.figures import accuracy_after_each_task
     from cler.report.terminal import comparison_table, one_sentence
@@ -102,7 +123,7 @@ def demo(
     console.print(
         "Ten classes arrive two at a time, each image is seen once, and the question at the end is about all ten. "
         "Finetune only learns; ER-ACE also replays 200 remembered images; CLER adds a puzzle: which of the 24 orders "
-        "have an image's quarters been put in?\n"
+        "have an image's quarters been put in? With EMA, a moving average of the network answers in its place.\n"
     )
     failures = train_with_progress(remaining(jobs), given.machine)
     groups = compare_runs(find_results([job.folder for job in jobs])[0]).groups

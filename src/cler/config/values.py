@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
-from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, TEACHERS
+from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, TEACHERS, TRACKERS
 from cler.config.schema import joined
 from cler.errors import unknown
 
@@ -93,3 +94,17 @@ def has_own_network(method: Any) -> bool:
 def is_own_network(name: str) -> bool:
     """Whether this is the network that one method alone works with."""
     return name in METHODS and has_own_network(METHODS[name])
+
+
+def read_track(value: Any) -> str:
+    """A tracker, or several joined by '+', each of which is known and installed here."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be the name of a tracker, or several as tensorboard+wandb, not {value!r}")
+    names = value.split("+")
+    for name in names:
+        package = TRACKERS.find(name).package
+        if find_spec(package) is None:
+            raise ValueError(f"{name} needs the package {package}: pip install {package}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"must name different trackers, not {value!r}")
+    return value

@@ -232,6 +232,6 @@ def mean_of(curve: Curve) -> Callable[[Findings], float]:
 
 def training_images(run: Run, task: int) -> Iterator[tuple[Tensor, Tensor]]:
     """All training images of a task, not augmented, with their labels."""
-    pixels, labels = run.stream.train(task)
-    for some, their_labels in zip(pixels.split(CHUNK), labels.split(CHUNK), strict=True):
+    images = run.stream.train(task)
+    for some, their_labels in zip(images.chunks(CHUNK), images.labels.split(CHUNK), strict=True):
         yield run.views.plain(some), their_labels

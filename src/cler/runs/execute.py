@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from cler.engine.bundles import MOST_AT_ONCE
-from cler.engine.events import Elsewhere, Emit, Event, Message, to_all
+from cler.engine.events import Elsewhere, Emit, Event, Message, each_line_once, to_all
 from cler.runs.custom import code_of
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Job
@@ -25,6 +25,7 @@ def execute(
     data_dir: Path | None = None,
     workers: int | None = None,
     at_once: int | None = None,
+    images: str = "auto",
     graph: bool = True,
     callbacks: Sequence[Emit] = (),
 ) -> None:
@@ -32,24 +33,24 @@ def execute(
 
     On a GPU `at_once` runs are trained side by side (default: as many as fit), and of several GPUs each has a process;
     on a CPU `workers` processes (default: as many as there are cores for the threads of each) take one job after the
-    other. Without `graph` a GPU records no steps. The callbacks hear every event; the error of one that raises ends
-    training, after a checkpoint.
+    other. `images` says where those lie that a GPU trains on. Without `graph` it records no steps. The callbacks hear
+    every event; the error of one that raises ends training, after a checkpoint.
     """
     if not jobs:
         return
     for job in jobs:
         check_writable(job.folder)
     others = _Others()
-    emit = to_all([others, *callbacks])
+    emit = each_line_once(to_all([others, *callbacks]))
     on_gpu = device.type == "cuda"
     bundles, places = _shared_out(jobs, device, workers, at_once)
     if len(places) > 1 and (only_here := _only_here(jobs)):
         bundles, places, how = ([jobs], places[:1], "on one GPU") if on_gpu else (bundles, places[:1], "in turn")
         emit(Message(f"{', '.join(only_here)}: no other process can import this, so this one trains all runs {how}"))
     if len(places) > 1:
-        train_in_processes(bundles, data_dir, places, emit, at_once=at_once, graph=graph)
+        train_in_processes(bundles, data_dir, places, emit, at_once=at_once, images=images, graph=graph)
     else:
-        train_bundles(bundles, device, data_dir, emit, at_once=at_once, graph=graph)
+        train_bundles(bundles, device, data_dir, emit, at_once=at_once, images=images, graph=graph)
     if others.busy:
         runs = "1 run is" if others.busy == 1 else f"{others.busy} runs are"
         emit(Message(f"{runs} being trained by another process: the same command shows the results after that"))

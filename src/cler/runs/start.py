@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,11 +11,21 @@ from typing import Any
 from cler import data
 from cler.config.comparing import in_words
 from cler.config.settings import Machine, Settings
+from cler.data.images import ImageData, Progress
 from cler.runs.build import check_fit
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, tidy
 from cler.runs.jobs import redo as redo_jobs
 from cler.runs.jobs import restart as restart_jobs
+
+Bar = Callable[[str], AbstractContextManager[Progress | None]]
+"""From the name of a dataset to a bar that shows how far it is, inside a `with` block."""
+
+
+@contextmanager
+def no_bar(name: str) -> Iterator[None]:
+    """Show nothing."""
+    yield
 
 
 @dataclass(frozen=True)
@@ -37,16 +48,22 @@ def prepare(
     redo: bool = False,
     tuned: dict[str, Any] | None = None,
     say: Callable[[str], None] = lambda line: None,
+    bar: Bar = no_bar,
 ) -> Plan:
     """Check the settings, find what has been done already, and say what will run; nothing is trained yet.
 
-    `tuned` says how the settings were tuned, for the results.
+    `tuned` says how the settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
     """
     jobs: list[Job] = []
-    loaded = {name: data.load(name, machine.data_dir) for name in dict.fromkeys(one.dataset for one in settings)}
+    loaded: dict[Hashable, ImageData] = {}
+    for one in settings:
+        if data.key(one) not in loaded:
+            with bar(one.dataset) as progress:
+                loaded[data.key(one)] = data.load_for(one, machine.data_dir, progress)
+    fingerprint = cache(lambda key: loaded[key].fingerprint())
     index = Index(machine.out)
     for one in settings:
-        check_fit(one, loaded[one.dataset], seeds)
+        check_fit(one, loaded[data.key(one)], seeds)
         jobs += make_jobs(
             one,
             seeds,
@@ -55,6 +72,7 @@ def prepare(
             save_network=machine.save_network,
             until_task=machine.until_task,
             tuned=tuned,
+            data=fingerprint(data.key(one)) if data.has_path(one.dataset) else None,
             index=index,
         )
     if redo:
@@ -65,7 +83,7 @@ def prepare(
     failures = past_failures(ended)
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")
-    for line in [*outdated(ended, cache(lambda name: loaded[name].fingerprint())), *failures]:
+    for line in [*outdated(ended, lambda one: fingerprint(data.key(one))), *failures]:
         say(line)
     for job in todo:
         check_writable(job.folder)

@@ -6,7 +6,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
@@ -14,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import ModuleType
 from typing import Literal
 
 import torch
 
+from cler.data.decoding import without_main
 from cler.engine.events import Emit, Event
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
@@ -64,6 +63,7 @@ def train_in_processes(
     emit: Emit,
     *,
     at_once: int | None = None,
+    images: str = "auto",
     graph: bool = True,
 ) -> None:
     """Train the bundles, each by the next process that is free, of which every place has one.
@@ -73,11 +73,11 @@ def train_in_processes(
     Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
     """
     with raising_when_terminated():
-        _train_in_processes(bundles, places, emit, (data_dir, at_once, graph))
+        _train_in_processes(bundles, places, emit, (data_dir, at_once, images, graph))
 
 
 def _train_in_processes(
-    bundles: Sequence[Bundle], places: Sequence[Place], emit: Emit, how: tuple[Path | None, int | None, bool]
+    bundles: Sequence[Bundle], places: Sequence[Place], emit: Emit, how: tuple[Path | None, int | None, str, bool]
 ) -> None:
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
     ears, processes = [], []
@@ -85,7 +85,7 @@ def _train_in_processes(
         for place in places:
             ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
             process = context.Process(target=_work, args=(mouth, place.device, *how), daemon=True)
-            with _without_main(), _seeing(place.gpu):
+            with without_main(), _seeing(place.gpu):
                 process.start()
             mouth.close()
             ears.append(ear)
@@ -98,17 +98,6 @@ def _train_in_processes(
             ear.close()
         for process in processes:
             process.join()
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Inside, a process that is started does not run the program again: it may have no `__main__` guard."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 @contextmanager
@@ -159,7 +148,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | None, graph: bool) -> None:
+def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | None, images: str, graph: bool) -> None:
     """What a worker does: bundles until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
@@ -179,7 +168,9 @@ def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | 
     try:
         bundles = iter(ask, None)
         where = torch.device(device)
-        train_bundles(bundles, where, data_dir, sender, at_once=at_once, graph=graph, signals=[signal.SIGTERM])
+        train_bundles(
+            bundles, where, data_dir, sender, at_once=at_once, images=images, graph=graph, signals=[signal.SIGTERM]
+        )
         sender(Request("done"))
     except (SystemExit, EOFError, ConnectionError):
         pass  # the process that started this one has gone
