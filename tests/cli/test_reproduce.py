@@ -352,7 +352,7 @@ def test_too_little_disk_or_no_folder_is_one_line(toy, cler, tmp_path, monkeypat
     assert "cannot write to" in err.splitlines()[-1]
 
 
-def test_an_image_set_that_cannot_be_fetched_leaves_out_its_own_runs_only(toy, cler, monkeypatch):
+def test_a_dataset_that_cannot_be_fetched_leaves_out_its_own_runs_only(toy, cler, monkeypatch):
     class Far(toy):
         name = "tiny-imagenet"
 

@@ -287,7 +287,7 @@ def test_cells_that_are_not_there(wanted, says):
         reproduce.select(find_table("table1"), **wanted)
 
 
-def test_cells_on_an_image_set_that_this_version_lacks(table):
+def test_cells_on_a_dataset_that_this_version_lacks(table):
     with pytest.raises(UsageError, match="does not have tiny-imagenet, which these cells need"):
         reproduce.select(table, datasets=["tiny-imagenet"])
 
