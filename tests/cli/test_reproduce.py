@@ -41,7 +41,7 @@ class_il."er-ace" = { mean = 1.0, std = 0.5, adjusted_forgetting = 30.0 }
 class_il."er-ace+jigsaw" = { mean = 2.0, std = 0.5, adjusted_forgetting = 20.0, p = 0.001 }
 
 [[tables.small.columns]]
-runs = { dataset = "tiny-imagenet", buffer = 20 }
+runs = { dataset = "imagenet-21k", buffer = 20 }
 class_il."er-ace" = { mean = 3.0 }
 """)
 
@@ -79,8 +79,8 @@ def test_a_table_from_nothing_and_then_from_what_is_there(toy, cler):
     assert len(accuracies("reproduction")) == 4
     for text in ("A small table", "+ CLER (jigsaw)", "2.00±0.50", "+1.00", "p = 0.001"):
         assert text in out
-    assert "\nnot in this version: tiny-imagenet\nClass-incremental: CLER's gain is positive in " in out
-    assert "tiny-imagenet" not in out.replace("not in this version: tiny-imagenet", "")
+    assert "\nnot in this version: imagenet-21k\nClass-incremental: CLER's gain is positive in " in out
+    assert "imagenet-21k" not in out.replace("not in this version: imagenet-21k", "")
     assert err.index("in all: ") < err.index("stop with Ctrl-C at any time; --only and --seeds train fewer runs")
     code, again, err = cler(*QUICK)
     assert (code, again, err) == (0, out, "")
@@ -354,15 +354,15 @@ def test_too_little_disk_or_no_folder_is_one_line(toy, cler, tmp_path, monkeypat
 
 def test_a_dataset_that_cannot_be_fetched_leaves_out_its_own_runs_only(toy, cler, monkeypatch):
     class Far(toy):
-        name = "tiny-imagenet"
+        name = "imagenet-21k"
 
         def get(self, folder, progress):
             raise reproduce.UsageError("cannot fetch it: try again")
 
-    monkeypatch.setitem(images.DATASETS._entries, "tiny-imagenet", Far())
+    monkeypatch.setitem(images.DATASETS._entries, "imagenet-21k", Far())
     code, out, err = cler(*QUICK)
     assert code == 1
-    assert "left out: all runs on tiny-imagenet (cannot fetch it: try again)" in err.splitlines()
+    assert "left out: all runs on imagenet-21k (cannot fetch it: try again)" in err.splitlines()
     assert len(accuracies("reproduction")) == 4
     assert "A small table" in out
     monkeypatch.setattr(toy, "get", Far.get)
