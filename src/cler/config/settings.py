@@ -320,5 +320,5 @@ def own_settings(
 def no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:
     """The mistake of a setting that neither all runs nor these parts have."""
     if not own:
-        return UsageError(f"unknown setting '{name}': runs do not have it, and {method} has none of its own")
+        return UsageError(f"unknown setting '{name}': {method} has none of its own, and it is no setting of all runs")
     return unknown(f"setting of {method}", name, own)
