@@ -5,17 +5,7 @@ from cler.report.content import make_report
 from cler.report.prose import Paragraph
 from cler.report.sheets import gained
 from cler.runs.compare import compare
-
-
-def cells(sheet):
-    """The rows as dictionaries from heading to text."""
-    names = [f"{column.above} {column.heading}".strip() for column in sheet.columns]
-    assert len(set(names)) == len(names)
-    return [dict(zip(names, (cell.text for cell in row.cells), strict=True)) for row in sheet.rows]
-
-
-def strong(sheet, row):
-    return {sheet.columns[index].heading for index, cell in enumerate(sheet.rows[row].cells) if cell.strong}
+from sheets import cells, strong
 
 
 def test_facts_come_from_the_results(runs):

@@ -287,6 +287,16 @@ def tidy(jobs: Sequence[Job]) -> None:
                 checkpoint.delete(job.folder)
 
 
+def to_do_and_ended(jobs: Sequence[Job], *, again: bool = False) -> tuple[list[Job], list[Job]]:
+    """The jobs that are to do, and those that have ended, without their checkpoints; `again` is to do all of them."""
+    if again:
+        redo(jobs)
+    todo = remaining(jobs)
+    ended = [job for job in jobs if job not in todo]
+    tidy(ended)
+    return todo, ended
+
+
 def restart(jobs: Sequence[Job]) -> None:
     """Delete the checkpoints of jobs that were stopped, but for those that another process is doing."""
     _drop(jobs, ())

@@ -14,8 +14,7 @@ from cler.config.settings import Machine, Settings
 from cler.data.images import ImageData, Progress
 from cler.runs.build import check_fit
 from cler.runs.folders import check_writable
-from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, tidy
-from cler.runs.jobs import redo as redo_jobs
+from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, to_do_and_ended
 from cler.runs.jobs import restart as restart_jobs
 
 Bar = Callable[[str], AbstractContextManager[Progress | None]]
@@ -76,11 +75,7 @@ def prepare(
             data=fingerprint(data.key(one)) if data.has_path(one.dataset) else None,
             index=index,
         )
-    if redo:
-        redo_jobs(jobs)
-    todo = remaining(jobs)
-    ended = [job for job in jobs if job not in todo]
-    tidy(ended)
+    todo, ended = to_do_and_ended(jobs, again=redo)
     failures = past_failures(ended)
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")
