@@ -44,6 +44,9 @@ MOST_SEEDS = 1000
         "dataset",
         "buffer",
         "epochs",
+        "on",
+        "slurm",
+        "give_up_after",
         "device",
         "workers",
         "at_once",
@@ -108,8 +111,9 @@ def reproduce(
     from cler.paper import cost
     from cler.paper import reproduce as steps
     from cler.runs import jobs as work
+    from cler.runs.backends import find_backend
     from cler.runs.folders import check_writable
-    from cler.runs.machine import default_precision, find_device
+    from cler.runs.machine import default_precision
 
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
     if seconds is not None and not seconds > 0:
@@ -126,7 +130,10 @@ def reproduce(
         buffers=given.several("buffer"),
         epochs=given.several("epochs"),
     )
-    target = find_device(machine.device)
+    elsewhere = machine.on != "local"
+    if timed and elsewhere:
+        raise UsageError(f"times steps on this machine, not on {machine.on}: leave one of them out", "time")
+    target = find_backend(machine).device(machine.device)
     precision, at_once = default_precision(target), cost.runs_at_once(target, machine.workers)
     state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     if redo and not dry_run:
@@ -142,7 +149,7 @@ def reproduce(
         cost.check_disk(out, todo, at_once)
         failures = _fetch(todo, data_dir)
         todo = [work for work in todo if work.cell.dataset not in failures]
-    costs = _tell_costs(todo, state.groups, target, at_once, measured=timed or not dry_run)
+    costs = _tell_costs(todo, state.groups, target, at_once, measured=timed or not (dry_run or elsewhere))
     if dry_run:
         _tell_absent(todo, data_dir)
     elif todo:
@@ -247,14 +254,16 @@ def _train(
 ) -> list[str]:
     """Train the runs until the deadline; returns a line for each failure.
 
-    On GPUs a bundle of runs for each is trained after the other; on a CPU all runs are in one queue.
+    On GPUs of this machine a bundle of runs for each is trained after the other; on its CPU, and on other machines, all
+    runs are in one queue.
     """
     from cler.report.numbers import count_runs
     from cler.runs.jobs import remaining
     from cler.runs.machine import gpus
 
     jobs = [job for work in missing for job in work.jobs]
-    size = at_once * max(1, len(gpus())) if device.type == "cuda" else max(1, len(jobs))
+    here = device.type == "cuda" and machine.on == "local"
+    size = at_once * max(1, len(gpus())) if here else max(1, len(jobs))
     failures: list[str] = []
     try:
         with stopped_at(deadline):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,23 +41,26 @@ def run(
     """
     from cler.config.reading import parse_options, read_config
     from cler.config.settings import grid
+    from cler.runs.backends import find_backend
     from cler.runs.jobs import remaining
-    from cler.runs.machine import default_precision, find_device
+    from cler.runs.machine import default_precision
     from cler.runs.start import prepare
 
     chosen = (read_config(config, given.settings) if config else {}) | given.settings
+    filed = chosen.pop("slurm", None)
+    machine = given.machine if given.machine.slurm else replace(given.machine, slurm=filed)
     wanted = chosen_seeds(seeds, seed, chosen, config)
     tuned = chosen.pop("tuned", None)
     own = parse_options(options or [], chosen)
     chosen |= own
     if tuned and not (given.settings | own).keys().isdisjoint(tuned["names"]):
         tuned = None  # other values are taken
-    device = find_device(given.machine.device)
-    chosen.setdefault("precision", default_precision(device))
-    plan = prepare(grid(chosen), wanted, given.machine, restart=restart, redo=redo, tuned=tuned, say=say)
-    failures = plan.past_failures + train_with_progress(plan.todo, given.machine)
+    if "precision" not in chosen:
+        chosen["precision"] = default_precision(find_backend(machine).device(machine.device))
+    plan = prepare(grid(chosen), wanted, machine, restart=restart, redo=redo, tuned=tuned, say=say)
+    failures = plan.past_failures + train_with_progress(plan.todo, machine)
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
-        show_comparison([job.folder for job in plan.jobs], as_json, until_task=given.machine.until_task)
+        show_comparison([job.folder for job in plan.jobs], as_json, until_task=machine.until_task)
     if failures:
         raise typer.Exit(1)
 

@@ -15,7 +15,18 @@ from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
-OF_THE_MACHINE = ("device", "workers", "at_once", "data_dir", "out", "checkpoint_every", "graph")
+OF_THE_MACHINE = (
+    "on",
+    "slurm",
+    "give_up_after",
+    "device",
+    "workers",
+    "at_once",
+    "data_dir",
+    "out",
+    "checkpoint_every",
+    "graph",
+)
 HELD_OUT = 0.1
 """Share of the training images that decide, where no other is given."""
 
@@ -50,8 +61,9 @@ def tune(
     """
     from cler import data
     from cler.config.reading import parse_options, parse_seeds
+    from cler.runs.backends import find_backend
     from cler.runs.build import check_fit
-    from cler.runs.machine import default_precision, find_device
+    from cler.runs.machine import default_precision
     from cler.tune.sampler import propose
     from cler.tune.selection import Selection
     from cler.tune.space import parse_space
@@ -66,7 +78,7 @@ def tune(
     chosen = {
         "dataset": Settings.dataset,
         "validate": HELD_OUT,
-        "precision": default_precision(find_device(machine.device)),
+        "precision": default_precision(find_backend(machine).device(machine.device)),
     } | chosen
     if not chosen["validate"]:
         raise UsageError("must be above 0: the held-out images decide", "validate")

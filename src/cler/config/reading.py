@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from cler.config.cluster import slurm_table
 from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of
 from cler.config.settings import PARTS, Machine, Settings, own_settings
@@ -41,6 +42,8 @@ def _value(path: Path, name: str, value: Any, known: Mapping[str, Setting]) -> A
         if not is_stamp(value):
             raise UsageError(f"{path}: [tuned] is not what `cler tune` writes: leave it out")
         return value
+    if name == "slurm":
+        return slurm_table(value, f"{path}: ")
     if name == "set":
         raise UsageError(f"{path}: write a method's own settings like the others, as in: alpha = 0.8")
     if name in settings_of(Machine):

@@ -35,6 +35,10 @@ LOG_SECONDS = 2.0
 """Between two lines of a run's log that tell its losses."""
 
 
+class LostError(UsageError):
+    """The run is another process's by now."""
+
+
 class Recorder(Control):
     """Hears events where training happens: writes each run's result, log and checkpoints, and passes the events on.
 
@@ -123,7 +127,7 @@ class Recorder(Control):
         except OSError:  # which the writing itself will tell of
             ours = True
         if not ours:
-            self.stop = self.stop or UsageError(
+            self.stop = self.stop or LostError(
                 f"{folder} was taken over by another process, which had heard nothing of this one for too long, or "
                 f"somebody has deleted its {OWNER}: nothing more is written there"
             )
