@@ -116,11 +116,11 @@ class Attempt:
 
 
 def _places(modules: Sequence[str]) -> Iterator[str]:
-    """The folders that have to be searched for these modules, which all machines have to share."""
+    """The folders that have to be searched for these modules, but for what every machine has installed."""
     for module in modules:
         found = find_spec(module.partition(".")[0])
-        if found and found.origin:
-            origin = Path(found.origin).absolute()
+        origin = Path(found.origin).absolute() if found and found.origin else None
+        if found and origin and not {"site-packages", "dist-packages"} & set(origin.parts):
             yield str(origin.parents[1] if found.submodule_search_locations else origin.parent)
 
 

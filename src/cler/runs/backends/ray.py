@@ -66,7 +66,10 @@ class RayCluster:
             raise UsageError("ray: this process is connected to a Ray cluster already; call ray.shutdown() first", "on")
         try:
             self._ray.init(
-                address=address or "local", log_to_driver=False, include_dashboard=None if address else False
+                address=address or "local",
+                log_to_driver=False,
+                logging_level="error",
+                include_dashboard=None if address else False,
             )
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             why = str(error).strip().splitlines() or [type(error).__name__]
