@@ -134,8 +134,7 @@ def _answer(command: list[str]) -> str | None:
 
 def _reason(error: Exception) -> str:
     """What sbatch had to say."""
-    lines = [line for line in str(error.__cause__ or error).splitlines() if "sbatch: error" in line]
-    return " ".join(line.partition("error: ")[2] for line in lines) or str(error).strip().splitlines()[-1]
+    return str(error).strip().splitlines()[-1].rpartition("error: ")[2]
 
 
 class Work:
