@@ -36,7 +36,7 @@ from cler.runs.backends.base import Order
 from cler.runs.jobs import make_jobs
 
 SEEDS = 2
-RUN = ["run", "er-ace", "--width", "2", "--device", "cpu", "--seeds", str(SEEDS)]
+RUN = ["run", "er-ace", "--width", "2", "--device", "cpu", "--seeds"]
 GIVE_UP = 12.0
 """Seconds without events after which a machine is given up here."""
 LONGEST = 600.0
@@ -283,9 +283,9 @@ def workers(out: Path) -> list[int]:
 class Command:
     """A command that is started again as often as it is killed, as a person would."""
 
-    def __init__(self, cluster: Any, out: Path) -> None:
+    def __init__(self, cluster: Any, out: Path, seeds: int = SEEDS) -> None:
         self.out, self.log = out, out.parent / f"{out.name}.out"
-        self.arguments = [sys.executable, "-m", "cler", *RUN, *cluster.options, "--out", str(out)]
+        self.arguments = [sys.executable, "-m", "cler", *RUN, str(seeds), *cluster.options, "--out", str(out)]
         self.arguments += ["--checkpoint-every", "1", "--give-up-after", str(GIVE_UP)]
         self.starts = 0
         self.start()
@@ -368,14 +368,8 @@ def overhead(cluster: Any, folder: Path) -> str:
     seconds = []
     for number in range(2):
         out, began = folder / f"{cluster.name}-overhead-{number}", time.monotonic()
-        command = Command(cluster, out)
-        command.arguments = [each if each != str(SEEDS) else "1" for each in command.arguments]
-        kill_tree(command.process)
-        began = time.monotonic()
-        command.start()
-        command.end()
-        (path,) = out.glob("*/seed-*/result.json")
-        seconds.append(time.monotonic() - began - json.loads(path.read_text())["seconds"])
+        Command(cluster, out, seeds=1).end()
+        seconds.append(time.monotonic() - began - seconds_of_training(out))
     return (
         f"{cluster.name}: {min(seconds):.1f} s around one bundle of one run, of which starting Python and torch twice"
     )
@@ -384,11 +378,15 @@ def overhead(cluster: Any, folder: Path) -> str:
 def local_overhead(folder: Path) -> str:
     """The same for a plain command."""
     out, began = folder / "plain-overhead", time.monotonic()
-    arguments = [each if each != str(SEEDS) else "1" for each in RUN]
-    subprocess.run([sys.executable, "-m", "cler", *arguments, "--out", str(out)], check=True, capture_output=True)
-    (path,) = out.glob("*/seed-*/result.json")
-    seconds = time.monotonic() - began - json.loads(path.read_text())["seconds"]
+    plain = [sys.executable, "-m", "cler", *RUN, "1", "--out", str(out)]
+    subprocess.run(plain, check=True, capture_output=True)
+    seconds = time.monotonic() - began - seconds_of_training(out)
     return f"plain `cler run`: {seconds:.1f} s around one run, of which starting Python and torch"
+
+
+def seconds_of_training(out: Path) -> float:
+    (path,) = out.glob("*/seed-*/result.json")
+    return float(json.loads(path.read_text())["seconds"])
 
 
 def event_overhead(folder: Path, count: int = 2000) -> str:
@@ -459,7 +457,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        plain = [sys.executable, "-m", "cler", *RUN, "--out", str(folder / "plain")]
+        plain = [sys.executable, "-m", "cler", *RUN, str(SEEDS), "--out", str(folder / "plain")]
         subprocess.run(plain, check=True, capture_output=True)
         expected = matrices(folder / "plain")
         assert len(expected) == SEEDS

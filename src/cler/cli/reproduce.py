@@ -149,12 +149,14 @@ def reproduce(
         cost.check_disk(out, todo, at_once)
         failures = _fetch(todo, data_dir)
         todo = [work for work in todo if work.cell.dataset not in failures]
-    costs = _tell_costs(todo, state.groups, target, at_once, measured=timed or not (dry_run or elsewhere))
+    timer = None if elsewhere else target
+    costs = _tell_costs(todo, state.groups, timer, at_once, measured=timed or not dry_run)
     if dry_run:
         _tell_absent(todo, data_dir)
     elif todo:
         say("stop with Ctrl-C at any time; --only and --seeds train fewer runs")
-        failures += _train(cost.cheapest_first(todo, costs), deadline, target, at_once, machine)
+        order = cost.cheapest_first(todo, costs)  # to see most soon; on several machines all ends sooner the other way
+        failures += _train(order[::-1] if elsewhere else order, deadline, target, at_once, machine)
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     _show(whole, cells, state, costs, precision, as_json)
     if failures:
@@ -181,15 +183,18 @@ def _table(name: str, pretext: str | None) -> PaperTable:
 
 
 def _tell_costs(
-    missing: Sequence[Work], groups: Sequence[Series], device: torch.device, at_once: int, *, measured: bool
+    missing: Sequence[Work], groups: Sequence[Series], device: torch.device | None, at_once: int, *, measured: bool
 ) -> dict[PaperCell, float]:
-    """Print what the missing runs will take; returns the seconds of one run, by cell of which they are known."""
+    """Print what the missing runs will take; returns the seconds of one run, by cell of which they are known.
+
+    Without a device, as runs will be trained elsewhere, nothing is measured.
+    """
     from cler.paper.cost import cheapest_first, known_seconds, seconds_per_run
     from cler.report.numbers import count_runs, duration
 
     if not missing:
         return {}
-    if measured:
+    if measured and device:
         with errors.status("estimating the time of the missing runs") as line:
             tell = line.update if errors.is_terminal else say
             costs = seconds_per_run(missing, device, at_once, groups, lambda what: tell(f"timing steps of {what}"))

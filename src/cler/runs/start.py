@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from cler import data
 from cler.config.comparing import in_words
 from cler.config.settings import Machine, Settings
+from cler.errors import UsageError
 from cler.runs.build import check_fit
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, tidy
@@ -43,10 +43,11 @@ def prepare(
     `tuned` says how the settings were tuned, for the results.
     """
     jobs: list[Job] = []
-    loaded = {name: data.load(name, machine.data_dir) for name in dict.fromkeys(one.dataset for one in settings)}
+    loaded = {name: _loaded(name, machine, say) for name in dict.fromkeys(one.dataset for one in settings)}
     index = Index(machine.out)
     for one in settings:
-        check_fit(one, loaded[one.dataset], seeds)
+        if (images := loaded[one.dataset]) is not None:
+            check_fit(one, images, seeds)
         jobs += make_jobs(
             one,
             seeds,
@@ -65,7 +66,8 @@ def prepare(
     failures = past_failures(ended)
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")
-    for line in [*outdated(ended, cache(lambda name: loaded[name].fingerprint())), *failures]:
+    prints = {name: images.fingerprint() if ended and images else None for name, images in loaded.items()}
+    for line in [*outdated(ended, prints.get), *failures]:
         say(line)
     for job in todo:
         check_writable(job.folder)
@@ -75,3 +77,14 @@ def prepare(
     if restart:
         restart_jobs(todo)
     return Plan(jobs, todo, failures)
+
+
+def _loaded(name: str, machine: Machine, say: Callable[[str], None]) -> data.ImageData | None:
+    """The images of a dataset; None if they are not here and need not be, as other machines train."""
+    try:
+        return data.load(name, machine.data_dir)
+    except UsageError as error:
+        if machine.on == "local" or name not in data.names():
+            raise
+        say(f"not here, and needed where runs are trained: {error}")
+        return None
