@@ -108,6 +108,7 @@ class RayNodes:
             "start",
         ]
         self.port = free_port()
+        os.environ["RAY_AUTH_MODE"] = "disabled"  # else it depends on whether this user has ever made a token
         common = ["--num-cpus=1", "--block", "--disable-usage-stats", "--object-store-memory=100000000"]
         self.common = [*self.command, *common]
         self.head = self._start(["--head", f"--port={self.port}", "--include-dashboard=false"])

@@ -28,7 +28,7 @@ WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUE
 """States of a job that is not over and of which nothing is to be heard."""
 TIMEOUTS = 1_000_000
 """How often a job may run out of time and queue again."""
-NOTICE = signal.SIGUSR2
+NOTICE: signal.Signals = getattr(signal, "SIGUSR2", signal.SIGTERM)  # Windows has no SLURM
 """What tells a job that its time is nearly up."""
 
 
