@@ -62,6 +62,14 @@ def kill(process: int, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(process, number)
 
 
+def freeze(processes: list[int], seconds: float) -> None:
+    for each in processes:
+        kill(each, signal.SIGSTOP)
+    time.sleep(seconds)
+    for each in processes:
+        kill(each, signal.SIGCONT)
+
+
 def descendants(process: int) -> list[int]:
     """All that a process has started, and what that has."""
     children: dict[int, list[int]] = {}
@@ -139,6 +147,14 @@ class RayNodes:
         kill_tree(self.node)
         self._second()
         return "the second node, replaced by another"
+
+    def freeze_node(self, seconds: float) -> str:
+        freeze([self.node.pid, *descendants(self.node.pid)], seconds)
+        time.sleep(5)
+        replaced = self.node.poll() is not None
+        if replaced:
+            self._second()
+        return f"the second node for {seconds:g} s{', which ended then and was replaced' if replaced else ''}"
 
     def stop(self) -> None:
         for process in (self.node, self.head):
@@ -230,9 +246,16 @@ class SlurmNode:
                     found.append(int(entry.parent.name))
         return found
 
-    def kill_node(self) -> str:
+    def _of_the_node(self) -> list[int]:
         steps = self._steps()
-        for process in [self.processes["slurmd"].pid, *steps, *(each for step in steps for each in descendants(step))]:
+        return [self.processes["slurmd"].pid, *steps, *(each for step in steps for each in descendants(step))]
+
+    def freeze_node(self, seconds: float) -> str:
+        freeze(self._of_the_node(), seconds)
+        return f"slurmd and all that it had started for {seconds:g} s"
+
+    def kill_node(self) -> str:
+        for process in self._of_the_node():
             kill(process)
         self.processes["slurmd"].wait()
         time.sleep(5)
@@ -325,6 +348,8 @@ def disturb(what: str, cluster: Any, command: Command, draw: random.Random) -> s
         return "killed the driver, started it again"
     if what == "node":
         return f"killed {cluster.kill_node()}"
+    if what == "freeze of a node":
+        return f"froze {cluster.freeze_node(GIVE_UP + 20)}, past the limit of {GIVE_UP:g} s"
     if what == "preemption":
         return f"preempted by {cluster.preempt()}"
     if what == "notice":
@@ -335,15 +360,13 @@ def disturb(what: str, cluster: Any, command: Command, draw: random.Random) -> s
     if what == "worker":
         kill(victim)
         return "killed a worker"
-    kill(victim, signal.SIGSTOP)
-    time.sleep(GIVE_UP + 8)
-    kill(victim, signal.SIGCONT)
+    freeze([victim], GIVE_UP + 8)
     return f"froze a worker for {GIVE_UP + 8:g} s, past the limit of {GIVE_UP:g} s"
 
 
 def one_round(cluster: Any, doing: list[str], expected: dict[int, Any], folder: Path, draw: random.Random) -> str:
     """A command with disturbances at random moments after its first checkpoint; a line on how it ended."""
-    out = folder / f"{cluster.name}-{'-'.join(doing)}-{draw.randrange(10**6)}"
+    out = folder / f"{cluster.name}-{'-'.join(doing).replace(' ', '-')}-{draw.randrange(10**6)}"
     command, began, told = Command(cluster, out), time.monotonic(), []
     try:
         for what in doing:
@@ -432,10 +455,10 @@ def started(kind: type[Any], folder: Path, say: Callable[[str], None]) -> Iterat
 
 
 def rounds(kind: type[Any], kills: int, draw: random.Random) -> list[list[str]]:
-    """What is done to the commands of a cluster: random kills, two a command, a freeze, and what SLURM has besides."""
+    """What is done to the commands of a cluster: random kills, two a command, freezes, and what SLURM has besides."""
     drawn = [draw.choice(kind.disturbances) for _ in range(kills)]
     pairs = [drawn[first : first + 2] for first in range(0, kills, 2)]
-    return [*pairs, ["freeze"], *([["preemption"], ["notice"]] if kind is SlurmNode else [])]
+    return [*pairs, ["freeze"], ["freeze of a node"], *([["preemption"], ["notice"]] if kind is SlurmNode else [])]
 
 
 def main() -> None:

@@ -70,8 +70,8 @@ def stopping_at(monkeypatch, position):
     """Inside, a run stops just after its checkpoint of this moment."""
     write = checkpoint.write
 
-    def write_and_stop(folder, taken):
-        write(folder, taken)
+    def write_and_stop(folder, taken, check):
+        write(folder, taken, check)
         if taken.position == position:
             raise Stopped
 
@@ -391,10 +391,10 @@ def test_checkpoints_that_are_written_in_the_background_are_asked_for_at_the_end
 def test_results_so_far_that_cannot_be_written_stop_no_run(tmp_path, monkeypatch, whole):
     job, write = make_job(tmp_path), files.write_json
 
-    def full_until_the_end(path, value):
+    def full_until_the_end(path, value, check):
         if value.get("complete") is False:
             full_disk()
-        write(path, value)
+        write(path, value, check)
 
     monkeypatch.setattr(record, "write_json", full_until_the_end)
     assert run(job).messages == ["cannot write results so far (No space left on device); continuing without"]

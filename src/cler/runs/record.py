@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,10 +115,17 @@ class Recorder(Control):
             self.settle(folder)
 
     def _write_checkpoint(self, folder: Path, taken: checkpoint.Checkpoint) -> bool:
-        ours = self._owns(folder)
-        if ours:
-            checkpoint.write(folder, taken)
-        return ours
+        try:
+            self._check_owned(folder)
+            checkpoint.write(folder, taken, lambda: self._check_owned(folder))
+        except LostError:
+            return False
+        return True
+
+    def _check_owned(self, folder: Path) -> None:
+        """Called before anything is published."""
+        if not self._owns(folder):
+            raise LostError(f"{folder} is another process's by now")
 
     def _owns(self, folder: Path) -> bool:
         """Whether a run may be written; training ends, with nothing written, when another process has taken it over."""
@@ -215,7 +222,8 @@ class Recorder(Control):
         if self._owns(folder):
             with writing(folder):
                 self._write(name, line)
-                checkpoint.delete(folder)
+                if self._owns(folder):
+                    checkpoint.delete(folder)
 
     def _log(self, name: RunName, line: dict[str, Any]) -> None:
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})
@@ -239,7 +247,8 @@ class Recorder(Control):
             tuned=job.tuned,
         )
         self._log(name, line)
-        write_json(job.folder / "result.json", result)
+        with suppress(LostError):  # training ends by it
+            write_json(job.folder / "result.json", result, lambda: self._check_owned(job.folder))
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

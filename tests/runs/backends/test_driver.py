@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -161,6 +162,24 @@ def test_who_was_given_up_and_comes_back_publishes_nothing(tmp_path, order, toy_
     train_attempt(attempt.folder, signals=[])
     assert [published()] == then
     assert remaining([job])
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "result.json"])
+def test_what_is_being_written_when_it_is_given_up_is_not_published(tmp_path, order, toy_jobs, monkeypatch, name):
+    (job,) = toy_jobs()
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
+    sync = os.fsync
+
+    def slow(descriptor):
+        sync(descriptor)
+        if f".{name}." in os.readlink(f"/proc/self/fd/{descriptor}"):
+            attempt.discard()
+
+    monkeypatch.setattr(os, "fsync", slow)
+    train_attempt(attempt.folder, signals=[])
+    assert not attempt.folder.exists()
+    assert not (job.folder / name).exists()
+    assert not [path for path in job.folder.iterdir() if path.suffix == ".tmp"]
 
 
 # -- drivers -----------------------------------------------------------------------------------------------------------
