@@ -78,14 +78,13 @@ def test_code_of_a_user_is_imported_on_the_other_machine(tmp_path, order, toy_jo
         "@register\nclass Mine(ExperienceReplay):\n    name = 'elsewhere-mine'\n"
     )
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
     import_code(str(folder / "elsewhere_mine.py"))
     (job,) = toy_jobs(method="elsewhere-mine")
     attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
     about = read_json(attempt.folder / ATTEMPT)
     assert about["path"] == [str(folder.resolve()), str(Path(toys.__file__).parent)]  # not what is installed: torch
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(folder.resolve())])
-    monkeypatch.delitem(sys.modules, "elsewhere_mine")
-    monkeypatch.delitem(METHODS._entries, "elsewhere-mine")
+    del sys.modules["elsewhere_mine"], METHODS._entries["elsewhere-mine"]
     assert [each.settings.method for each in _jobs(about)] == ["elsewhere-mine"]
-    monkeypatch.delitem(METHODS._entries, "elsewhere-mine")
-    monkeypatch.delitem(sys.modules, "elsewhere_mine")
+    del sys.modules["elsewhere_mine"]
