@@ -9,8 +9,9 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/cler demo --out demo
 
+# With bytecode, or each of the processes that tests start would compile the package anew.
 test: lint browser
-	$(BIN)/pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
 
 # What takes longer than the tests: fuzzing, hundreds of kills, clusters, an attack, 100,000 batches, and what only a GPU can show.
 soak: $(READY)
@@ -47,6 +48,8 @@ docs: $(READY)
 		$(BIN)/cler analyze figure3 --precision bf16 --buffer 500 --seeds 0..2 --out results/figures --markdown; \
 	} > build/figures.md
 	mv build/figures.md results/figures/figure1.png results/figures/figure3.png docs
+	$(BIN)/cler frontier results/frontier results/cifar100 --notes docs/frontier-notes.md \
+		--arithmetic results/frontier/arithmetic.json -o docs/frontier.md --into README.md
 
 clean:
 	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

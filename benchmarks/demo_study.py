@@ -11,8 +11,9 @@ import argparse
 import itertools
 from pathlib import Path
 
+from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
-from cler.config.settings import Settings, make_settings
+from cler.config.settings import Settings
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars
 from cler.report.terminal import comparison_table

@@ -13,14 +13,14 @@ from types import SimpleNamespace
 
 from torch import Tensor
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data.images import ImageData
 from cler.engine.bundles import begin_second_task, release_memory
 from cler.engine.run import matmul_precision
 from cler.engine.steps import GraphStepper
 from cler.methods import METHODS
-from cler.methods.base import Setup
 from cler.methods.er_ace import ErAce
+from cler.methods.setup import Setup
 from cler.runs import bench
 from cler.runs.bench import random_images, time_steps
 from cler.runs.build import build_run

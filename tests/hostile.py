@@ -56,6 +56,7 @@ NEEDED = {
     "reproduce": ["table1"],
     "analyze": ["figure1"],
     "report": ["results"],
+    "frontier": ["results"],
     "learn": ["images"],
     "check": ["er-ace"],
     "data get": ["cifar10"],

@@ -14,8 +14,8 @@ import torch
 
 import cler
 import toys
+from cler.config.making import make_settings
 from cler.config.registry import METHODS
-from cler.config.settings import make_settings
 from cler.engine.events import Message
 from cler.engine.train import train as train_runs
 from cler.regularizers import REGULARIZERS
@@ -145,34 +145,6 @@ def test_a_script_without_a_guard_with_a_lambda_and_a_class_of_a_notebook(tmp_pa
     assert done.stdout == "the program runs\n2 (2, 2, 2)\n"  # once: no worker ran it again
     line = "the method mine, the network custom:__main__:<lambda>: no other process can import this, so this one trains"
     assert line in " ".join(done.stderr.split())
-
-
-PICTURES = """
-import cler
-from toys import Toy
-
-
-class Pictures(Toy):
-    name = "pictures"
-
-
-cler.register(Pictures())
-"""
-WITHOUT_GUARD = """
-import cler, pictures
-
-print("the program runs")
-runs = cler.train("finetune", dataset="pictures", tasks=2, width=1, seeds=2, workers=2, device="cpu")
-print(len(runs))
-"""
-
-
-def test_workers_do_not_run_a_script_without_a_guard_again(tmp_path):
-    (tmp_path / "pictures.py").write_text(PICTURES)
-    done = run_script(tmp_path, WITHOUT_GUARD)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "the program runs\n2\n"
-    assert "no other process can import" not in done.stderr
 
 
 METHOD = """

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import cler
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, load_plugins
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
@@ -26,14 +27,14 @@ FILES = dict(
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """The files in a folder, as an installed distribution with an entry point for each; on the path, not in cler's."""
+    """The files in a folder, as an installed distribution with an entry point for each but the dataset."""
     folder = tmp_path_factory.mktemp("site")
     for name, text in FILES.items():
         (folder / name).write_text(text, "utf-8")
     about = tomllib.loads(PROJECT)["project"]
     points = about["entry-points"]["cler.plugins"]
     assert points == {"mine": "dark_replay"}
-    points |= {Path(name).stem: Path(name).stem for name in FILES if name != "dark_replay.py"}
+    points |= {"regularizer": "small_features", "network": "small_cnn"}
     information = folder / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(
@@ -45,47 +46,66 @@ def project(tmp_path_factory):
 
 
 @pytest.fixture
-def command(project, tmp_path):
-    """Run Python with these arguments, beside the project if that is installed."""
-
-    def run(*arguments, installed=True):
-        path = [str(Path(cler.__file__).parents[1]), *([str(project)] if installed else [])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
-        started = [sys.executable, *map(str, arguments)]
-        done = subprocess.run(started, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
+def beside(project, monkeypatch):
+    """This process with the project on its path, and nothing of it registered yet, nor afterwards."""
+    monkeypatch.syspath_prepend(project)
+    for table in (METHODS, REGULARIZERS, NETWORKS, DATASETS):
+        monkeypatch.setattr(table, "_entries", dict(table._entries))
+    load_plugins.cache_clear()
+    yield
+    load_plugins.cache_clear()
+    for name in FILES:
+        sys.modules.pop(Path(name).stem, None)
 
 
-def test_what_is_installed_is_listed(command):
-    listed = json.loads(command("-m", "cler", "methods", "--json"))
+@pytest.mark.usefixtures("beside")
+def test_what_is_installed_is_listed(cler_here):
+    listed = json.loads(cler_here("methods", "--json").out)
     assert listed["methods"]["dark-replay"]["settings"]["alpha"]["default"] == 0.5
     assert listed["methods"]["dark-replay"]["learns_without_tasks"]
     assert "small-features" in listed["regularizers"]
     assert "small-cnn" in listed["networks"]
 
 
-def test_all_of_it_is_trained_in_two_worker_processes(command, tmp_path):
-    parts = ["--regularizer", "small-features", "--network", "small-cnn", "--dataset", "squares", "--buffer", 40]
-    usual = ["--batch", 40, "--seeds", 2, "--workers", 2, "--device", "cpu"]
-    assert "Dark replay" in command("-m", "cler", "run", "dark-replay", *parts, *usual, "--set", "alpha=0.3")
+PROGRAM = """
+import cler, squares
+
+print("the program runs")
+runs = cler.train(
+    "dark-replay", regularizer="small-features", network="small-cnn", dataset="squares", buffer=40, batch=40, alpha=0.3,
+    seeds=2, workers=2, device="cpu",
+)
+print(len(runs))
+"""
+
+
+def test_a_program_without_a_guard_trains_all_of_it_in_two_worker_processes(project, tmp_path):
+    """They know what is installed, and import the module of the dataset, but do not run the program again."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    path = os.pathsep.join([str(Path(cler.__file__).parents[1]), str(project)])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "the program runs\n2\n"), done.stderr
+    assert "no other process can import" not in done.stderr
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/**/result.json")]
     assert sorted(each["seed"] for each in results) == [0, 1]
     assert all(each["settings"]["alpha"] == 0.3 and each["settings"]["augment"] == "crop" for each in results)
 
 
-def test_method_and_regularizer_keep_their_promises(command):
-    told = command("-c", "import cler; print(cler.check('dark-replay'), cler.check('small-features'), sep='\\n')")
+@pytest.mark.usefixtures("beside", "shallow")
+@pytest.mark.parametrize("name", ["dark-replay", "small-features"])
+def test_method_and_regularizer_keep_their_promises(name):
+    told = str(cler.check(name))
     assert "✗" not in told
-    for name in ("dark-replay", "small-features"):
-        assert f"{name} keeps all of its" in told
+    assert f"{name} keeps all of its" in told
 
 
-def test_the_network_keeps_its_promises_and_need_not_be_installed(command, project):
-    check = ["-m", "cler", "check", "small-cnn", "--import", project / "small_cnn.py", "--json"]
-    report = json.loads(command(*check, installed=False))
-    assert report["passed"]
+@pytest.mark.usefixtures("beside")
+def test_the_network_keeps_its_promises_and_need_not_be_installed(cler_here, project, monkeypatch):
+    monkeypatch.setattr("cler.config.registry.entry_points", lambda group: [])
+    answer = cler_here("check", "small-cnn", "--import", project / "small_cnn.py", "--json")
+    report = json.loads(answer.out)
+    assert (answer.code, report["passed"]) == (0, True)
     assert all(each["kept"] for each in report["promises"])
     assert (report["kind"], report["name"]) == ("network", "small-cnn")

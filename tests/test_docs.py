@@ -10,13 +10,17 @@ from typing import ClassVar
 import pytest
 
 from cler.cli import app, main
+from cler.config.making import make_settings
 from cler.config.reading import parse_seeds, read_config
 from cler.config.registry import DATASETS, NETWORKS
-from cler.config.settings import make_settings
 from cler.data.images import InMemory
+from cler.frontier.arithmetic import Counts
+from cler.frontier.entries import make_frontier
+from cler.frontier.page import best_table, page
 from cler.methods import METHODS
 from cler.paper.analysis import analysis_jobs, read_subjects
 from cler.paper.analysis_output import analysis_markdown
+from cler.paper.beside import in_the_paper
 from cler.paper.glance import state_of
 from cler.paper.known_analyses import ANALYSES
 from cler.paper.report_section import beside_paper, lines_of_all_tables, printed_numbers
@@ -81,25 +85,15 @@ def test_the_readme_has_the_gains_that_the_result_files_give():
         assert f"{start} {' | '.join(pairs)} | {gain} |" in README
 
 
-def test_the_page_beyond_the_paper_has_what_the_result_files_give():
+def test_the_page_beyond_the_paper_is_that_of_the_result_files():
+    """Else: `make docs`."""
     results, _ = find_results([ROOT / "results" / name for name in ("frontier", "cifar100")])
-    groups = compare(results).groups
-    page = (ROOT / "docs" / "frontier.md").read_text("utf-8")
-    averaged = [row for row in groups if row.settings["teacher"] == "ema" and row.regularized]
-    assert averaged
-    for row in averaged:
-        settings = {name: value for name, value in row.settings.items() if not name.startswith("ema_")}
-        (live,) = [each for each in groups if each.settings == settings | {"teacher": "none"}]
-        for each in (row, live):
-            alone, with_cler = (
-                f"{estimate.mean:.2f} ± {estimate.std:.2f}"
-                for estimate in (each.twin.final_accuracy["class_il"], each.final_accuracy["class_il"])
-            )
-            gain = each.gain["class_il"]
-            assert f"| {each.twin.label} | {alone} | {with_cler} | {gain.points:+.2f} |" in page
-            assert gain.p_value < 0.001
-        after, before = (each.final_accuracy["class_il"].mean for each in (row, live))
-        assert f"{after:.2f} instead of {before:.2f}" in README
+    counts = Counts(ROOT / "results" / "frontier" / "arithmetic.json", pytest.fail)
+    found = make_frontier(compare(results).groups, counts, in_the_paper)
+    notes = (ROOT / "docs" / "frontier-notes.md").read_text("utf-8")
+    assert (ROOT / "docs" / "frontier.md").read_text("utf-8") == page(found, notes, "frontier.png")
+    assert (ROOT / "docs" / "frontier.png").exists()
+    assert f"<!-- frontier -->\n{best_table(found)}\n<!-- /frontier -->" in README
 
 
 def test_the_readme_has_the_results_of_mini_imagenet():
@@ -153,7 +147,7 @@ def reader(tmp_path, monkeypatch):
         table._entries.update(content)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/learner.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/learner.md", "docs/tracking.md"])
 def test_the_code_of_a_page_can_be_pasted(page, reader):
     for block in blocks(page):
         exec(block, reader)
@@ -161,7 +155,7 @@ def test_the_code_of_a_page_can_be_pasted(page, reader):
 
 def test_the_code_of_every_page_is_tested():
     with_code = {page.name for page in (ROOT / "docs").glob("*.md") if blocks(page)}
-    assert with_code == {"python.md", "learner.md", "drop-in.md"}  # the last one's in test_examples.py
+    assert with_code == {"python.md", "learner.md", "tracking.md", "drop-in.md"}  # the last one's in test_examples.py
 
 
 def test_the_settings_file_of_the_guide_is_one(tmp_path):

@@ -1,8 +1,10 @@
 """The examples and the page about the drop-in regularizer run as they stand, on fewer images of the sample."""
 
+import contextlib
 import importlib.util
-import os
 import re
+import runpy
+import sqlite3
 import subprocess
 import sys
 import warnings
@@ -15,12 +17,18 @@ import torch.nn.functional as F
 from torch import nn
 
 import cler
+from cler.data.images import DATASETS
+from cler.methods import METHODS
+from cler.runs import machine
+from toys import EveryTenth
 
 ROOT = Path(__file__).parent.parent
 LIBRARIES = {"plain_pytorch": "torch", "timm_model": "timm", "avalanche_plugin": "avalanche"}
 """The examples with a loop of their own, and what each needs beside cler."""
 TRAINING = {"train_from_python": "er-ace", "own_method_and_network": "dark-replay"}
 """The examples that call `cler.train`, and the method that each trains with and without CLER."""
+TRACKER = "own_tracker"
+"""The example that follows training by a callback."""
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "drop-in.md").read_text("utf-8"), re.DOTALL)
 
 
@@ -34,43 +42,37 @@ def need(library):
 
 def test_every_example_is_tested_and_short():
     examples = [*(ROOT / "examples").glob("*.py")]
-    assert {path.stem for path in examples} == LIBRARIES.keys() | TRAINING.keys()
+    assert {path.stem for path in examples} == LIBRARIES.keys() | TRAINING.keys() | {TRACKER}
     assert all(len(path.read_text("utf-8").splitlines()) < 70 for path in examples)
 
 
-QUICKER = """
-import toys
-from cler.data.images import DATASETS
-from cler.runs import machine
+@pytest.fixture
+def run_example(monkeypatch, capsys, tmp_path):
+    """Runs an example as a program, with a tenth of the sample and without worker processes; what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
+    monkeypatch.setitem(DATASETS._entries, "cifar10-sample", EveryTenth(DATASETS["cifar10-sample"]))
+    monkeypatch.setattr(machine, "workers_that_fit", lambda *_: 1)
 
-DATASETS._entries["cifar10-sample"] = toys.EveryTenth(DATASETS["cifar10-sample"])
-machine.workers_that_fit = lambda *_: 1
-"""
-"""Imported when Python starts: a tenth of the sample, and no worker processes."""
+    def run(name):
+        runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+        return capsys.readouterr().out
 
-
-def run_example(name, folder):
-    """What an example prints."""
-    (folder / "sitecustomize.py").write_text(QUICKER)
-    path = os.pathsep.join(filter(None, [str(folder), str(ROOT / "tests"), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
-    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_example_runs(name, tmp_path):
+def test_example_runs(name, run_example):
     need(LIBRARIES[name])
-    losses = [float(number) for number in re.findall(r"(?i)loss\S* =? ?(\d+\.\d+)", run_example(name, tmp_path))]
+    losses = [float(number) for number in re.findall(r"(?i)loss\S* =? ?(\d+\.\d+)", run_example(name))]
     assert len(losses) > 1
     assert all(0 < loss < 10 for loss in losses)
 
 
 @pytest.mark.parametrize("name", TRAINING)
-def test_example_that_trains_runs(name, tmp_path):
-    printed = run_example(name, tmp_path)
+def test_example_that_trains_runs(name, run_example, tmp_path):
+    printed = run_example(name)
     rows = {row.settings["regularizer"]: row for row in cler.results(tmp_path / "runs")}
     assert {row.settings["method"] for row in rows.values()} == {TRAINING[name]}
     assert rows.keys() == {"none", "jigsaw"}
@@ -81,6 +83,24 @@ def test_example_that_trains_runs(name, tmp_path):
     assert "p = " in printed
     if name == "train_from_python":
         assert "shape: (2, 5, 5)" in printed
+
+
+def test_example_that_tracks_has_the_curves_and_metrics_of_every_run(run_example, tmp_path):
+    printed = run_example(TRACKER)
+    (row,) = cler.results(tmp_path / "runs")
+    with contextlib.closing(sqlite3.connect(tmp_path / "curves.sqlite")) as database:
+        for result in row.results:
+            label = f"er-ace m200, seed {result.seed}"
+            final = "select value from metrics where run = ? and name = 'accuracy' and scenario = 'class_il'"
+            assert database.execute(final, (label,)).fetchall() == [(result.metrics["accuracy"]["class_il"],)]
+            curve = "select value from points where run = ? and name = 'accuracy/class_il' order by step"
+            found = [value for (value,) in database.execute(curve, (label,))]
+            means = [sum(accuracies) / len(accuracies) for accuracies in result.curves["class_il"]]
+            assert found == pytest.approx(means, abs=1e-3)
+            assert f"{label} {result.steps} accuracy/class_il {found[-1]}" in printed
+        terms = database.execute("select distinct name from points where name like 'loss/%'").fetchall()
+        assert sorted(terms) == [("loss/replay",), ("loss/stream",)]
+        assert ("er-ace m200, seed 1", "batch", "100") in database.execute("select * from settings").fetchall()
 
 
 class Transformer(nn.Module):

@@ -11,8 +11,8 @@ import cler
 SOURCE = Path(cler.__file__).parent
 LAYERS = (
     "errors", "files", "pretext", "metrics", "stats", "config", "data", "streams", "memory", "nets", "regularizers",
-    "teachers", "methods", "engine", "runs", "tune", "report", "paper", "learner", "promises", "avalanche", "api",
-    "cli",
+    "teachers", "methods", "engine", "tracking", "runs", "tune", "report", "frontier", "paper", "learner", "promises",
+    "avalanche", "api", "cli",
 )  # fmt: skip
 """From the bottom up: a module imports only from layers before its own, and from its own."""
 FACADE = {"__init__", "__main__"}
@@ -69,7 +69,7 @@ skipped = {"cler.__main__", "cler.paper", "cler.cli", "cler.avalanche", "cler.ne
 for module in pkgutil.walk_packages(cler.__path__, "cler.", onerror=lambda name: None):
     if not any(module.name == name or module.name.startswith(name + ".") for name in skipped):
         importlib.import_module(module.name)
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 assert make_settings(method="er-ace", dataset="cifar100").buffer > 0
 """
     in_python(code)

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine.events import Progress
 from cler.files import is_alive
 from cler.runs.backends.attempts import Attempt, Mailbox

@@ -37,7 +37,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from cler.config import comparing, reading, settings
+from cler.config import comparing, making, reading
 from cler.data import cifar, download, images, sample
 from cler.engine.events import Event, Message
 from cler.engine.tensorfile import checksum
@@ -300,7 +300,7 @@ def read_strings(name: str, content: bytes, folder: Path) -> list[str]:
 def _check_settings(chosen: dict[str, Any]) -> None:
     assert len(reading.parse_seeds(chosen.pop("seeds", "0..0"))) <= reading.LARGEST_SEED + 1
     reading.parse_seeds(f"{chosen.pop('seed', 0)},0", "seed")
-    for made in settings.grid(chosen):
+    for made in making.grid(chosen):
         again = json.loads(json.dumps(made.to_dict(), allow_nan=False))
         assert comparing.completed(again) == again
 
@@ -330,7 +330,7 @@ def noise() -> images.ImageData:
 
 
 def noise_job(folder: Path) -> Job:
-    chosen = settings.make_settings(dataset="noise", tasks=2, buffer=4, batch=4, replay_batch=4, width=1)
+    chosen = making.make_settings(dataset="noise", tasks=2, buffer=4, batch=4, replay_batch=4, width=1)
     return Job(chosen, 0, folder)
 
 

@@ -3,7 +3,8 @@
 python tools/gpu_check.py [CASE …]
 
 In single precision and in bfloat16, in every phase of the first three tasks. A case is a pair as er-ace+jigsaw, one
-with a teacher as er-ace+jigsaw+ema, an optimizer, or 'dropout', a network of one's own that has it; without any, all.
+with a teacher as er-ace+jigsaw+ema, either with settings as pcr+none,variant=hpcr, an optimizer, or 'dropout', a
+network of one's own that has it; without any, all.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import torch
 from torch import nn
 
 import cler
+from cler.config.making import make_settings
 from cler.config.registry import OPTIMIZERS, TEACHERS
-from cler.config.settings import Settings, fits, make_settings
+from cler.config.schema import settings_of
+from cler.config.settings import Settings, fits, own_settings
 from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.run import matmul_precision
@@ -26,10 +29,23 @@ from cler.regularizers import REGULARIZERS
 from cler.runs.bench import random_images
 from cler.runs.build import build_run
 
-STEPS = 10
+STEPS = 20
+"""In each phase: more than the seven after which a buffer has the 64 images that a step may replay."""
+WITH_SETTINGS = (
+    "er-ace+jigsaw,augment=light",
+    "er-ace+jigsaw,augment=full",
+    "er-ace+jigsaw,augment=randaugment",
+    "er-ace+jigsaw,repeats=3",
+    "er+none+mkd,protocol=online-10+64",
+    "pcr+none,variant=hpcr",
+    "ccl-dc+none,base=er",
+    "ccl-dc+none,base=derpp",
+    "ccl-dc+none,networks=1",
+)
+"""Cases of which a setting other than the default is recorded too."""
 
 
-def take_steps(runs: list[Run], *, record: bool, steps: int = STEPS) -> None:
+def take_steps(runs: list[Run], *, record: bool) -> None:
     stepper = GraphStepper(runs, print)
     stepper.can_record = record
     for task in range(last_task(runs[0]) + 1):
@@ -41,7 +57,7 @@ def take_steps(runs: list[Run], *, record: bool, steps: int = STEPS) -> None:
             for run in runs:
                 run.begin_phase(phase)
             stepper.prepare()
-            for _ in range(steps):
+            for _ in range(STEPS):
                 stepper.step()
             assert record == (stepper.graph is not None)
     torch.cuda.synchronize()
@@ -76,16 +92,22 @@ def cases() -> list[str]:
     taught = [
         f"{method}+jigsaw+{teacher}"
         for teacher in TEACHERS
-        for method in ("er", "er-ace", "xder", "cope")
+        for method in ("er", "er-ace", "derpp", "gsa", "xder", "cope")
         if fits(method, teacher)
     ]
-    return [*pairs, *taught, *OPTIMIZERS, "dropout"]
+    return [*pairs, *taught, *WITH_SETTINGS, *OPTIMIZERS, "dropout"]
 
 
-def settings_of(name: str, precision: str) -> Settings:
-    method, regularizer, *teacher = (name if "+" in name else "er-ace+jigsaw").split("+")
+def settings_of_case(name: str, precision: str) -> Settings:
+    parts, *given = (name if "+" in name else "er-ace+jigsaw").split(",")
+    method, regularizer, *teacher = parts.split("+")
     others: dict[str, Any] = {"optimizer": name} if name in OPTIMIZERS else {}
     others |= {"teacher": teacher[0]} if teacher else {}
+    everybody = settings_of(Settings)
+    own = own_settings(method, regularizer, teacher=others.get("teacher", "none"))
+    for each in given:
+        setting, _, text = each.partition("=")
+        others[setting] = (everybody.get(setting) or own[setting]).parsed(text)
     if name in OPTIMIZERS and OPTIMIZERS[name].takes_momentum:
         others["sgd_momentum"] = 0.9
     return make_settings(
@@ -104,7 +126,7 @@ def with_dropout(classes: int) -> nn.Module:
 
 
 def check(name: str, precision: str, data: ImageData) -> None:
-    settings = settings_of(name, precision)
+    settings = settings_of_case(name, precision)
     network = with_dropout if name == "dropout" else None
 
     def build(seed: int) -> Run:

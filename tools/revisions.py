@@ -27,6 +27,8 @@ DECIDING = (
     "teachers/*.py", "methods/*.py", "engine/run.py", "engine/evaluate.py", "runs/build.py",
 )  # fmt: skip
 """What decides the numbers of runs, below `src/cler`."""
+SHARED = ("base.py", "distillation.py", "loss.py", "nearest_mean.py", "optimizers.py", "setup.py", "tasks.py")
+"""Files among the methods and other parts that register none."""
 
 
 def as_it_is() -> dict[str, Any]:
@@ -66,7 +68,7 @@ def changes() -> list[str]:
 def _whose(name: str) -> str:
     """The revision that stands for a file."""
     room, _, file = name.partition("/")
-    if room in ("methods", "regularizers", "teachers", "streams") and file not in ("base.py", "tasks.py"):
+    if room in ("methods", "regularizers", "teachers", "streams") and file not in SHARED:
         return "`revision` of what it registers"
     if room == "nets":
         return "`revision` of the network, or of the methods and regularizers that it is for"

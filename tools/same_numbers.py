@@ -56,7 +56,11 @@ def record(path: Path) -> None:
     """Train all pairs, and write what they have become."""
     torch.set_num_threads(1)
     build_run = find("cler.runs.build:build_run", "cler.experiments.build:build_run")
-    make_settings = find("cler.config.settings:make_settings", "cler.experiments.settings:make_settings")
+    make_settings = find(
+        "cler.config.making:make_settings",
+        "cler.config.settings:make_settings",
+        "cler.experiments.settings:make_settings",
+    )
     train = find("cler.engine:train")
     methods, regularizers = find("cler.methods:METHODS"), find("cler.regularizers:REGULARIZERS")
     data, digests = toy_data(), {}

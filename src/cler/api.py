@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,9 +11,10 @@ import numpy as np
 from torch import nn
 
 from cler.config.cluster import Slurm
+from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
 from cler.config.registry import DATASETS, METHODS, NETWORKS
-from cler.config.settings import Machine, make_settings
+from cler.config.settings import Machine
 from cler.data.images import ImageData
 from cler.engine.events import Event
 from cler.errors import UsageError, one_line
@@ -134,11 +136,13 @@ def train(
     device: str = "auto",
     workers: int | None = None,
     at_once: int | None = None,
+    images: str = "auto",
     data_dir: str | Path | None = None,
     out: str | Path = "runs",
     checkpoint_every: float = 60.0,
     graph: bool = True,
     save_network: bool = False,
+    track: str | None = None,
     until_task: int | None = None,
     restart: bool = False,
     redo: bool = False,
@@ -176,9 +180,9 @@ def train(
     """
     machine = Machine(
         on=on, slurm=slurm,  # type: ignore[arg-type]  # which it reads
-        give_up_after=give_up_after, device=device, workers=workers, at_once=at_once,
+        give_up_after=give_up_after, device=device, workers=workers, at_once=at_once, images=images,
         data_dir=Path(data_dir) if data_dir else None, out=Path(out), checkpoint_every=checkpoint_every,
-        graph=graph, save_network=save_network, until_task=until_task,
+        graph=graph, save_network=save_network, track=track, until_task=until_task,
     )  # fmt: skip
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
@@ -214,11 +218,12 @@ def train_jobs(
     backend = find_backend(machine)
     with ProgressBars(console, len(jobs)) as bars:
         execute(
-            jobs,
+            [replace(job, track=machine.track) for job in jobs],
             device=backend.device(machine.device),
             data_dir=machine.data_dir,
             workers=machine.workers,
             at_once=machine.at_once,
+            images=machine.images,
             graph=machine.graph,
             callbacks=[bars, *callbacks],
             backend=backend,

@@ -69,8 +69,8 @@ def folder(tmp_path, monkeypatch):
 
 def test_all_commands_are_walked_over():
     assert {name for name, _ in USES} == {
-        "analyze", "bench", "check", "compare", "data check", "data get", "data list", "demo", "learn", "report",
-        "reproduce", "run", "tune",
+        "analyze", "bench", "check", "compare", "data check", "data get", "data list", "demo", "frontier", "learn",
+        "report", "reproduce", "run", "tune",
     }  # fmt: skip
     assert len(USES) >= 20
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from cler.cli import reproduce as command
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data import images
 from cler.engine.events import Evaluated
 from cler.methods.er_ace import ErAce

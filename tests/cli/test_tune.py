@@ -1,9 +1,11 @@
 """`cler tune` in this process, with a sampler of our own: from a space to stamped results."""
 
 import json
+import re
 
 import pytest
 
+import cler
 import toys
 from cler.tune import sampler
 
@@ -26,25 +28,36 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     again = command(*arguments, "--json")
     assert len(json.loads(again.out)["trials"]) == 2
     assert "2 of 2 trials are already in tune" in again.err
+    assert re.search(r"^\d+ steps: [\d.]+ a second and device while they were taken", err, re.MULTILINE)
+    assert "a second and device" not in again.err
+    assert (tmp_path / "tune" / "study.png").stat().st_size > 0
 
-    code, _, err = command("run", "--config", "tune/best.toml", *QUICK)
+    code, out, err = command("run", "--config", "tune/best.toml", *QUICK)
     assert code == 0, err
     (path,) = (tmp_path / "runs").rglob("result.json")
     result = json.loads(path.read_text())
     assert result["tuned"]["select_on"] == "first-tasks:3"
     assert result["settings"]["validate"] == 0
-    last = result["accuracy"]["class_il"][-1][3]
+    last = {name: rows[-1][3] for name, rows in result["accuracy"].items()}
     told = (
-        "Finetune: lr tuned on first-tasks:3 of toy (2 trials, seed 0); class-incremental accuracy on the tasks from 4 "
-        f"on, which it did not see: {last:.2f}"
+        "Finetune: lr tuned on first-tasks:3 of toy (2 trials, seed 0); on the tasks from 4 on, which it did not see, "
+        f"accuracy is {last['class_il']:.2f} class-incremental, {last['task_il']:.2f} task-incremental"
     )
-    assert told in err
-    _, out, err = command("compare", "runs", "--json")
-    assert told in err
-    assert json.loads(out)["groups"][0]["tuned"] == result["tuned"]
+    assert told in out.replace("\n", " ")
+    group = json.loads(command("compare", "runs", "--json").out)["groups"][0]
+    assert group["tuned"] == result["tuned"]
+    assert {name: group[name]["unseen_by_tuning"]["mean"] for name in last} == last
+    assert told in command("compare", "runs", "--markdown").out
+    assert command("report", "runs", "-o", "report").code == 0
+    for name in ("index.html", "report.md", "report.tex"):
+        assert told.replace("_", r"\_" if name.endswith("tex") else "_") in (tmp_path / "report" / name).read_text()
+    assert "lr tuned on first-tasks:3 of toy (2 trials, seed 0)" in (tmp_path / "report" / "results.csv").read_text()
+    table = cler.results(tmp_path / "runs")
+    assert told in " ".join(repr(table).split())
+    assert told in table._repr_html_()
 
-    code, _, err = command("run", "--config", "tune/best.toml", *QUICK, "--lr", 0.2, "--out", "other")
-    assert "tuned" not in err
+    code, out, err = command("run", "--config", "tune/best.toml", *QUICK, "--lr", 0.2, "--out", "other")
+    assert "tuned" not in out
     (path,) = (tmp_path / "other").rglob("result.json")
     assert "tuned" not in json.loads(path.read_text())
 

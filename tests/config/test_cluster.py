@@ -55,12 +55,12 @@ def test_the_table_is_read_from_a_settings_file_and_from_python(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('[slurm]\npartiton = "gpu"', r"unknown setting in .*lab.toml: \[slurm\] 'partiton'.*did you mean 'partition'"),
-        ("[slurm]\npartition = 3", r"lab.toml: \[slurm\]: partition must be a string without spaces or quotes, not 3"),
+        ('[slurm]\npartiton = "gpu"', r"unknown setting in .*\[slurm\] 'partiton'.*did you mean 'partition'"),
+        ("[slurm]\npartition = 3", r"lab.toml: .*partition must be a string without spaces or quotes, not 3"),
         ('[slurm]\naccount = "a b"', r"account must be a string without spaces"),
         ('[slurm]\ntime = "soon"', r"time must be a number of minutes, or HH:MM:SS"),
         ("[slurm]\ngpus = 8", r"gpus must be at least 0 and at most 1, not 8"),
-        ("slurm = 3", r"lab.toml: \[slurm\] must be a table"),
+        ("slurm = 3", r"must be a (table|settings file)"),
     ],
 )
 def test_mistakes_in_the_table_are_told_in_one_line(tmp_path, text, says):

@@ -1,10 +1,11 @@
 import pytest
 
 from cler.config.comparing import completed
+from cler.config.making import grid, make_settings, unusual
 from cler.config.protocols import PROTOCOLS, protocol_defaults
 from cler.config.registry import METHODS, REGULARIZERS
 from cler.config.schema import settings_of
-from cler.config.settings import Settings, grid, make_settings, own_settings, unusual
+from cler.config.settings import Settings, own_settings
 from cler.errors import UsageError
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cler.config.making import make_settings
 from cler.config.reading import parse_options, parse_seeds, parse_settings, read_config
-from cler.config.settings import make_settings
 from cler.errors import UsageError
 
 # -- settings of one method --------------------------------------------------------------------------------------------
@@ -101,7 +101,9 @@ def test_an_empty_file_gives_nothing(config):
         ("seeds = []", r"seeds must be a number of seeds, or a list"),
         ("seeds = [true]", r"seeds must be a number of seeds, or a list"),
         ("set = ['alpha=0.1']", "write a method's own settings like the others, as in: alpha = 0.8"),
-        ("device = 'cpu'", "'device' is not a setting of a run: give --device with the command"),
+        ("workers = 0", r"workers must be at least 1 and at most 10000, not 0"),
+        ("workers = [1, 2]", r"workers must be a whole number, not \[1, 2\]"),
+        ("track = 'tensorbord'", r"unknown tracker 'tensorbord'.*did you mean 'tensorboard'"),
         ("class_order = 'natural'", r"class_order must be a whole number from 0 to 999999, or seed, not 'natural'"),
         ("lr = 2020-01-01", r"lr must be a number, not"),
         ("tuned = true", r"\[tuned\] is not what `cler tune` writes: leave it out"),

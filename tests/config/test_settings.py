@@ -3,8 +3,9 @@ import math
 import pytest
 
 from cler import data
+from cler.config.making import grid, make_settings, unusual
 from cler.config.schema import settings_of
-from cler.config.settings import Settings, grid, make_settings, own_settings, unusual
+from cler.config.settings import Settings, own_settings
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.paper.settings import paper_file

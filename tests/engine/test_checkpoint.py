@@ -11,13 +11,14 @@ from cler.engine import Control, RunName, checkpoint, train
 from cler.engine.events import Progress
 from cler.errors import UsageError
 from cler.methods import METHODS
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.methods.optimizers import OPTIMIZERS
 from cler.promises import toy
 from cler.promises.training import StopAt, Stopped, resumed, resumes
 from cler.regularizers import REGULARIZERS
 from toys import noise
 
+pytestmark = pytest.mark.usefixtures("shallow")
 PAIRS = [
     (method, regularizer)
     for number, method in enumerate(METHODS)
@@ -46,7 +47,7 @@ def go_on(folder, *run, **changes):
 
 @pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".join(pair) for pair in PAIRS])
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, method, regularizer):
-    stops = [(0, 3), (0, 9)] if METHODS[method].merged else [(0, 1), (0, 4), (1, 0), (1, 3)]
+    stops = [(0, 3), (0, 9)] if METHODS[method].merged else [(0, 1), (1, 0), (1, 3)]
     resumes(method, regularizer, stops=stops, folder=tmp_path, data=DATA, **SMALL)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine.state import State, collect, restore
 from cler.errors import UsageError
 from cler.methods.optimizers import OPTIMIZERS

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine import Control, Run, RunName, bundles, steps, train
 from cler.engine import evaluate as evaluation
 from cler.engine.bundles import train_in_bundles
 from cler.engine.evaluate import evaluate
 from cler.engine.events import Evaluated, Failed, Finished, Message, Progress, Started
 from cler.methods import METHODS
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.promises.toy import make_short_run
 from cler.runs.build import build_run
 from toys import noise

@@ -6,15 +6,16 @@ import json
 import pytest
 import torch
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine import train
 from cler.methods import METHODS
 from cler.promises import training
 from cler.promises.rule import check_rule
 from cler.promises.state import differences
-from cler.promises.toy import in_later_task, make_run, make_short_run
+from cler.promises.toy import in_later_task, make_short_run
 from cler.runs.results import Result, make_result, read_result
 
+pytestmark = pytest.mark.usefixtures("shallow")
 COUNTS = {"run.predicted", "run.last_label"}
 
 
@@ -38,7 +39,7 @@ def test_training_does_not_change_by_a_bit(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_predicting_before_learning_keeps_the_rule(method):
-    check_rule(in_later_task(make_run(method, evaluate_every=1)))
+    check_rule(in_later_task(make_short_run(method, evaluate_every=1, batch=8)))
 
 
 @pytest.mark.parametrize("method", ["finetune", "er-ace", "xder", "lwf-mc"])

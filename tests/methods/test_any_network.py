@@ -1,11 +1,13 @@
 """Every method with an ordinary module for a network: a small CNN with PyTorch's own batch norm and dropout."""
 
+from itertools import cycle
+
 import pytest
 import torch
 from torch import nn
 
 import cler
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine import train
 from cler.errors import UsageError
 from cler.methods import METHODS
@@ -17,6 +19,7 @@ from toys import noise
 
 VARIANTS = {"pcr": ["hpcr"], "xder": ["released"], "cope": ["text"], "lwf-mc": ["released"], "r-dfcil": ["text"]}
 METHOD_NAMES = [name for name, method in METHODS.items() if method.own_network is None]
+PAIRS = list(zip(METHOD_NAMES, cycle(["jigsaw", "none", "barlow-twins"]), strict=False))
 
 
 def small_cnn():
@@ -39,8 +42,7 @@ def make_run(method, regularizer, network, **changes):
     return toy.make_run(method, regularizer, data=DATA, network=network, **changes)
 
 
-@pytest.mark.parametrize("regularizer", ["none", "jigsaw", "barlow-twins"])
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".join(pair) for pair in PAIRS])
 def test_trains_and_resumes_to_the_bit_without_touching_the_global_generator(method, regularizer):
     network, global_state = small_backbone(), torch.get_rng_state()
     run = make_run(method, regularizer, network)

@@ -8,8 +8,8 @@ from cler import ResNet18
 from cler.data.views import Views, crop_and_flip
 from cler.errors import UsageError
 from cler.methods import Setup
-from cler.methods.base import total
 from cler.methods.ccl_dc import FULL, HARD, LIGHT, CclDc, CclDcOptions
+from cler.methods.loss import total
 from cler.nets.peers import Peers
 from cler.promises import toy, training
 from cler.runs.networks import load_network, save_network

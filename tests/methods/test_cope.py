@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from cler import Equivariant, ResNet18
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
-from cler.methods.base import total
 from cler.methods.cope import EMBEDDING_SIZE, CoPE, CopeOptions, evolved, ppp_loss, similarities, sums_and_counts
+from cler.methods.loss import total
 from cler.streams import Batch, Tasks
 from toys import CIFAR, given_crops, ours
 

@@ -2,8 +2,8 @@ import copy
 
 import torch
 
-from cler.methods.base import total
 from cler.methods.derpp import DerPP, DerPPOptions
+from cler.methods.loss import total
 from cler.promises import toy
 from cler.streams import Batch
 

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 
 from cler import Equivariant
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
-from cler.methods.base import total
 from cler.methods.dualnet import DualNet, DualNetOptions, LookAhead, distillation
+from cler.methods.loss import total
 from cler.nets.dualnet import DualNetwork
 from cler.nets.norm import BatchNorm
 from cler.streams import Batch, Tasks

@@ -7,8 +7,8 @@ from torch import nn
 from cler import ResNet18
 from cler.data.views import Views
 from cler.methods import Setup
-from cler.methods.base import total
 from cler.methods.er_ace import ErAce, allowed_classes, masked_cross_entropy
+from cler.methods.loss import total
 from cler.streams import Batch, Tasks
 from toys import CIFAR, given_crops, ours
 

@@ -4,8 +4,8 @@ import math
 import pytest
 import torch
 
-from cler.methods.base import total
 from cler.methods.gsa import Gsa, Sizes, class_weights
+from cler.methods.loss import total
 from cler.promises import toy
 from cler.streams import Batch
 from cler.teachers.mkd import Mkd, MkdOptions

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from cler.data.views import Views, crop_and_flip
 from cler.methods import Setup
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.methods.mose import Mose, MoseOptions, Sizes, contrastive_loss, random_view
 from cler.nets.mose import MoseNetwork
 from cler.promises import toy

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cler import ResNet18
-from cler.config.settings import grid, make_settings
+from cler.config.making import grid, make_settings
 from cler.data.views import Views
 from cler.engine import train
 from cler.errors import UsageError
@@ -52,13 +52,14 @@ def test_golden_nearest_class_mean(golden, load_golden, assert_close):
 @pytest.mark.parametrize("method", [name for name, each in METHODS.items() if each.replays])
 def test_every_method_with_a_buffer_is_trained_as_ever_and_answers_by_it(method):
     by_network, by_means = (
-        toy.make_run(method, teacher="ema", classifier=classifier, lr=1e-6) for classifier in ("network", "ncm")
+        toy.make_short_run(method, teacher="ema", classifier=classifier, lr=1e-6) for classifier in ("network", "ncm")
     )
     for run in (by_network, by_means):
         train([run])
     assert not differences(tensors_of(by_means.method), tensors_of(by_network.method))
     method, stream, views = by_means.method, by_means.stream, by_means.views
-    pixels, labels = stream.test(1)
+    tested = stream.test(1)
+    pixels, labels = tested.pixels, tested.labels
     with torch.no_grad(), method.answering():
         logits = nearest_mean(method)(views.plain(pixels))
     right = 100 * (logits.argmax(1) == labels).double().mean().item()

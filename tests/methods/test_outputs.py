@@ -9,7 +9,8 @@ from torch import nn
 from cler import Equivariant
 from cler.data.views import Views
 from cler.methods import Setup
-from cler.methods.base import Method, total
+from cler.methods.base import Method
+from cler.methods.loss import total
 from cler.nets import ResNet18, forward_parts
 from cler.nets.backbone import Parts
 from cler.nets.dualnet import DualNetwork

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from cler import Learner
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.methods.pcr import VARIANTS, Pcr, PcrOptions, occurrences, pcr_loss, scd_loss
 from cler.nets.cosine import CosineClassifier, unit
 from cler.promises import toy, training

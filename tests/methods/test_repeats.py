@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from cler import Learner, ResNet18
-from cler.config.settings import grid, make_settings
+from cler.config.making import grid, make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import METHODS, Setup
@@ -71,7 +71,7 @@ def test_golden_repeated_steps(golden, load_golden, assert_close):
 @pytest.mark.parametrize("method", REPEATING)
 def test_every_method_that_replays_can(method):
     """Within the rule; two steps of the optimizer for a batch, which the buffer is offered once."""
-    run = toy.make_run(method, repeats=2)
+    run = toy.make_short_run(method, repeats=2, batch=8)
     check_every_phase(run)
     seen, offered = [], []
     learn, add = run.method.observe, run.method.buffer.add

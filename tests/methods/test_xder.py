@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
 from cler.methods import Setup
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.methods.xder import (
     XDer,
     XDerOptions,

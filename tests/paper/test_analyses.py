@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cler.cli import analyze
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data import images
 from cler.errors import UsageError
 from cler.paper import settings as paper_settings

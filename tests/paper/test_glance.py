@@ -2,7 +2,7 @@
 
 import pytest
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.paper.report_section import beside_paper
 
 

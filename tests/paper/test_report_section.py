@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.paper.report_section import beside_paper
 from cler.report.content import make_report
 from cler.report.latex import latex

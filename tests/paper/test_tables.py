@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cler import data
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.paper.report_section import lines_by_runs, lines_of_all_tables

@@ -1,6 +1,6 @@
 import io
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.paper.reproduce import lines
 from cler.paper.tables import find_table
 from cler.paper.terminal_table import paper_table

@@ -7,8 +7,8 @@ import torch
 from cler import ResNet18
 from cler.data.views import Views, crop_and_flip
 from cler.methods import Setup
-from cler.methods.base import total
 from cler.methods.er_ace import ErAce
+from cler.methods.loss import total
 from cler.nets.backbone import Parts
 from cler.regularizers.barlow_twins import BarlowTwins, barlow_twins_loss
 from cler.streams import Batch, Tasks

@@ -3,8 +3,7 @@ import io
 import pytest
 
 from cler.engine import RunName
-from cler.engine.events import Elsewhere, Failed, Finished, Progress
-from cler.report import progress
+from cler.engine.events import Elsewhere, Evaluated, Failed, Finished, Progress
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars
 
@@ -66,11 +65,68 @@ def test_runs_that_another_process_does_are_not_waited_for(bars):
     assert (overall.description, overall.total) == ("0 of 3 runs", 3.0)
 
 
-def test_without_a_terminal_a_line_says_from_time_to_time_where_the_runs_stand(monkeypatch):
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+LOG = """\
+[0/4] er-ace, 2 seeds: task 1/2, step 1/10, loss 3.000, 8.0 steps/s
+[0/4] xder, seed 0: task 1/2, step 3/10, 8.0 steps/s
+[0/4] er-ace, 2 seeds: task 1/2, step 8/10, loss 2.500, 8.0 steps/s, 52 s left
+[0/4] er-ace, 2 seeds: task 1/2 learned, loss 2.500, accuracy 75.00%, 8.0 steps/s, 34 s left
+[1/4] er-ace, seed 0: class-incremental accuracy 40.00%
+[2/4] er-ace, seed 1: class-incremental accuracy 44.50%
+"""
+
+
+def test_without_a_terminal_lines_say_where_each_bundle_stands():
+    """At its start, after each task but the last, and every half a minute; nothing in it is an order."""
     now = 0.0
-    bars = ProgressBars(Terminal(file=io.StringIO(), force_terminal=False, width=100), runs=4)
-    for now in (59.0, 61.0, 119.0, 122.0):
-        report(bars, "a", "b", done=now / 1000)
-    line = "[0/4] a and 1 more: task 1/2 step 5/10 3.0 steps/s\n"
-    assert bars.console.file.getvalue() == line * 2
+    console = Terminal(file=io.StringIO(), force_terminal=False, width=40)
+    seeds = tuple(RunName(f"er-ace, seed {seed}", seed=seed) for seed in range(2))
+    other = (RunName("xder, seed 0"),)
+
+    def move(runs, task, step, losses, accuracy=None):
+        done = (10 * task + step) / 20
+        bars(Progress(runs, task, 2, step, 10, done, 8.0, accuracy, losses))
+
+    with ProgressBars(console, 4, clock=lambda: now) as bars:
+        move(seeds, 0, 1, {"stream": 2.0, "replay": 1.0})
+        now = 20.0
+        move(seeds, 0, 6, {"stream": 1.0})
+        move(other, 0, 3, {})
+        now = 30.0
+        move(seeds, 0, 8, {"stream": 2.5})
+        move(seeds, 0, 10, {})
+        for run, accuracy in zip(seeds, (70.0, 80.0), strict=True):
+            bars(Evaluated(run, 0, {"class_il": (accuracy,), "task_il": (accuracy,)}))
+        move(seeds, 1, 10, {"stream": 1.0}, 75.0)
+        for run, accuracy in zip(seeds, (40.0, 44.5), strict=True):
+            bars(Evaluated(run, 1, {"class_il": (accuracy, accuracy), "task_il": (accuracy, accuracy)}))
+            bars(Finished(run, accuracy))
+    assert console.file.getvalue() == LOG
+
+
+def test_a_run_that_fails_is_not_waited_for_when_a_task_has_been_learned():
+    console = Terminal(file=io.StringIO(), force_terminal=False, width=100)
+    bars = ProgressBars(console, 2)
+    report(bars, "a", "b", done=0.5)
+    bars(Evaluated(RunName("a"), 0, {"class_il": (70.0,)}))
+    assert "learned" not in console.file.getvalue()
+    bars(Failed(RunName("b"), "its loss is not finite"))
+    bars(Evaluated(RunName("a"), 0, {"class_il": (60.0,)}))
+    assert "task 1/2 learned, accuracy 60.00%" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [
+        (130, "er-ace+jigsaw m200 lr 0.05, seed 7 ━━━    task 1/2 step 5/10 loss 1.50 acc 45% 3.0 steps/s --:--"),
+        (80, "er-ace+jigsaw m…, seed 7 ━━━    task 1/2 loss 1.50 acc 45% 3.0 steps/s --:--"),
+        (60, "er-…, seed 7 ━━━    task 1/2 loss 1.50 acc 45%  --:--"),
+    ],
+)
+def test_a_bar_fits_its_terminal(width, told):
+    console = Terminal(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    bars = ProgressBars(console, 1)
+    run = RunName("er-ace+jigsaw m200 lr 0.05, seed 7", seed=7)
+    bars(Progress((run,), 0, 2, 5, 10, 0.5, 3.0, 45.0, {"stream": 1.0, "replay": 0.5}))
+    lines = Terminal(file=io.StringIO(), width=width)
+    lines.print(bars._bars.get_renderable())
+    assert lines.file.getvalue().splitlines()[1].rstrip() == told

@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine import tensorfile
 from cler.errors import UsageError
 from cler.runs.build import build_run, check_fit

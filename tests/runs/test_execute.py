@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import cler
+from cler.config.making import make_settings
 from cler.config.schema import settings_of
-from cler.config.settings import Settings, make_settings
+from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.engine import bundles, checkpoint
 from cler.engine.events import (
@@ -29,7 +30,7 @@ from cler.engine.events import (
 from cler.errors import UsageError
 from cler.files import read_json, write_json
 from cler.methods import METHODS
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.runs import record, trainers, workers
 from cler.runs.build import check_fit
 from cler.runs.execute import execute
@@ -475,12 +476,16 @@ def test_a_failed_run_would_only_fail_again(tmp_path):
 
 @pytest.mark.usefixtures("known_to_new_processes")
 def test_in_processes_equals_in_turn(tmp_path):
+    """Under a tracker too, which hears what happens in the processes and has a file for each seed."""
     in_turn, in_processes = (make_jobs(tmp_path / name, seeds=[0, 1, 2]) for name in ("turn", "processes"))
+    in_processes = [replace(job, track="tensorboard") for job in in_processes]
     run_all(in_turn)
     notes = Notes()
     execute(in_processes, device=CPU, workers=2, callbacks=[notes])
     for one, other in zip(in_turn, in_processes, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
+        (events,) = other.folder.glob("events.out.tfevents.*")
+        assert b"metrics/forgetting_class_il" in events.read_bytes()
     assert len({str(without_times(job.folder)["accuracy"]) for job in in_turn}) > 1
     assert sorted(label for label, _, _ in notes.ended) == [f"finetune, seed {seed}" for seed in range(3)]
     assert {p.labels for p in notes.progressed} == {(f"finetune, seed {seed}",) for seed in range(3)}
@@ -541,6 +546,23 @@ def test_a_finished_run_gives_its_memory_back(tmp_path):
     del run
     gc.collect()
     assert gone() is None
+
+
+def test_images_that_stay_in_main_memory_are_told_of(tmp_path, monkeypatch):
+    asked = []
+
+    def to(self, device, images):
+        asked.append(images)
+        return replace(self, on_host=True)
+
+    monkeypatch.setattr(ImageData, "to", to)
+    notes = Notes()
+    jobs = make_jobs(tmp_path, seeds=[0, 1])
+    trainers.train_bundles([jobs], CPU, None, notes, images="host")
+    assert asked == ["host"]  # once for both
+    assert [text for text in notes.messages if "main memory" in text] == [
+        "0.0 GB of images of toy stay in main memory, where the GPU reads them"
+    ]
 
 
 def test_side_by_side_equals_in_turn(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine import checkpoint
 from cler.files import write_json
 from cler.methods import METHODS

@@ -19,13 +19,13 @@ import pytest
 import torch
 
 from cler import files
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data import images
 from cler.engine import Control, checkpoint
 from cler.engine.events import Failed, Finished, Message, Progress, Started
 from cler.errors import UsageError
-from cler.methods.base import total
 from cler.methods.er_ace import ErAce
+from cler.methods.loss import total
 from cler.runs import record
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy

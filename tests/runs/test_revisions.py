@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.methods import METHODS, Method
 from cler.methods.er_ace import ErAce
 from cler.runs import revisions

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import toys
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.engine.events import Progress, ignore
 from cler.errors import UsageError
 from cler.files import read_json

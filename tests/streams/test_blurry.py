@@ -133,7 +133,7 @@ def test_groups_are_the_homes_of_an_i_blurry_stream():
 def test_the_classes_met_only_grow():
     stream = stream_of(1)
     met = [
-        set(stream.test_of_met(task, step)[1].tolist())
+        set(stream.test_of_met(task, step).labels.tolist())
         for task in range(4)
         for step in range(1, stream.schedule[task] + 1)
     ]

@@ -85,7 +85,8 @@ def test_the_split(situation, seed):
     # test: the same tasks whether merged or not, each image in exactly one
     seen = []
     for task in range(len(sizes)):
-        pixels, labels = stream.test(task)
+        examples = stream.test(task)
+        pixels, labels = examples.pixels, examples.labels
         assert {of_class[label] for label in labels.tolist()} == {task}
         numbers = 255 - pixels[:, 0, 0, 0].long()
         assert torch.equal(stream.test_labels[numbers], labels)
@@ -100,7 +101,7 @@ def data():
 
 def test_tasks_own_consecutive_classes(data):
     stream = Stream(data, 3, batch=4)
-    assert stream.test(1)[1].tolist() == [2, 3]
+    assert stream.test(1).labels.tolist() == [2, 3]
     assert stream.schedule == (3, 3, 3)  # 14 images a task: three batches of four, two images left out
 
 
@@ -138,7 +139,7 @@ def test_merged_is_one_task_to_train_and_all_tasks_to_test(data):
     stream = Stream(data, 3, batch=5, merged=True)
     assert stream.schedule == (8,)
     assert stream.tasks.sizes == (2, 2, 2)
-    assert [stream.test(task)[1].tolist() for task in range(3)] == [[0, 1], [2, 3], [4, 5]]
+    assert [stream.test(task).labels.tolist() for task in range(3)] == [[0, 1], [2, 3], [4, 5]]
     batches = stream.order(0, torch.Generator().manual_seed(0))
     assert {int(stream.train_labels[i]) // 2 for i in batches[0]} != {0}
     assert set(stream.train_labels[batches].flatten().tolist()) == set(range(6))
@@ -147,7 +148,7 @@ def test_merged_is_one_task_to_train_and_all_tasks_to_test(data):
 def test_tasks_may_have_different_sizes(data):
     stream = Stream(data, (1, 3, 2), batch=4)
     assert stream.schedule == (1, 5, 3)  # 7, 21 and 14 images
-    assert [stream.test(task)[1].tolist() for task in range(3)] == [[0], [1, 2, 3], [4, 5]]
+    assert [stream.test(task).labels.tolist() for task in range(3)] == [[0], [1, 2, 3], [4, 5]]
 
 
 def test_a_batch_larger_than_a_task_is_refused(data):
@@ -161,7 +162,8 @@ def test_a_batch_larger_than_a_task_is_refused(data):
 def test_the_training_images_of_a_task_are_those_that_its_batches_hold():
     stream = Stream(numbered([0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 2, 3], 4), tasks=2, batch=2, class_order=1)
     for task in range(2):
-        pixels, labels = stream.train(task)
+        examples = stream.train(task)
+        pixels, labels = examples.pixels, examples.labels
         members = stream.order(task, torch.Generator()).flatten().sort().values
         assert torch.equal(pixels, stream.data.train_images[members])
         assert torch.equal(labels, stream.train_labels[members])
@@ -178,22 +180,23 @@ def test_held_out_images_are_never_trained_on(merged, class_order):
     def numbers(pixels):
         return set(pixels[:, 0, 0, 0].tolist())
 
-    held_out = [numbers(stream.held_out(task)[0]) for task in range(2)]
+    held_out = [numbers(stream.held_out(task).pixels) for task in range(2)]
     assert [len(each) for each in held_out] == [10, 10]
     assert not held_out[0] & held_out[1]
     trained = set()
     for task in range(len(stream.schedule)):
         rows = stream.order(task, torch.Generator().manual_seed(0), epochs=50)
         trained |= set(rows.flatten().tolist())
-        assert numbers(stream.train(task)[0]) == numbers(images.train_images[rows.flatten()])
+        assert numbers(stream.train(task).pixels) == numbers(images.train_images[rows.flatten()])
     assert trained == set(range(80)) - held_out[0] - held_out[1]
     for task in range(2):
-        pixels, labels = stream.held_out(task)
+        examples = stream.held_out(task)
+        pixels, labels = examples.pixels, examples.labels
         assert labels.bincount(minlength=4)[2 * task : 2 * task + 2].tolist() == [5, 5]
         original = stream.class_order[labels]
         assert torch.equal(original, images.train_labels[pixels[:, 0, 0, 0].long()])
     other = Stream(images, 2, batch=5, class_order=class_order, validate=0.25)
-    assert held_out == [numbers(other.held_out(task)[0]) for task in range(2)]  # whatever the method
+    assert held_out == [numbers(other.held_out(task).pixels) for task in range(2)]  # whatever the method
 
 
 def test_a_share_that_leaves_a_class_without_images_is_refused():
@@ -204,4 +207,4 @@ def test_a_share_that_leaves_a_class_without_images_is_refused():
 def test_without_a_share_nothing_is_held_out():
     stream = Stream(shades(4, 20), 2, batch=5)
     assert not stream.validates
-    assert len(stream.held_out(0)[0]) == 0
+    assert len(stream.held_out(0).pixels) == 0

@@ -9,6 +9,7 @@ from cler.promises import training
 from cler.promises.toy import make_short_run
 from cler.streams import STREAMS
 
+pytestmark = pytest.mark.usefixtures("shallow")
 OWN = {"long-tailed": {"imbalance": 2.0}}
 """Of a toy, which has few images."""
 REFUSED = {

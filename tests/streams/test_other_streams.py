@@ -1,5 +1,7 @@
 """What holds for every stream, and for those that are neither class-incremental nor blurry."""
 
+import weakref
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -49,7 +51,7 @@ def test_what_holds_for_every_stream(name, tasks, per_task, each, batch, seed, v
     if name in WHOLE:  # every image, but for incomplete batches
         tails = batch * (tasks if stream.boundaries else 1)
         assert len(came) + len(held_out) > len(data.train_labels) - tails - tasks
-    tested = [stream.test(task)[1] for task in range(tasks)]
+    tested = [stream.test(task).labels for task in range(tasks)]
     assert set(torch.cat(tested).tolist()) == set(range(classes))
     if name != "domain-incremental":
         assert sum(map(len, tested)) == len(data.test_labels)
@@ -67,10 +69,10 @@ def test_seeds_differ(name):
 
 def test_shuffled_has_every_class_in_every_part():
     stream = Shuffled(noise(4, 50, size=2), 2, batch=5, class_order=3)
-    assert all(set(stream.train(task)[1].tolist()) == {0, 1, 2, 3} for task in range(2))
+    assert all(set(stream.train(task).labels.tolist()) == {0, 1, 2, 3} for task in range(2))
     first = [int((stream.train_labels[torch.cat(orders(stream)).flatten()] == k).nonzero()[0]) for k in range(4)]
     assert first == sorted(first)
-    natural = stream.class_order[stream.test(0)[1]]
+    natural = stream.class_order[stream.test(0).labels]
     assert set(natural.tolist()) == {0, 1}
 
 
@@ -88,7 +90,7 @@ def test_a_long_tail_by_hand():
 def test_the_images_of_each_class(tail):
     data, how = noise(6, 100, size=2), LongTailedOptions(imbalance=10, tail=tail)
     streams = [LongTailed(data, 3, batch=5, class_order=seed, options=how) for seed in (1, 2)]
-    counts = [torch.cat([stream.train(task)[1] for task in range(3)]).bincount().tolist() for stream in streams]
+    counts = [torch.cat([stream.train(task).labels for task in range(3)]).bincount().tolist() for stream in streams]
     assert all(sorted(each) == [10, 16, 25, 40, 63, 100] for each in counts)
     if tail == "ordered":
         assert counts[0] == counts[1] == sorted(counts[0], reverse=True)
@@ -110,12 +112,24 @@ def test_each_domain_shows_its_images_by_its_transform(monkeypatch):
     transforms = DOMAINS["dark and light"].transforms
     for task, transform in enumerate(transforms):
         members = stream._train[task]
-        assert torch.equal(stream.train(task)[0], transform(data.train_images[members]))
-        assert torch.equal(stream.test(task)[0], transform(data.test_images))
-        assert torch.equal(stream.held_out(task)[0], transform(data.train_images[stream._held_out[task]]))
-        assert set(stream.train(task)[1].tolist()) == {0, 1, 2}
+        assert torch.equal(stream.train(task).pixels, transform(data.train_images[members]))
+        assert torch.equal(stream.test(task).pixels, transform(data.test_images))
+        assert torch.equal(stream.held_out(task).pixels, transform(data.train_images[stream._held_out[task]]))
+        assert set(stream.train(task).labels.tolist()) == {0, 1, 2}
     assert torch.equal(data.train_images, noise(3, 20, size=4).train_images)  # others use them too
     assert stream.tasks.sizes == (3,)
+
+
+def test_runs_side_by_side_share_the_images_of_their_domains(monkeypatch):
+    monkeypatch.setattr(DOMAINS, "_entries", dict(DOMAINS._entries))
+    data, other = noise(3, 20, size=4), noise(3, 20, size=4)
+    first, second, fewer = (DomainIncremental(data, tasks, batch=5, class_order=tasks) for tasks in (4, 4, 2))
+    assert first.data is second.data
+    assert first.data is not fewer.data
+    assert DomainIncremental(other, 4, batch=5).data is not first.data
+    made = weakref.ref(first.data)
+    del first, second
+    assert made() is None  # nobody uses it, though the data that it was made of is there
 
 
 def test_what_a_stream_of_domains_refuses(monkeypatch):

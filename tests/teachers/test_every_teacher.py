@@ -10,6 +10,7 @@ from cler.promises import toy, training
 from cler.regularizers import REGULARIZERS
 from cler.teachers import TEACHERS
 
+pytestmark = pytest.mark.usefixtures("shallow")
 PAIRS = [(method, teacher) for teacher in TEACHERS for method in METHODS if fits(method, teacher)]
 TAUGHT = [pair for pair in PAIRS if TEACHERS[pair[1]].teaches]
 TRIPLES = [(*pair, regularizer) for pair, regularizer in zip(PAIRS, cycle(["none", *REGULARIZERS]), strict=False)]

@@ -2,12 +2,12 @@ import pytest
 import torch
 
 from cler import Learner, ResNet18
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.engine import train
 from cler.errors import UsageError
 from cler.methods import METHODS, Setup
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.promises import check, toy, training
 from cler.promises.state import differences
 from cler.runs.networks import load_network, save_network

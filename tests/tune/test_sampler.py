@@ -33,3 +33,16 @@ def test_proposals_are_inside_the_space_and_depend_on_what_came_before_alone():
             assert values["optimizer"] in ("sgd", "adam")
         before += [Trial(values, (values["lr"],), dropped=values["lr"] < 0.01) for values in proposed]
     assert propose(SPACE, before, 3) != propose(SPACE, before[:-1], 3)
+
+
+def test_no_values_are_proposed_twice_and_choices_run_out():
+    pytest.importorskip("optuna")
+    space = (Range("optimizer", choices=("sgd", "adam")), Range("normalize", choices=(True, False)))
+    first = propose(space, [], 3)
+    before = [Trial(values, (10.0,)) for values in first]
+    second = propose(space, before, 3)
+    assert len(first) == 3
+    assert len(second) == 1
+    every = {(values["optimizer"], values["normalize"]) for values in [*first, *second]}
+    assert every == {("sgd", True), ("sgd", False), ("adam", True), ("adam", False)}
+    assert propose(space, [*before, Trial(second[0], (10.0,))], 3) == []

@@ -1,6 +1,6 @@
 import pytest
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.errors import UsageError
 from cler.tune.selection import Selection
 

@@ -63,6 +63,34 @@ def test_the_worse_half_is_dropped_after_a_task_and_the_best_is_a_settings_file(
     assert config == {name: value for name, value in study.given.items() if name != "validate"} | top.values
 
 
+def test_the_last_of_a_generation_is_trained_to_the_end_at_once(tmp_path):
+    """Where nothing is left to compare it with."""
+    trained = []
+
+    def noting(jobs):
+        trained.append([job.until_task for job in jobs])
+        train(jobs)
+
+    trials = run(make_study(tmp_path, "whole-stream"), 2, noting, propose)
+    assert trained == [[2, 2], [None]]
+    assert sorted(len(trial.scores) for trial in trials) == [1, 2]
+    assert len(list(tmp_path.rglob("result.json"))) == 2
+
+
+def test_a_study_ends_where_its_space_does(tmp_path):
+    said = []
+    trials = run(
+        make_study(tmp_path, "first-tasks:1"),
+        9,
+        train,
+        lambda space, before, count: propose(space, before, min(count, 2 - len(before))),
+        said.append,
+    )
+    assert len(trials) == 2
+    assert said[-1] == "2 of 9 trials: there are no other values in the space"
+    assert (tmp_path / BEST).exists()
+
+
 @pytest.mark.parametrize("stopped_at", [0, 1, 2])
 def test_a_study_that_was_stopped_ends_as_if_it_had_not_been(tmp_path, monkeypatch, stopped_at):
     monkeypatch.setattr(module, "MOST_AT_ONCE", 2)

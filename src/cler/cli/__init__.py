@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cler.cli import run, tune, reproduce, analyze, compare, report, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
+from cler.cli import run, tune, reproduce, analyze, compare, report, frontier, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
 from cler.cli.options import spoken
 from cler.errors import TERMINATED, UsageError
@@ -27,6 +27,7 @@ __all__ = [
     "check",
     "compare",
     "data",
+    "frontier",
     "learn",
     "main",
     "methods",

@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +21,7 @@ from cler.report.console import Terminal
 
 if TYPE_CHECKING:
     from cler.runs.compare import Comparison
+    from cler.runs.pace import Pace
 
 app = typer.Typer(
     help="Online continual learning with CLER, equivariant regularization, and everything it is compared with.",
@@ -69,11 +70,12 @@ def say(line: str) -> None:
     errors.print(one_line(line), soft_wrap=True)
 
 
-def train_with_progress(jobs: Any, machine: Machine) -> list[str]:
-    """Train the jobs, showing progress bars; returns a line for each run that failed."""
+def train_with_progress(jobs: Any, machine: Machine, pace: Pace | None = None) -> list[str]:
+    """Train the jobs, showing progress bars, while `pace` counts; returns a line for each run that failed."""
     from cler.api import train_jobs
 
-    return train_jobs(jobs, machine, errors)
+    with pace.timed() if pace else nullcontext():
+        return train_jobs(jobs, machine, errors, [pace] if pace else [])
 
 
 @contextmanager
@@ -124,5 +126,5 @@ def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False, 
         print(markdown_table(comparison.groups))
     else:
         show(comparison_table(comparison.groups))
-    for line in told(comparison.groups):
-        say(line)
+        for line in told(comparison.groups):
+            console.print(line, soft_wrap=True)

@@ -47,8 +47,9 @@ def bench(
 
     GFLOP/image is the arithmetic for one image of the stream: that of a step, replay and all, by the size of its batch.
     """
+    from cler.config.making import make_settings
     from cler.config.reading import parse_counts
-    from cler.config.settings import fits, make_settings
+    from cler.config.settings import fits
     from cler.files import write_json
     from cler.methods import METHODS
     from cler.regularizers import REGULARIZERS

@@ -53,6 +53,14 @@ class Given:
     settings: dict[str, Any]
     """Values of `Settings` that were given, by name; a list where there are several, for a grid."""
     machine: Machine
+    of_the_machine: frozenset[str] = frozenset()
+    """The settings of the machine that were given, by name."""
+
+    def machine_with(self, filed: Mapping[str, Any]) -> Machine:
+        """The machine with the settings of a file, but for those that were given."""
+        return replace(
+            self.machine, **{name: value for name, value in filed.items() if name not in self.of_the_machine}
+        )
 
     def several(self, name: str) -> list[Any]:
         """The values that were given of a setting; none if it was not."""
@@ -152,7 +160,7 @@ def _given(texts: dict[str, Any], known: dict[str, Setting], defaults: Mapping[s
     usual = {name: value for name, value in defaults.items() if name in run}
     settings = parse_settings(strings) | {name: value for name, value in single.items() if name in run}
     chosen = {name: value for name, value in (dict(defaults) | single).items() if name in machine}
-    return Given(usual | settings, Machine(**chosen))
+    return Given(usual | settings, Machine(**chosen), frozenset(single) & frozenset(machine))
 
 
 def _one_value(each: Setting, text: Any) -> Any:

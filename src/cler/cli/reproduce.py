@@ -23,6 +23,7 @@ from cler.cli.app import (
     train_with_progress,
 )
 from cler.cli.options import Given, OnceEach, takes
+from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError, unknown
 
@@ -40,21 +41,7 @@ MOST_SEEDS = 1000
 @takes(
     Settings,
     Machine,
-    only=(
-        "dataset",
-        "buffer",
-        "epochs",
-        "on",
-        "slurm",
-        "give_up_after",
-        "device",
-        "workers",
-        "at_once",
-        "data_dir",
-        "out",
-        "checkpoint_every",
-        "graph",
-    ),
+    only=("dataset", "buffer", "epochs", *(settings_of(Machine).keys() - {"save_network", "until_task"})),
     defaults={"out": Path("reproduction")},
 )
 def reproduce(

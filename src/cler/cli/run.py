@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from cler.cli.app import AsJson, Imports, OwnSettings, app, console, say, show, show_comparison, train_with_progress
 from cler.cli.options import Given, OnceEach, takes
+from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
@@ -39,16 +39,17 @@ def run(
     grid: --lr 0.01,0.03 --weight 0.5,1 trains all four combinations. A run that is already in the output folder is not
     repeated; one that was stopped, in whatever way, resumes from its last checkpoint and ends with the same numbers.
     """
+    from cler.config.making import grid
     from cler.config.reading import parse_options, read_config
-    from cler.config.settings import grid
     from cler.runs.backends import find_backend
     from cler.runs.jobs import remaining
     from cler.runs.machine import default_precision
+    from cler.runs.pace import Pace
     from cler.runs.start import prepare
 
-    chosen = (read_config(config, given.settings) if config else {}) | given.settings
-    filed = chosen.pop("slurm", None)
-    machine = given.machine if given.machine.slurm else replace(given.machine, slurm=filed)
+    filed = read_config(config, given.settings) if config else {}
+    machine = given.machine_with({name: filed.pop(name) for name in settings_of(Machine) if name in filed})
+    chosen = filed | given.settings
     wanted = chosen_seeds(seeds, seed, chosen, config)
     tuned = chosen.pop("tuned", None)
     own = parse_options(options or [], chosen)
@@ -58,7 +59,10 @@ def run(
     if "precision" not in chosen:
         chosen["precision"] = default_precision(find_backend(machine).device(machine.device))
     plan = prepare(grid(chosen), wanted, machine, restart=restart, redo=redo, tuned=tuned, say=say)
-    failures = plan.past_failures + train_with_progress(plan.todo, machine)
+    pace = Pace()
+    failures = plan.past_failures + train_with_progress(plan.todo, machine, pace)
+    if str(pace):
+        say(str(pace))
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
         show_comparison([job.folder for job in plan.jobs], as_json, until_task=machine.until_task)
     if failures:
@@ -91,7 +95,7 @@ def demo(
     given: Given,
     seeds: Annotated[str, typer.Option(help="How many seeds: 4 is four of them; 0..3 and 3,7 name them.")] = "4",
 ) -> None:
-    """See what forgetting is, what replay does about it, and what CLER adds, in a few minutes on two cores."""
+    """See what forgetting is, what replay does about it, and what CLER and a moving average add, in a few minutes."""
     from cler.config.reading import parse_seeds
     from cler.report.figures import accuracy_after_each_task
     from cler.report.terminal import comparison_table, one_sentence
@@ -106,7 +110,7 @@ def demo(
     console.print(
         "Ten classes arrive two at a time, each image is seen once, and the question at the end is about all ten. "
         "Finetune only learns; ER-ACE also replays 200 remembered images; CLER adds a puzzle: which of the 24 orders "
-        "have an image's quarters been put in?\n"
+        "have an image's quarters been put in? With EMA, a moving average of the network answers in its place.\n"
     )
     failures = train_with_progress(remaining(jobs), given.machine)
     groups = compare_runs(find_results([job.folder for job in jobs])[0]).groups

@@ -15,25 +15,20 @@ from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
-OF_THE_MACHINE = (
-    "on",
-    "slurm",
-    "give_up_after",
-    "device",
-    "workers",
-    "at_once",
-    "data_dir",
-    "out",
-    "checkpoint_every",
-    "graph",
-)
+NOT_OF_TRIALS = ("save_network", "until_task")
+"""Settings of the machine that trials have no use for: they stop where tuning says."""
+FIGURE = "study.png"
 HELD_OUT = 0.1
 """Share of the training images that decide, where no other is given."""
 
 
 @app.command(cls=OnceEach)
 @takes(
-    Settings, Machine, argument="method", only=(*settings_of(Settings), *OF_THE_MACHINE), defaults={"out": Path("tune")}
+    Settings,
+    Machine,
+    argument="method",
+    only=tuple(name for name in settings_of(Settings) | settings_of(Machine) if name not in NOT_OF_TRIALS),
+    defaults={"out": Path("tune")},
 )
 def tune(
     given: Given,
@@ -57,13 +52,15 @@ def tune(
 
     Ten trials are trained side by side; after each task, from the second on, the worse half of them is dropped. The
     winner is a settings file, OUT/best.toml, for `cler run --config`, and results that come of it say how they were
-    tuned. The same command resumes a study that was stopped.
+    tuned; OUT/study.png shows all trials. The same command resumes a study that was stopped.
     """
     from cler import data
     from cler.config.reading import parse_options, parse_seeds
+    from cler.report.study_figure import draw_study
     from cler.runs.backends import find_backend
     from cler.runs.build import check_fit
     from cler.runs.machine import default_precision
+    from cler.runs.pace import Pace
     from cler.tune.sampler import propose
     from cler.tune.selection import Selection
     from cler.tune.space import parse_space
@@ -87,7 +84,14 @@ def tune(
     middle = study.settings({each.name: each.choices[0] if each.choices else each.low for each in ranges})
     selection.rungs(middle)
     check_fit(middle, data.load(middle.dataset, machine.data_dir), numbers)
-    ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine), propose, say)
+    pace = Pace()
+    ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine, pace), propose, say)
+    if str(pace):
+        say(str(pace))
+    try:
+        draw_study(study, ended, machine.out / FIGURE)
+    except UsageError as lack:  # of matplotlib, which the study itself does not need
+        say(str(lack))
     if as_json:
         print(json.dumps({**study.about(), "trials": [asdict(trial) for trial in ended]}, indent=1))
     else:

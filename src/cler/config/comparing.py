@@ -10,7 +10,8 @@ from typing import Any
 
 from cler.config.registry import METHODS, REGULARIZERS, TEACHERS
 from cler.config.schema import settings_of
-from cler.config.settings import PARTS, Machine, Settings, is_own_network, own_settings
+from cler.config.settings import PARTS, Machine, Settings, own_settings
+from cler.config.values import is_own_network
 
 
 def completed(written: Mapping[str, Any]) -> dict[str, Any]:

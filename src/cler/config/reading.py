@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from cler.config.cluster import slurm_table
 from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of
 from cler.config.settings import PARTS, Machine, Settings, own_settings
@@ -20,7 +19,7 @@ LARGEST_SEED = 999_999
 
 
 def read_config(path: Path, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Settings from a TOML file, checked; a list, or a string with commas, is several values of a grid.
+    """Settings from a TOML file, checked, of runs and of the machine; a list, or a string with commas, is a grid.
 
     `given` are those of the command line, which win: they decide which method's own settings the file may have.
     """
@@ -42,17 +41,14 @@ def _value(path: Path, name: str, value: Any, known: Mapping[str, Setting]) -> A
         if not is_stamp(value):
             raise UsageError(f"{path}: [tuned] is not what `cler tune` writes: leave it out")
         return value
-    if name == "slurm":
-        return slurm_table(value, f"{path}: ")
     if name == "set":
         raise UsageError(f"{path}: write a method's own settings like the others, as in: alpha = 0.8")
-    if name in settings_of(Machine):
-        raise UsageError(
-            f"{path}: '{name}' is not a setting of a run: give --{name.replace('_', '-')} with the command"
-        )
-    if name not in known:
-        raise unknown(f"setting in {path}", name, [*known, "seeds", "seed"])
+    of_the_machine = settings_of(Machine)
+    if name not in known and name not in of_the_machine:
+        raise unknown(f"setting in {path}", name, [*known, *of_the_machine, "seeds", "seed"])
     try:
+        if name in of_the_machine:
+            return of_the_machine[name].checked(value)
         if isinstance(value, str) and (known[name].kind is str or "," in value):
             return one_or_more(parsed_grid(known[name], value))
         if isinstance(value, list):

@@ -1,105 +1,40 @@
-"""The settings of a run, checked when they are made, and the defaults of those that are not given."""
+"""The settings of a run and of the machine, checked when they are made."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from cler.config.cluster import Slurm, read_on, read_slurm
-from cler.config.protocols import PROTOCOLS, protocol_defaults
+from cler.config.protocols import PROTOCOLS
 from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, STREAMS, TEACHERS, VIEWS
 from cler.config.schema import Setting, check_all, joined, setting, settings_of
+from cler.config.values import (
+    has_own_network,
+    is_own_network,
+    read_class_order,
+    read_network,
+    read_regularizer,
+    read_tasks,
+    read_teacher,
+    read_track,
+    read_weight,
+)
 from cler.errors import UsageError, unknown
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 CLASSIFIERS = ("network", "ncm")
 DEVICES = ("auto", "cpu", "cuda")
+PLACES = ("auto", "device", "host")
 CUSTOM = "custom:"
 """Prefix of the names of networks that were given from Python as objects."""
 OF_REPLAY = ("buffer", "replay_batch", "repeats", "classifier")
 """Settings that mean nothing to a method without a buffer."""
-OWN_SEED = "seed"
-"""The class order of a run that is permuted by its own seed."""
 PARTS = ("method", "regularizer", "network", "teacher", "stream")
 """The settings that name a part of a run which may have settings of its own."""
-
-
-def read_tasks(value: Any) -> int | str:
-    """A number of equal tasks, or the number of classes of each: '5+5+10', or a list."""
-    sizes = value.split("+") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
-    if any(isinstance(size, bool) for size in sizes):
-        sizes = ["not a number"]
-    try:
-        numbers = [int(size) for size in sizes]
-    except (OverflowError, TypeError, ValueError):
-        numbers = []
-    if not numbers or min(numbers) < 1 or max(numbers) > 10_000 or len(numbers) > 10_000 or isinstance(value, float):
-        raise ValueError(f"must be a number of tasks, or the classes of each as 5+5+10, not {value!r}")
-    return numbers[0] if len(numbers) == 1 else joined(numbers)
-
-
-def number_of_tasks(tasks: int | str) -> int:
-    """How many tasks the setting `tasks` means."""
-    return tasks if isinstance(tasks, int) else tasks.count("+") + 1
-
-
-def read_class_order(value: Any) -> int | str:
-    """The seed of a permutation, or 'seed' for that of the run."""
-    if value == OWN_SEED:
-        return OWN_SEED
-    text = str(value)
-    if isinstance(value, bool | float) or not (text.isascii() and text.isdecimal() and len(text) <= 6):
-        raise ValueError(f"must be a whole number from 0 to 999999, or {OWN_SEED}, not {value!r}")
-    return int(text)
-
-
-def read_regularizer(value: Any) -> str:
-    """'none', a regularizer, or several joined by '+', each of which is known."""
-    if not isinstance(value, str):
-        raise ValueError(f"must be the name of a regularizer, or several as jigsaw+barlow-twins, not {value!r}")
-    names = value.split("+")
-    for name in names:
-        if name not in REGULARIZERS and (name != "none" or len(names) > 1):
-            raise unknown("regularizer", name, ["none", *REGULARIZERS])
-    if len(set(names)) < len(names):
-        raise ValueError(f"must name different regularizers, not {value!r}")
-    return value
-
-
-def read_teacher(value: Any) -> str:
-    """'none', or a teacher that is known."""
-    if not isinstance(value, str):
-        raise ValueError(f"must be the name of a teacher, not {value!r}")
-    if value != "none" and value not in TEACHERS:
-        raise unknown("teacher", value, ["none", *TEACHERS])
-    return value
-
-
-def read_weight(value: Any) -> float | str:
-    """A number from zero, or one for each of several regularizers, joined by '+'."""
-    parts = value.split("+") if isinstance(value, str) else [value]
-    try:
-        numbers = [float(part) for part in parts if not isinstance(part, bool)]
-    except (OverflowError, TypeError, ValueError):
-        numbers = []
-    if len(numbers) != len(parts) or not all(0 <= number <= 1e30 for number in numbers):
-        raise ValueError(f"must be a number from 0 to 1e30, or several as 1.5+0.01, not {value!r}")
-    return numbers[0] if len(numbers) == 1 else joined([f"{number:g}" for number in numbers])
-
-
-def read_network(value: Any) -> str:
-    """The name of a network; that of a method's own, or of an object from Python, stays as it is."""
-    known = [*NETWORKS, *(name for name, method in METHODS.items() if _has_own_network(method))]
-    if not isinstance(value, str):
-        raise ValueError(f"must be the name of a network, not {value!r}")
-    if not value.startswith("timm:") and value not in known:
-        raise unknown("network", value, [*NETWORKS, "timm:NAME"])
-    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,10 +116,10 @@ class Settings:
     def __post_init__(self) -> None:
         check_all(self)
         method = METHODS.find(self.method)
-        own = own_settings(*_parts(self))
+        own = own_settings(*self.parts)
         for name in self.options:
             if name not in own:
-                raise _no_such_option(self.method, name, own)
+                raise no_such_option(self.method, name, own)
         complete = {name: each.checked(self.options.get(name, each.default)) for name, each in own.items()}
         object.__setattr__(self, "options", complete)
         _ = self.method_options
@@ -217,10 +152,15 @@ class Settings:
             raise UsageError(
                 f"{self.weight} has {weights} parts for {len(entries)} regularizers: give one for each", "weight"
             )
-        if _has_own_network(method) and self.network != self.method:
+        if has_own_network(method) and self.network != self.method:
             raise UsageError(f"{self.network}: {self.method} has a network of its own; leave it out", "network")
-        if not _has_own_network(method) and is_own_network(self.network):
+        if not has_own_network(method) and is_own_network(self.network):
             raise UsageError(f"{self.network} is the network of the method of that name alone", "network")
+
+    @property
+    def parts(self) -> list[str]:
+        """The names of the parts that may have settings of their own."""
+        return [getattr(self, name) for name in PARTS]
 
     @property
     def pair(self) -> str:
@@ -283,6 +223,11 @@ class Machine:
     at_once: int | None = setting(
         None, "Runs side by side on a GPU (default: as many as fit).", least=1, most=1000, role="machine"
     )
+    images: str = setting(
+        "auto", "Where images lie that a GPU trains on: on it (device), or in main memory (host) where it reads them; "
+        "auto is on it where they fit.",
+        choices=PLACES, role="machine",
+    )  # fmt: skip
     data_dir: Path | None = setting(None, "Folder of the datasets.", role="machine")
     out: Path = setting(Path("runs"), "Folder for the results.", role="machine")
     checkpoint_every: float = setting(
@@ -294,6 +239,10 @@ class Machine:
     save_network: bool = setting(
         False, "Keep the trained network of each run beside its result, as network.safetensors.", role="machine"
     )
+    track: str | None = setting(
+        None, "Where curves go while training: tensorboard, wandb, or both as tensorboard+wandb.",
+        role="machine", read=read_track,
+    )  # fmt: skip
     until_task: int | None = setting(
         None,
         "Stop after this many tasks, and compare what there is; without it the same command resumes.",
@@ -346,134 +295,8 @@ def own_settings(
     return own
 
 
-def _no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:
+def no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:
+    """The mistake of a setting that neither all runs nor these parts have."""
     if not own:
         return UsageError(f"unknown setting '{name}': {method} has none of its own, and no run has it")
     return unknown(f"setting of {method}", name, own)
-
-
-def _has_own_network(method: Any) -> bool:
-    return bool(getattr(method, "own_network", False))
-
-
-def is_own_network(name: str) -> bool:
-    """Whether this is the network that one method alone works with."""
-    return name in METHODS and _has_own_network(METHODS[name])
-
-
-def _has_width(network: str) -> bool:
-    """Whether the width of a network can be chosen: of ours, not of timm's and of a user's own."""
-    if network in NETWORKS:
-        return getattr(NETWORKS[network], "width", None) is not None
-    return is_own_network(network)
-
-
-Defaults = Callable[[str, str, str, int | None], Mapping[str, Any]]
-"""From method, regularizer, dataset and buffer (None: not given) to the settings that are usual for them."""
-SOURCES = ("cler.paper.settings",)
-"""Modules with a function `defaults` of that kind; one that is not there has nothing to say."""
-
-
-def usual(
-    method: str,
-    regularizer: str,
-    dataset: str,
-    buffer: int | None = None,
-    network: str | None = None,
-    protocol: str | None = None,
-) -> dict[str, Any]:
-    """Values of settings that are not given: the defaults, the dataset's, the paper's, a protocol's, a network's."""
-    values = {name: each.default for name, each in settings_of(Settings).items()}
-    values |= dict(getattr(DATASETS.find(dataset), "defaults", {}))
-    if _has_own_network(METHODS.find(method)):
-        values["network"] = method
-    weights = [REGULARIZERS.find(name).weight for name in regularizer.split("+") if name != "none"]
-    values["weight"] = read_weight(joined(weights)) if weights else 0.0
-    for defaults in _sources():
-        values |= dict(defaults(method, regularizer, dataset, buffer))
-    values |= protocol_defaults(protocol, method, regularizer)
-    if network is not None and network in NETWORKS:
-        values |= {"network": network, **dict(getattr(NETWORKS[network], "defaults", {}))}
-    return values | {"method": method, "regularizer": regularizer, "dataset": dataset}
-
-
-def _sources() -> Iterator[Defaults]:
-    for name in SOURCES:
-        try:
-            yield import_module(name).defaults
-        except ModuleNotFoundError as error:
-            if error.name is None or not name.startswith(error.name):
-                raise
-
-
-def make_settings(**given: Any) -> Settings:
-    """Settings from the given values and the usual ones for the rest; None is not given, unless None is a value."""
-    declared = settings_of(Settings)
-    optional = {name for name, each in declared.items() if each.optional}
-    given = {name: value for name, value in given.items() if value is not None or name in optional}
-    given |= given.pop("options", {})
-    method, dataset = (
-        declared[name].checked(given.get(name, declared[name].default)) for name in ("method", "dataset")
-    )
-    regularizer = declared["regularizer"].checked(given.get("regularizer", Settings.regularizer))
-    protocol = declared["protocol"].checked(given.get("protocol"))
-    expected = usual(method, regularizer, dataset, given.get("buffer"), given.get("network"), protocol)
-    if given.get("optimizer", expected["optimizer"]) != expected["optimizer"]:
-        expected |= {name: declared[name].default for name in ("sgd_momentum", "weight_decay")}
-    merged = expected | given
-    if regularizer == "none":
-        if given.get("weight") not in (None, 0, 0.0):
-            raise UsageError(f"{given['weight']} has no effect without a regularizer: leave it out", "weight")
-        merged["weight"] = 0.0
-    if not METHODS.find(method).replays:
-        for name in ("buffer", "replay_batch"):
-            if given.get(name):
-                raise UsageError(f"{given[name]} has no effect: {method} has no buffer; leave it out", name)
-        merged["buffer"] = 0
-    if given.get("width") is not None and not _has_width(merged["network"]):
-        raise UsageError(f"{given['width']} has no effect on {merged['network']}: leave it out", "width")
-    teacher, stream = (declared[name].checked(merged[name]) for name in ("teacher", "stream"))
-    own = own_settings(method, regularizer, merged["network"], teacher, stream)
-    options = {name: merged.pop(name) for name in list(merged) if name in own}
-    if strange := sorted(merged.keys() - declared.keys()):
-        raise _no_such_option(method, strange[0], own)
-    return Settings(**merged, options=options)
-
-
-def grid(given: Mapping[str, Any]) -> list[Settings]:
-    """The settings of every combination of what is given; a list stands for several values.
-
-    A value that means nothing to one of several methods, regularizers or teachers is left out: a method alone has no
-    weight.
-    """
-    several = any(isinstance(given.get(name), list) for name in PARTS)
-    values = [value if isinstance(value, list) else [value] for value in given.values()]
-    made = []
-    for each in itertools.product(*values):
-        one = dict(zip(given, each, strict=True))
-        if one.get("regularizer") == "none" and isinstance(given["regularizer"], list):
-            one.pop("weight", None)
-        if isinstance(given.get("method"), list) and not METHODS.find(one["method"]).replays:
-            one = {name: value for name, value in one.items() if name not in OF_REPLAY}
-        if several:
-            own = own_settings(*(str(one.get(name) or getattr(Settings, name)) for name in PARTS))
-            one = {name: value for name, value in one.items() if name in own or name in settings_of(Settings)}
-        made.append(make_settings(**one))
-    return list({str(one.to_dict()): one for one in made}.values())
-
-
-def unusual(settings: Settings) -> dict[str, Any]:
-    """The settings that differ from the usual ones, except for method, regularizer, teacher, dataset and buffer."""
-    network = None if is_own_network(settings.network) else settings.network
-    expected = usual(
-        settings.method, settings.regularizer, settings.dataset, settings.buffer, network, settings.protocol
-    )
-    expected |= {name: each.default for name, each in own_settings(*_parts(settings)).items() if name not in expected}
-    if settings.network != Settings.network and network is not None:
-        expected["network"] = Settings.network
-    shown = {"method", "regularizer", "teacher", "dataset", "buffer"}
-    return {name: value for name, value in settings.to_dict().items() if name not in shown and value != expected[name]}
-
-
-def _parts(settings: Settings) -> list[str]:
-    return [getattr(settings, name) for name in PARTS]

@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from cler.config.registry import DATASETS
+from cler.data.host import Pinned, fit, on_host
 from cler.errors import UsageError
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done and, where it is known, the bytes in all."""
+CHUNK = 1000
+"""Images that are changed at a time where all of them are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +42,8 @@ class ImageData:
     """Per channel, of pixels scaled to 0..1."""
     std: tuple[float, ...]
     """Per channel, of pixels scaled to 0..1."""
+    on_host: bool = False
+    """Whether the images lie in main memory, where a GPU reads them, though their tensors are tensors of the GPU."""
 
     def __post_init__(self) -> None:
         _check_split(self, "train", self.train_images, self.train_labels)
@@ -67,12 +72,32 @@ class ImageData:
             digest.update(tensor.cpu().contiguous().numpy().data)
         return digest.hexdigest()[:16]
 
-    def to(self, device: torch.device | str) -> ImageData:
-        """The same data with its tensors on `device`."""
-        tensors: dict[str, Any] = {
-            field: value.to(device) for field, value in vars(self).items() if isinstance(value, Tensor)
-        }
-        return dataclasses.replace(self, **tensors)
+    def to(self, device: torch.device | str, images: str = "device") -> ImageData:
+        """The same data with its tensors on `device`.
+
+        Of a GPU, `images` says where the images lie: on the "device"; on the "host", in main memory, where it reads
+        them; or "auto", on the device where they fit.
+        """
+        device = torch.device(device)
+        size = self.train_images.nbytes + self.test_images.nbytes
+        stay = device.type == "cuda" and (images == "host" or (images == "auto" and not fit(size, device)))
+        place = on_host if stay else Tensor.to
+        return dataclasses.replace(
+            self,
+            train_images=place(self.train_images, device),
+            train_labels=self.train_labels.to(device),
+            test_images=place(self.test_images, device),
+            test_labels=self.test_labels.to(device),
+            on_host=stay,
+        )
+
+    def with_training_images(self, shown: Callable[[Tensor], Tensor]) -> ImageData:
+        """The same data, where it is, with other training images: `shown` gives those of some indices."""
+        images, device = self.train_images, self.train_images.device
+        others = Pinned(images.shape).seen_by(device) if self.on_host else torch.empty_like(images)
+        for indices in torch.arange(len(images), device=device).split(CHUNK):
+            others[indices] = shown(indices)
+        return dataclasses.replace(self, train_images=others)
 
 
 def _check_split(data: ImageData, split: str, images: Tensor, labels: Tensor) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor
 
 from cler.data.views import Views
 from cler.methods.base import Method
 from cler.methods.nearest_mean import nearest_mean
 from cler.metrics import class_and_task_correct
 from cler.streams import Stream
+from cler.streams.base import Examples
 
 CHUNK = 1000
 """Test images in one pass; the result does not depend on it."""
@@ -23,20 +23,20 @@ def evaluate(
     stream: Stream,
     views: Views,
     tasks: Iterable[int],
-    images: Callable[[int], tuple[Tensor, Tensor]] | None = None,
+    images: Callable[[int], Examples] | None = None,
 ) -> tuple[list[float], list[float]]:
     """Percent right on each task: among all classes, and among the classes of the image's own task.
 
-    `images` gives pixels and labels of a task, by default the test images. NaN stands for a task on whose images the
+    `images` gives those of a task, by default the test images. NaN stands for a task on whose images the
     network's outputs are not numbers.
     """
     rows = []
     with method.answering():
         answer = nearest_mean(method) if method.setup.classifier == "ncm" else method.logits
         for task in tasks:
-            pixels, labels = (images or stream.test)(task)
-            logits = torch.cat([answer(views.plain(chunk)) for chunk in pixels.split(CHUNK)])
-            right = class_and_task_correct(logits, labels, stream.tasks.of_class)
+            tested = (images or stream.test)(task)
+            logits = torch.cat([answer(views.plain(chunk)) for chunk in tested.chunks(CHUNK)])
+            right = class_and_task_correct(logits, tested.labels, stream.tasks.of_class)
             shares = torch.stack([each.double().mean() for each in right])
             rows.append(torch.where(logits.isnan().any(), torch.nan, shares))
     class_il, task_il = (100 * torch.stack(rows)).T.tolist()

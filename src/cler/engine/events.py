@@ -7,8 +7,9 @@ all hear the same stream.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class Started(Event):
     task: int
     step: int
     """Steps of this task that had been taken before."""
+    schedule: tuple[int, ...] = ()
+    """Steps of each task."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """All settings of the run, where it is one that is kept on disk."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,18 @@ class Evaluated(Event):
 
 
 @dataclass(frozen=True)
+class EvaluatedWithin(Event):
+    """A run has been tested between two steps of a task, as the setting `evaluate_every` asks."""
+
+    run: RunName
+    task: int
+    step: int
+    """Steps of this task that had been taken."""
+    accuracy: dict[str, tuple[float, ...]]
+    """Percent right on each task met so far, by scenario: class_il and task_il."""
+
+
+@dataclass(frozen=True)
 class Checkpointed(Event):
     """A checkpoint of a run has been written."""
 
@@ -93,6 +110,8 @@ class Finished(Event):
     run: RunName
     accuracy: float
     """Class-incremental, mean over the tasks."""
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Each of `cler.metrics.METRICS` by scenario, NaN where it is not determined; of a run that is kept on disk."""
 
 
 @dataclass(frozen=True)
@@ -134,3 +153,17 @@ def to_all(callbacks: Sequence[Emit]) -> Emit:
             callback(event)
 
     return emit
+
+
+def each_line_once(emit: Emit) -> Emit:
+    """The same function, but for messages that it has heard before, of another run or from another process."""
+    said: set[str] = set()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Message):
+            if event.text in said:
+                return
+            said.add(event.text)
+        emit(event)
+
+    return hear

@@ -208,15 +208,20 @@ class Run:
             self._note(task, self.schedule[task], class_il, task_il)
             self.look_ahead()
 
-    def evaluate_within(self, task: int, step: int) -> None:
-        """Evaluate between two steps of a task, where that is asked for after so many of them; changes nothing else."""
+    def evaluate_within(self, task: int, step: int) -> dict[str, list[float]]:
+        """Evaluate between two steps of a task, where that is asked for after so many of them; changes nothing else.
+
+        Gives the accuracies on the tasks met so far by scenario, none where nothing was evaluated.
+        """
         due = self.evaluate_every and step % self.evaluate_every == 0 and step < self.schedule[task]
-        if due and self.failure is None:
-            class_il, task_il = self._accuracies(self._seen(task))
-            if any(map(math.isnan, class_il)):
-                self.failure = f"the outputs were not numbers at task {task + 1}, step {step}; try a lower lr or weight"
-            else:
-                self._note(task, step, class_il, task_il)
+        if not due or self.failure is not None:
+            return {}
+        class_il, task_il = self._accuracies(self._seen(task))
+        if any(map(math.isnan, class_il)):
+            self.failure = f"the outputs were not numbers at task {task + 1}, step {step}; try a lower lr or weight"
+            return {}
+        self._note(task, step, class_il, task_il)
+        return {"class_il": class_il, "task_il": task_il}
 
     def look_ahead(self) -> None:
         """Evaluate on the tasks that have not been learned yet, where that is asked for and has not been done."""
@@ -245,7 +250,7 @@ class Run:
             found |= {"met_class_il": met[0][0], "met_task_il": met[1][0]}
         for name, value in {**found, "predicted": self._predicted.tolist()}.items():
             self.curves.setdefault(name, []).append(value)
-        self.curves["tested"] = [len(self.stream.test(each)[1]) for each in range(self.stream.n_tasks)]
+        self.curves["tested"] = [len(self.stream.test(each).labels) for each in range(self.stream.n_tasks)]
 
     def state(self) -> State:
         """Everything that resuming from here needs; the tensors are the run's own, not copies."""

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from cler.engine.events import Emit, Evaluated, Failed, Finished, Message, Progress, Started, ignore
+from cler.engine.events import Emit, Evaluated, EvaluatedWithin, Failed, Finished, Message, Progress, Started, ignore
 from cler.engine.losses import means
 from cler.engine.run import Run, matmul_precision
 from cler.engine.steps import make_stepper, synchronize
@@ -42,7 +42,7 @@ def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = No
         raise ValueError("runs trained side by side have to share schedule, precision and device, and where they stand")
     for run in runs:
         run.at_once = len(runs)
-        emit(Started(run.name, run.task, run.taken))
+        emit(Started(run.name, run.task, run.taken, run.schedule))
     with matmul_precision(runs[0].precision):
         for run in runs:
             run.look_ahead()
@@ -103,7 +103,9 @@ def _train_task(bundle: _Bundle, task: int, control: Control) -> None:
             bundle.begin_phase(later[done - 1])
         bundle.stepper.step()
         for run in bundle.runs:
-            run.evaluate_within(task, done)
+            if found := run.evaluate_within(task, done):
+                accuracy = {name: tuple(row) for name, row in found.items()}
+                bundle.emit(EvaluatedWithin(run.name, task, done, accuracy))
         if done == steps:
             synchronize(device)  # for the last report to tell the losses of every step
         now = time.perf_counter()

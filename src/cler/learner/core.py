@@ -21,7 +21,7 @@ from cler.learner.inputs import Label, in_order, to_labels
 from cler.learner.parameters import check_parameters, resolved_parameters
 from cler.learner.saved import Saved
 from cler.methods import Method
-from cler.methods.base import total
+from cler.methods.loss import total
 from cler.nets.build import NetworkLike
 from cler.runs.build import build_method
 from cler.runs.machine import find_device

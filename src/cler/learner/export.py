@@ -16,6 +16,7 @@ from cler.errors import UsageError
 from cler.learner.classifier import Classifier
 from cler.learner.fileformat import write
 from cler.learner.inputs import Label
+from cler.learner.worker import Worker
 
 LABELS = "classes.json"
 """Where a program keeps the labels, in the order of its outputs."""
@@ -23,9 +24,21 @@ TOLERANCE = 1e-4
 """How far the probabilities of a file may be from our own: other kernels, the same function."""
 
 
-@torch.no_grad()
+_tracer = Worker()
+"""Where programs are traced, one after the other, in a thread that lasts as long as the process.
+
+torch 2.11 built for CUDA, where no GPU is to be seen, keeps something of the first thread that traces a program, and
+crashes the process when a program is traced after that thread has ended, as a learner's own does.
+"""
+
+
 def export(classifier: Classifier, path: Path, shape: Sequence[int], labels: list[Label]) -> None:
     """Write the classifier, on a CPU, of images of this shape; the file is tried out before it gets its name."""
+    _tracer(_export, classifier, path, shape, labels)
+
+
+@torch.no_grad()
+def _export(classifier: Classifier, path: Path, shape: Sequence[int], labels: list[Label]) -> None:
     if path.suffix not in WRITERS:
         raise UsageError(f"{path} must end in {' or '.join(WRITERS)}")
     if path.suffix == ".onnx":

@@ -10,7 +10,8 @@ from typing import Any
 from cler.config.learner import Form, learner_settings
 from cler.config.registry import METHODS, REGULARIZERS
 from cler.config.schema import joined, settings_of
-from cler.config.settings import Settings, read_weight
+from cler.config.settings import Settings
+from cler.config.values import read_weight
 from cler.errors import UsageError, unknown
 from cler.learner.inputs import Label, to_labels
 from cler.nets.build import find_network

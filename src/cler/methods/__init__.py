@@ -2,7 +2,8 @@
 
 from importlib import import_module
 
-from cler.methods.base import METHODS, Method, Setup, find_method
+from cler.methods.base import METHODS, Method, find_method
+from cler.methods.setup import Setup
 
 _FILES = (
     "finetune", "joint", "er", "er_ace", "derpp", "gsa", "pcr", "cope", "xder", "dualnet", "ccl_dc", "mose", "lwf_mc",

@@ -2,65 +2,28 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from cler.config.registry import METHODS
-from cler.data.views import Views
 from cler.memory import Recollection, Replay, Reservoir
+from cler.methods.loss import backward, total
 from cler.methods.optimizers import make_optimizer
+from cler.methods.setup import NoOptions, Setup
 from cler.nets.backbone import Backbone, Parts
 from cler.nets.conv import WorkingCopies
-from cler.nets.modes import evaluating, full_precision
+from cler.nets.modes import evaluating
 from cler.regularizers.base import Regularizer
-from cler.streams import Batch, Tasks
-from cler.teachers.base import Lesson, Teacher
+from cler.streams import Batch
+from cler.teachers.base import Lesson
 
 Terms: TypeAlias = dict[str, Tensor]
 """The terms of a loss by name, weighted, in the order in which they are added."""
-
-
-@dataclass(frozen=True)
-class NoOptions:
-    """The settings of a method that has none of its own."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Everything that a method is made from; there is one for each run."""
-
-    network: Backbone
-    views: Views
-    tasks: Tasks
-    """Which task each class comes in."""
-    image_shape: tuple[int, ...]
-    generator: torch.Generator | None = None
-    regularizers: Sequence[Regularizer] = ()
-    teacher: Teacher | None = None
-    lr: float = 0.01
-    optimizer: str = "sgd"
-    momentum: float = 0.0
-    """Momentum of the optimizer; 0 for those that have none."""
-    weight_decay: float | None = None
-    """Weight decay of the optimizer; None for its own default."""
-    buffer: int = 500
-    replay_batch: int = 10
-    repeats: int = 1
-    """Steps on each batch of the stream."""
-    classifier: str = "network"
-    """Who answers in evaluation: the network, or the nearest class mean (ncm)."""
-    options: Any = NoOptions()
-    """The method's own settings, an instance of its `Options`."""
-    bfloat16: bool = False
-    """Whether convolutions work in bfloat16."""
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,17 +345,6 @@ def closed(buffer: Any) -> Iterator[None]:
         yield
     finally:
         del buffer.add
-
-
-def total(terms: Mapping[str, Tensor]) -> Tensor:
-    """The loss that these are the terms of: added in their order."""
-    return reduce(operator.add, terms.values())
-
-
-def backward(loss: Tensor) -> None:
-    """Gradients of a loss, out of autocast, or what was kept out of it would be rounded on the way back."""
-    with full_precision(loss):
-        loss.backward()
 
 
 M = TypeVar("M", bound=Method)

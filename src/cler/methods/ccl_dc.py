@@ -28,8 +28,9 @@ from torch import Tensor
 from cler.config.schema import setting
 from cler.errors import UsageError
 from cler.memory import Replay, Reservoir
-from cler.methods.base import About, Method, Setup, Terms, register
+from cler.methods.base import About, Method, Terms, register
 from cler.methods.er_ace import allowed_classes, masked_cross_entropy
+from cler.methods.setup import Setup
 from cler.nets.backbone import Backbone
 from cler.regularizers.base import Regularizer
 from cler.streams import Batch

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from cler.config.schema import setting
 from cler.memory import BalancedReservoir
-from cler.methods.base import About, Method, Setup, Terms, register
+from cler.methods.base import About, Method, Terms, register
+from cler.methods.setup import Setup
 from cler.nets.modes import full_precision
 from cler.streams import Batch
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from cler.config.schema import setting
 from cler.memory import Reservoir
-from cler.methods.base import About, Method, Setup, Terms, register
+from cler.methods.base import About, Method, Terms, register
 from cler.methods.optimizers import make_optimizer
+from cler.methods.setup import Setup
 from cler.nets.backbone import Parts
 from cler.nets.dualnet import DualNetwork
 from cler.nets.modes import evaluating

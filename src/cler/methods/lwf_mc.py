@@ -22,8 +22,9 @@ from torch import Tensor
 
 from cler.config.schema import setting
 from cler.errors import UsageError
-from cler.methods.base import About, Method, Setup, Terms, register
+from cler.methods.base import About, Method, Terms, register
 from cler.methods.optimizers import make_optimizer
+from cler.methods.setup import Setup
 from cler.nets.backbone import Backbone, linear_in_full
 from cler.nets.frozen import Frozen
 from cler.streams import Batch

@@ -27,7 +27,8 @@ from torch import Tensor, nn
 
 from cler.config.schema import setting
 from cler.memory import Replay, Reservoir
-from cler.methods.base import About, Method, Setup, Terms, register
+from cler.methods.base import About, Method, Terms, register
+from cler.methods.setup import Setup
 from cler.nets.cosine import CosineClassifier, unit
 from cler.nets.modes import full_precision
 from cler.streams import Batch

@@ -19,8 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.config.schema import setting
-from cler.methods.base import About, Method, Setup, Terms, backward, register, total
+from cler.methods.base import About, Method, Terms, register
+from cler.methods.loss import backward, total
 from cler.methods.optimizers import make_optimizer
+from cler.methods.setup import Setup
 from cler.nets import forward_parts
 from cler.nets.backbone import Backbone, linear_in_full
 from cler.nets.frozen import Frozen

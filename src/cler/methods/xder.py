@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from cler.config.schema import setting
 from cler.errors import UsageError
 from cler.memory.quota import QuotaBuffer, Recollection
-from cler.methods.base import About, Method, Setup, Terms, register
+from cler.methods.base import About, Method, Terms, register
+from cler.methods.setup import Setup
 from cler.nets import forward_parts
 from cler.nets.backbone import Parts
 from cler.nets.norm import frozen_statistics

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from cler import stats
 from cler.config.comparing import label_of
-from cler.config.settings import Settings, make_settings, number_of_tasks
+from cler.config.making import make_settings
+from cler.config.settings import Settings
+from cler.config.values import number_of_tasks
 from cler.engine import Run
 from cler.errors import UsageError
 from cler.files import read_json
@@ -230,6 +232,6 @@ def mean_of(curve: Curve) -> Callable[[Findings], float]:
 
 def training_images(run: Run, task: int) -> Iterator[tuple[Tensor, Tensor]]:
     """All training images of a task, not augmented, with their labels."""
-    pixels, labels = run.stream.train(task)
-    for some, their_labels in zip(pixels.split(CHUNK), labels.split(CHUNK), strict=True):
+    images = run.stream.train(task)
+    for some, their_labels in zip(images.chunks(CHUNK), images.labels.split(CHUNK), strict=True):
         yield run.views.plain(some), their_labels

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cler import stats
-from cler.config.settings import Settings, make_settings
+from cler.config.making import make_settings
+from cler.config.settings import Settings
 from cler.files import without_non_finite
 from cler.paper.analysis import Analysis, Measure, Panel, Subject, Tested, by_buffer, difference, tested
 from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure

@@ -70,8 +70,8 @@ def _images_of_all_tasks(run: Run) -> list[tuple[Tensor, Tensor]]:
 
 def _recovery(run: Run, task: int) -> dict[str, Any]:
     """Accuracy on the latest task: before filters are set to zero, right after, and after each batch from there."""
-    pixels, labels = run.stream.test(task)
-    tested, of_class = (run.views.plain(pixels), labels), run.stream.tasks.of_class
+    test = run.stream.test(task)
+    tested, of_class = (run.views.plain(test.pixels), test.labels), run.stream.tasks.of_class
     before = accuracy(copy_of(run.method.network), tested, of_class).tolist()
     curves: dict[str, dict[str, list[list[float]]]] = {}
     for share in SHARES:

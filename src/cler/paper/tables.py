@@ -10,8 +10,9 @@ from typing import Any
 
 from cler import stats
 from cler.config.comparing import label_of, of_a_row
+from cler.config.making import make_settings
 from cler.config.registry import DATASETS
-from cler.config.settings import PRECISIONS, Settings, make_settings
+from cler.config.settings import PRECISIONS, Settings
 from cler.errors import UsageError, unknown
 from cler.methods import METHODS
 from cler.paper.settings import paper_file

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from cler.engine import Run
 from cler.nets.randomness import running_modules
@@ -105,7 +104,10 @@ class Recording(TorchDispatchMode):
         kwargs = kwargs or {}
         self.check(function, args, kwargs)
         out = function(*args, **kwargs)
-        self.seen.append((str(function), *map(self.shape_or_value, tree_leaves((args, kwargs, out)))))
+        seen: list[Any] = [function]
+        for each in (args, *kwargs.values(), out):
+            self.add_to(seen, each)
+        self.seen.append(tuple(seen))
         self.called.append(places(sys._getframe()))
         return out
 
@@ -131,12 +133,15 @@ class Recording(TorchDispatchMode):
         """Whether this is the run's generator: the same one may come as another Python object."""
         return generator is not None and torch.equal(generator.get_state(), self.generator.get_state())
 
-    @staticmethod
-    def shape_or_value(value: Any) -> Any:
-        """What of an argument or a result has to be the same in the next step."""
+    def add_to(self, seen: list[Any], value: Any) -> None:
+        """Add what of an argument or a result has to be the same in the next step."""
         if isinstance(value, Tensor):
-            return tuple(value.shape), value.stride(), str(value.dtype), str(value.device)
-        return value if isinstance(value, COMPARED) else type(value).__name__
+            seen += (value.shape, value.stride(), value.dtype, value.device)
+        elif isinstance(value, list | tuple):
+            for each in value:
+                self.add_to(seen, each)
+        else:
+            seen.append(value if isinstance(value, COMPARED) else type(value).__name__)
 
 
 @contextmanager
@@ -167,7 +172,12 @@ def check_same_kernels(first: Recording, second: Recording) -> None:
     pairs = enumerate(zip([*first.seen, None], [*second.seen, None], strict=False))
     number, (one, other) = next(each for each in pairs if each[1][0] != each[1][1])
     called = second.called if number < len(second.called) else first.called
-    raise BrokenRule(f"{line_of(called[number])}: two steps differ: {one} and {other}")
+    raise BrokenRule(f"{line_of(called[number])}: two steps differ: {_in_words(one)} and {_in_words(other)}")
+
+
+def _in_words(operator: tuple[Any, ...] | None) -> str:
+    """An operator that a recording has seen, with what it was called with; None comes after the last one."""
+    return "nothing more" if operator is None else " ".join(map(str, operator))
 
 
 def _global_states() -> list[Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cler.config.settings import make_settings, own_settings
+from cler.config.making import make_settings
+from cler.config.settings import own_settings
 from cler.data.images import ImageData
 from cler.engine import Run, train
 from cler.methods import METHODS

@@ -98,6 +98,7 @@ def _sheet(sheet: Sheet) -> Iterator[str]:
     yield rf"\subsection*{{{escape(sheet.title)}}}"
     yield _table(sheet)
     yield escape(sheet.note)
+    yield from map(escape, sheet.stamps)
 
 
 def _table(sheet: Sheet) -> str:

@@ -32,6 +32,11 @@ def markdown_sections(sections: Sequence[Section]) -> str:
     return "\n\n".join(filter(None, (part for section in sections for part in _section(section))))
 
 
+def markdown_sheet(sheet: Sheet) -> str:
+    """A table with its title and notes as Markdown."""
+    return "\n\n".join(filter(None, _sheet(sheet)))
+
+
 def _parts(report: Report) -> Iterator[str]:
     yield f"# {in_markdown(report.title)}"
     if report.beside.glances:
@@ -100,6 +105,7 @@ def _sheet(sheet: Sheet) -> Iterator[str]:
     yield f"### {sheet.title}"
     yield _table(sheet)
     yield sheet.note
+    yield from map(in_markdown, sheet.stamps)
 
 
 def _table(sheet: Sheet) -> str:

@@ -2,44 +2,76 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from types import TracebackType
+from typing import Any
 
 from rich import progress as bars
+from rich.table import Column
 
-from cler.engine.events import Elsewhere, Event, Failed, Finished, Message, Progress
+from cler.engine.events import Elsewhere, Evaluated, Event, Failed, Finished, Message, Progress
 from cler.errors import one_line
 from cler.report.console import Terminal
+from cler.report.numbers import duration
 
-LINE_SECONDS = 60.0
-"""How often a line says where runs stand, where there is no terminal for bars."""
+LINE_SECONDS = 30.0
+"""How often a line says where a bundle of runs stands, where there is no terminal for bars."""
+WIDE = 110
+"""Columns of a terminal in which the step, which takes some, has room too."""
+OF_THE_STEP = 18
+BESIDES = 56
+"""Columns that a row takes besides its name; in fewer than these and the shortest name it goes without the rate."""
+SHORTEST = 12
+"""Columns that a name gets in the narrowest terminal."""
+
+_EMPTY: dict[str, Any] = dict.fromkeys(("task", "loss", "accuracy", "rate"), "")
+"""What a row tells, from left to right."""
+
+
+@dataclass
+class _Row:
+    """A bundle: runs that are trained side by side."""
+
+    bar: bars.TaskID
+    name: str
+    last: Progress
+    loss: float | None = None
+    """Sum of the terms, as they were reported last."""
+    said: float = -math.inf
+    """When a line told of it."""
+    learned: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """By run: the last task that it was evaluated after, and its accuracy then."""
 
 
 class ProgressBars:
-    """A bar for all the runs and one for each that is being trained: task, step, rate, accuracy, time left.
+    """A bar for all the runs and one for each bundle that is being trained: task, loss, accuracy, rate, time left.
 
-    It hears events. Without a terminal, as in a log file, a line a minute says the same.
+    It hears events. Without a terminal, as in a log file, lines say the same: when a bundle starts, when it has learned
+    a task, and every half a minute.
     """
 
-    def __init__(self, console: Terminal, runs: int) -> None:
-        self.console = console
+    def __init__(self, console: Terminal, runs: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.console, self._clock = console, clock
         self.failures: list[str] = []
         self._runs, self._ended = runs, 0
         self._bars = bars.Progress(
-            bars.TextColumn("{task.description}", markup=False),
+            bars.TextColumn("{task.description}", markup=False, table_column=_column()),
             bars.BarColumn(bar_width=6),
-            bars.TextColumn("{task.fields[detail]}", markup=False),
-            bars.TimeRemainingColumn(),
+            *(bars.TextColumn(f"{{task.fields[{name}]}}", markup=False, table_column=_column()) for name in _EMPTY),
+            bars.TimeRemainingColumn(compact=True),
             console=console,
             transient=True,
+            get_time=clock,
         )
-        self._overall = self._bars.add_task(self._description, total=float(runs), detail="")
-        self._rows: dict[tuple[str, ...], bars.TaskID] = {}
+        self._overall = self._bars.add_task(self._description, total=float(runs), **_EMPTY)
+        self._rows: dict[tuple[str, ...], _Row] = {}
         self._shares: dict[str, float] = {}
         """How much of each run is done that has not ended."""
-        self._told = time.monotonic()
 
     def __enter__(self) -> ProgressBars:
         if self.console.is_terminal:
@@ -57,9 +89,11 @@ class ProgressBars:
         match event:
             case Progress():
                 self._move(event)
+            case Evaluated(run, task, accuracy):
+                self._learn(run.label, task, fmean(accuracy["class_il"]))
             case Finished(run, accuracy):
                 self._count(run.label)
-                self._say(f"[{self._ended}/{self._runs}] {run.label}: class-incremental accuracy {accuracy:.2f}%")
+                self._say(f"{self._so_far} {run.label}: class-incremental accuracy {accuracy:.2f}%")
             case Failed(run, why):
                 self._count(run.label)
                 self.failures.append(f"{run.label}: {why}")
@@ -74,23 +108,60 @@ class ProgressBars:
     def _description(self) -> str:
         return f"{self._ended} of {self._runs} runs"
 
+    @property
+    def _so_far(self) -> str:
+        return f"[{self._ended}/{self._runs}]"
+
     def _move(self, progress: Progress) -> None:
         """Move the bar of the runs that this is about."""
         key = progress.labels
         if key not in self._rows:
             self._remove_rows(lambda other: not set(other).isdisjoint(key))  # of those they were trained beside before
-            self._rows[key] = self._bars.add_task(_name(key), total=1.0, detail="")
-        accuracy = "" if progress.accuracy is None else f" acc {progress.accuracy:.0f}%"
-        detail = (  # short, to fit in 80 columns with the rest
-            f"task {progress.task + 1}/{progress.tasks} step {progress.step}/{progress.steps} "
-            f"{progress.steps_per_second:.1f} steps/s{accuracy}"
-        )
-        self._bars.update(self._rows[key], completed=progress.done, detail=detail)
+            bar = self._bars.add_task("", total=1.0, **_EMPTY)
+            self._rows[key] = _Row(bar, _name(progress), progress)
+        row = self._rows[key]
+        row.last = progress
+        row.loss = sum(progress.losses.values()) if progress.losses else row.loss
+        width = self.console.width
+        room = max(SHORTEST, width - BESIDES - (OF_THE_STEP if width >= WIDE else 0))
+        task = f"task {progress.task + 1}/{progress.tasks}"
+        step = f"step {progress.step}/{progress.steps}"
+        shown: dict[str, Any] = {
+            "task": f"{task} {step}" if width >= WIDE else task,
+            "loss": "" if row.loss is None else f"loss {row.loss:.2f}",
+            "accuracy": "" if progress.accuracy is None else f"acc {progress.accuracy:.0f}%",
+            "rate": _rate(progress) if width >= BESIDES + SHORTEST else "",
+        }
+        self._bars.update(row.bar, completed=progress.done, description=_cut(row.name, room), **shown)
         self._shares |= dict.fromkeys(key, progress.done)
         self._bars.update(self._overall, completed=self._ended + sum(self._shares.values()))
-        if not self.console.is_terminal and (now := time.monotonic()) - self._told >= LINE_SECONDS:
-            self._say(f"[{self._ended}/{self._runs}] {_name(key)}: {detail}")
-            self._told = now
+        if self._clock() - row.said >= LINE_SECONDS:
+            self._tell(row, f"{task}, {step}")
+
+    def _learn(self, label: str, task: int, accuracy: float) -> None:
+        """A run has learned a task; when its whole bundle has, and another comes, a line says so."""
+        for key, row in self._rows.items():
+            if label in key:
+                row.learned[label] = task, accuracy
+                learned = [row.learned.get(each, (-1, 0.0)) for each in key if each in self._shares]
+                if task + 1 < row.last.tasks and all(which == task for which, _ in learned):
+                    row.last = replace(row.last, accuracy=fmean(each for _, each in learned))
+                    self._tell(row, f"task {task + 1}/{row.last.tasks} learned")
+
+    def _tell(self, row: _Row, where: str) -> None:
+        """A line about a bundle, where there is no terminal for bars."""
+        if self.console.is_terminal:
+            return
+        (left,) = (task.time_remaining for task in self._bars.tasks if task.id == row.bar)
+        told = [
+            where,
+            "" if row.loss is None else f"loss {row.loss:.3f}",
+            "" if row.last.accuracy is None else f"accuracy {row.last.accuracy:.2f}%",
+            _rate(row.last),
+            "" if left is None else f"{duration(left)} left",
+        ]
+        self._say(f"{self._so_far} {row.name}: {', '.join(filter(None, told))}")
+        row.said = self._clock()
 
     def _count(self, label: str) -> None:
         """A run has ended."""
@@ -102,15 +173,38 @@ class ProgressBars:
 
     def _remove_rows(self, over: Callable[[tuple[str, ...]], bool]) -> None:
         for key in [key for key in self._rows if over(key)]:
-            self._bars.remove_task(self._rows.pop(key))
+            self._bars.remove_task(self._rows.pop(key).bar)
 
     def _say(self, text: str) -> None:
         """A line above the bars."""
         self._bars.console.print(one_line(text), soft_wrap=True)
 
 
-def _name(labels: tuple[str, ...]) -> str:
-    return labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
+def _column() -> Column:
+    """A column of bars that keeps to one line in a terminal that is too narrow."""
+    return Column(no_wrap=True, overflow="ellipsis")
+
+
+def _cut(name: str, room: int) -> str:
+    """A name in so many characters: its beginning, and its end, which tells the seed."""
+    return name if len(name) <= room else f"{name[: room - 9]}…{name[-8:]}"
+
+
+def _rate(progress: Progress) -> str:
+    """The steps of all runs of a bundle in a second, in few characters."""
+    rate = progress.steps_per_second
+    return f"{rate:.0f} steps/s" if rate >= 100 else f"{rate:.1f} steps/s"
+
+
+def _name(progress: Progress) -> str:
+    """What a bundle is called: its run, its seeds where all else is the same, else its first run and how many more."""
+    first, *others = progress.runs
+    if not others:
+        return first.label
+    without_seed = {run.label.removesuffix(f", seed {run.seed}") for run in progress.runs}
+    if len(without_seed) == 1:
+        return f"{without_seed.pop()}, {len(progress.runs)} seeds"
+    return f"{first.label} and {len(others)} more"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cler.report.numbers import plus_minus, tenths
 from cler.runs.compare import Estimate, Series
 from cler.runs.results import Result
+from cler.tune.selection import told
 
 NAMES = {"class_il": "class-incremental", "task_il": "task-incremental"}
 
@@ -50,6 +51,11 @@ class Sheet:
     rows: tuple[Row, ...]
     note: str
     anchor: str = ""
+
+    @property
+    def stamps(self) -> list[str]:
+        """A line for each row whose settings were tuned."""
+        return told(dict.fromkeys(row.runs for row in self.rows))
 
 
 def estimate(mean_and_std: Estimate) -> Cell:

@@ -15,6 +15,7 @@ from cler.report.harmless import in_html
 from cler.report.sheets import Cell, Sheet
 from cler.report.terminal import comparison_table
 from cler.runs.compare import Comparison, Series
+from cler.tune.selection import told
 
 WIDTH = 100
 """Columns of the table as text."""
@@ -38,7 +39,8 @@ class Table(Sequence[Series]):
         return self.comparison.to_json()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = Group(comparison_table(self.comparison.groups), *map(one_line, self.comparison.complaints))
+        lines = [*told(self.comparison.groups), *map(one_line, self.comparison.complaints)]
+        shown = Group(comparison_table(self.comparison.groups), *lines)
         yield from Terminal(width=options.max_width).render(shown, options)  # whose ever the console is
 
     def __repr__(self) -> str:
@@ -59,7 +61,8 @@ def _html(sheet: Sheet) -> Iterator[str]:
     yield "</tr></thead><tbody>"
     for row in sheet.rows:
         yield f"<tr>{''.join(map(_cell, row.cells))}</tr>"
-    yield f"</tbody></table><p>{in_html(sheet.note)}</p>"
+    yield "</tbody></table>"
+    yield from (f"<p>{in_html(line)}</p>" for line in (sheet.note, *sheet.stamps))
 
 
 def _cell(cell: Cell) -> str:

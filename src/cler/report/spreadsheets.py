@@ -15,6 +15,7 @@ from cler.report.evidence import Evidence
 from cler.report.harmless import in_csv
 from cler.runs.compare import Series
 from cler.runs.results import SCENARIOS, Result
+from cler.tune.selection import in_words
 
 
 def results_csv(report: Report) -> str:
@@ -24,6 +25,7 @@ def results_csv(report: Report) -> str:
     for group in (group for section in report.sections for group in section.groups):
         for name in SCENARIOS:
             line = {"label": group.label, **group.settings, "scenario": name, "runs": len(group.results)}
+            line |= _tuned(group, name)
             key = group, name
             lines.append(line | _scores(group, name) | _gain(found.get(key)) | dict(report.beside.columns.get(key, {})))
     return _csv(lines)
@@ -42,6 +44,13 @@ def _scores(group: Series, name: str) -> dict[str, Any]:
         if metric == "accuracy":
             columns |= {"accuracy_low": low, "accuracy_high": high}
     return columns
+
+
+def _tuned(group: Series, name: str) -> dict[str, Any]:
+    if not group.tuned:
+        return {}
+    unseen = group.unseen_by_tuning(name)
+    return {"tuned": in_words(group.tuned), "accuracy_unseen_by_tuning": unseen.mean if unseen else math.nan}
 
 
 def _gain(one: Evidence | None) -> dict[str, Any]:

@@ -17,9 +17,7 @@ from cler.report.sheets import adjusted_forgetting
 from cler.runs.compare import Gain, Series, best_by_validation, distinguishing_settings
 from cler.runs.results import SCENARIOS
 
-SCORES = tuple(
-    heading for kind in ("class", "task") for heading in (f"{kind}-in-\ncremental\naccuracy", "adj.\nforg.", "gain")
-)
+SCORES = tuple(heading for kind in ("class", "task") for heading in (f"{kind}-inc.\naccuracy", "adj.\nforg.", "gain"))
 """Headings of the numbers of a row, narrow enough for a terminal of 80 columns."""
 FOOTNOTE = (
     "accuracy: final average accuracy in %, mean ± std over runs. adj. forg.: adjusted forgetting in %. gain: accuracy "

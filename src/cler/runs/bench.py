@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from cler.config.settings import Settings, make_settings
+from cler.config.making import make_settings
+from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.bundles import begin_second_task, release_memory

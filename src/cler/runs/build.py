@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from cler.config.settings import OWN_SEED, Settings
+from cler.config.settings import Settings
+from cler.config.values import OWN_SEED
 from cler.data.images import ImageData
 from cler.data.views import Views
 from cler.engine import Run, RunName

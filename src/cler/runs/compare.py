@@ -11,7 +11,7 @@ from typing import Any
 from cler import metrics as measures
 from cler import stats
 from cler.config.comparing import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
-from cler.config.settings import number_of_tasks
+from cler.config.values import number_of_tasks
 from cler.errors import one_line
 from cler.files import frozen, without_non_finite
 from cler.methods import METHODS
@@ -99,6 +99,21 @@ class Series:
         return next((run.tuned for run in self.results if run.tuned), None)
 
     @property
+    def seen_by_tuning(self) -> int:
+        """How many of the tasks, from the first on, decided when the settings were tuned."""
+        if not self.tuned or self.tuned["dataset"] != self.settings["dataset"]:
+            return 0
+        way, _, number = self.tuned["select_on"].partition(":")
+        return min(int(number), self.tasks) if way == "first-tasks" else self.tasks
+
+    def unseen_by_tuning(self, scenario: str) -> Estimate | None:
+        """Final average accuracy on the tasks that tuning did not see; None where it saw all, or there was none."""
+        finals = [run.accuracy[scenario][-1][self.seen_by_tuning :] for run in self.results]
+        if not self.tuned or not all(finals):
+            return None
+        return Estimate(*stats.mean_std([measures.accuracy([each]) for each in finals]))
+
+    @property
     def regularized(self) -> bool:
         """Whether a regularizer was added to the method."""
         return self.settings["regularizer"] != "none"
@@ -125,6 +140,7 @@ class Series:
             name: {
                 **{metric: vars(estimates[name]) for metric, estimates in self.metrics.items()},
                 "gain": vars(self.gain[name]) if self.gain else None,
+                "unseen_by_tuning": vars(unseen) if (unseen := self.unseen_by_tuning(name)) else None,
             }
             for name in SCENARIOS
         }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from cler.engine.events import Elsewhere, Emit, Event, Message, to_all
+from cler.engine.events import Elsewhere, Emit, Event, Message, each_line_once, to_all
 from cler.runs.backends import Backend
 from cler.runs.backends.base import Order
 from cler.runs.backends.local import Local
@@ -22,6 +22,7 @@ def execute(
     data_dir: Path | None = None,
     workers: int | None = None,
     at_once: int | None = None,
+    images: str = "auto",
     graph: bool = True,
     callbacks: Sequence[Emit] = (),
     backend: Backend | None = None,
@@ -32,17 +33,18 @@ def execute(
 
     On a GPU `at_once` runs are trained side by side (default: as many as fit), and of several GPUs each has a process;
     on a CPU `workers` processes (default: as many as there are cores for the threads of each) take one job after the
-    other. Without `graph` a GPU records no steps. The callbacks hear every event; the error of one that raises ends
-    training, after a checkpoint. The backend is this machine where none is given; `out` is the folder that the machines
-    of another one share, and a machine of which nothing was heard for `give_up_after` seconds is given up.
+    other. `images` says where those lie that a GPU trains on. Without `graph` it records no steps. The callbacks hear
+    every event; the error of one that raises ends training, after a checkpoint. The backend is this machine where none
+    is given; `out` is the folder that the machines of another one share, and a machine of which nothing was heard for
+    `give_up_after` seconds is given up.
     """
     if not jobs:
         return
     for job in jobs:
         check_writable(job.folder)
     others = _Others()
-    emit = to_all([others, *callbacks])
-    order = Order(device, data_dir, workers, at_once, graph, out, give_up_after)
+    emit = each_line_once(to_all([others, *callbacks]))
+    order = Order(device, data_dir, workers, at_once, images, graph, out, give_up_after)
     (backend or Local()).train(jobs, order, emit)
     if others.busy:
         runs = "1 run is" if others.busy == 1 else f"{others.busy} runs are"

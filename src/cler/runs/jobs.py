@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.comparing import completed
-from cler.config.settings import Settings, unusual
+from cler.config.making import unusual
+from cler.config.settings import Settings
 from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
@@ -46,6 +47,8 @@ class Job:
     """How the settings were tuned, for the result; None where they were not."""
     probe: Callable[[Run, int], dict[str, Any] | None] | None = None
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
+    track: str | None = None
+    """The trackers that follow the run, joined by '+'; None for none."""
 
     def finding(self, task: int) -> Path:
         """The file of what the probe has found after a task."""

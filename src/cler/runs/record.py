@@ -18,7 +18,19 @@ import torch
 from cler import data as datasets
 from cler.data.images import ImageData
 from cler.engine import Control, Run, RunName, checkpoint
-from cler.engine.events import Checkpointed, Emit, Evaluated, Event, Failed, Message, Progress
+from cler.engine.events import (
+    Checkpointed,
+    Elsewhere,
+    Emit,
+    Evaluated,
+    Event,
+    Failed,
+    Finished,
+    Message,
+    Progress,
+    Started,
+    each_line_once,
+)
 from cler.engine.losses import Sums, means, merged
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
@@ -28,8 +40,9 @@ from cler.runs.folders import OWNER, still_ours
 from cler.runs.jobs import Job, same_run
 from cler.runs.machine import environment
 from cler.runs.networks import save_network
-from cler.runs.results import log_line, make_result, trim_log
+from cler.runs.results import Result, log_line, make_result, trim_log
 from cler.runs.revisions import differing, revisions
+from cler.tracking import Tracking
 
 LOG_SECONDS = 2.0
 """Between two lines of a run's log that tell its losses."""
@@ -42,16 +55,18 @@ class LostError(UsageError):
 class Recorder(Control):
     """Hears events where training happens: writes each run's result, log and checkpoints, and passes the events on.
 
+    So do the trackers of the runs, which hear them here too.
+
     After a `with` block all of it is on disk, or a message has said what could not be written. An error of whoever the
     events are passed on to ends training after a checkpoint, and is raised then.
     """
 
     def __init__(self, emit: Emit) -> None:
-        self.emit = emit
+        self.emit = each_line_once(emit)
         self.jobs: dict[RunName, Job] = {}
         self.about: dict[RunName, dict[str, Any]] = {}
         self.runs: WeakValueDictionary[RunName, Run] = WeakValueDictionary()  # finished ones must leave the device
-        self._said: set[str] = set()
+        self._tracking = Tracking(self._say)
         self._losses: dict[RunName, tuple[float, Sums]] = {}
         """When those of each run were written last, and what has come since."""
         self._writers = ThreadPoolExecutor(4)
@@ -64,6 +79,7 @@ class Recorder(Control):
         with self._writers:
             for folder in list(self._being_written):
                 self.settle(folder)
+        self._tracking.close()
         if kind is None and self.stop is not None:
             raise self.stop
 
@@ -81,6 +97,7 @@ class Recorder(Control):
         }
         self.runs[run.name], self.jobs[run.name], self.about[run.name] = run, job, about
         self._losses[run.name] = time.monotonic(), {}
+        self._tracking.follow(run.name, job.track)
         self.checkpoint_every, self.until_task = job.checkpoint_every or math.inf, job.until_task
         with writing(job.folder):
             self._go_on(run, job)
@@ -89,6 +106,8 @@ class Recorder(Control):
     def hear(self, event: Event) -> None:
         """Keep what an event tells of a run, and pass it on."""
         match event:
+            case Started():
+                event = replace(event, settings=self.jobs[event.run].settings.to_dict())
             case Progress():
                 self._keep_losses(event)
             case Evaluated():
@@ -98,11 +117,10 @@ class Recorder(Control):
                 settings = self.jobs[event.run].settings.to_dict().items()
                 told = ", ".join(f"{name} {value}" for name, value in settings)
                 event = replace(event, why=f"{event.why} ({told})")
-            case Message(text):
-                if text in self._said:
-                    return
-                self._said.add(text)
+            case Finished():
+                event = replace(event, metrics=self._metrics(event.run))
         self._pass_on(event)
+        self._tracking.hear(event)
 
     def keep(self, run: Run) -> None:
         """Write a checkpoint of the run as it is now; a GPU keeps working meanwhile."""
@@ -134,6 +152,9 @@ class Recorder(Control):
         except OSError:  # which the writing itself will tell of
             ours = True
         if not ours:
+            for name, job in self.jobs.items():
+                if job.folder == folder:
+                    self._tracking.hear(Elsewhere(name, complete=False))
             self.stop = self.stop or LostError(
                 f"{folder} was taken over by another process, which had heard nothing of this one for too long, or "
                 f"somebody has deleted its {OWNER}: nothing more is written there"
@@ -229,8 +250,22 @@ class Recorder(Control):
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})
 
     def _write(self, name: RunName, line: dict[str, Any]) -> None:
+        self._log(name, line)
+        folder = self.jobs[name].folder
+        with suppress(LostError):  # training ends by it
+            write_json(folder / "result.json", self._result(name), lambda: self._check_owned(folder))
+
+    def _metrics(self, name: RunName) -> dict[str, dict[str, float]]:
+        """Those of a run that has ended; an error of one that is somebody's own ends training, as a callback's does."""
+        try:
+            return Result.from_dict(self.jobs[name].folder, self._result(name)).metrics
+        except Exception as error:
+            self.stop = self.stop or error
+            return {}
+
+    def _result(self, name: RunName) -> dict[str, Any]:
         run, job = self.runs[name], self.jobs[name]
-        result = make_result(
+        return make_result(
             job.settings.to_dict(),
             job.seed,
             run.accuracy,
@@ -246,9 +281,6 @@ class Recorder(Control):
             curves=run.curves if run.evaluate_every else None,
             tuned=job.tuned,
         )
-        self._log(name, line)
-        with suppress(LostError):  # training ends by it
-            write_json(job.folder / "result.json", result, lambda: self._check_owned(job.folder))
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -262,20 +294,28 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 class Builder:
-    """Builds the runs of jobs, loading each dataset once."""
+    """Builds the runs of jobs, loading each dataset once; `images` says where those lie that a GPU trains on."""
 
-    def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder) -> None:
-        self.device, self.data_dir, self.recorder = device, data_dir, recorder
+    def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder, images: str = "auto") -> None:
+        self.device, self.data_dir, self.recorder, self.images = device, data_dir, recorder, images
         self.loaded: dict[str, tuple[ImageData, str]] = {}
-        """On the device, with their fingerprints."""
+        """Ready for the device, with their fingerprints."""
 
     def __call__(self, job: Job) -> Run:
         """The run of a job, ready to be trained, from its checkpoint on if it has one."""
         name = job.settings.dataset
         if name not in self.loaded:
-            data = datasets.load(name, self.data_dir)
-            self.loaded[name] = data.to(self.device), data.fingerprint()
+            self.loaded[name] = self._load(name)
         images, fingerprint = self.loaded[name]
         run = build_run(job.settings, job.seed, images, job.name)
         self.recorder.adopt(run, job, fingerprint)
         return run
+
+    def _load(self, name: str) -> tuple[ImageData, str]:
+        data = datasets.load(name, self.data_dir)
+        placed = data.to(self.device, self.images)
+        if placed.on_host:
+            size = (data.train_images.nbytes + data.test_images.nbytes) / 1e9
+            text = f"{size:.1f} GB of images of {name} stay in main memory, where the GPU reads them"
+            self.recorder.hear(Message(text))
+        return placed, data.fingerprint()

@@ -15,7 +15,7 @@ from typing import Any
 from cler import metrics
 from cler.config.comparing import completed
 from cler.config.reading import is_stamp
-from cler.config.settings import number_of_tasks, read_tasks
+from cler.config.values import number_of_tasks, read_tasks
 from cler.engine.run import VALIDATION
 from cler.errors import UsageError
 from cler.files import append, as_path, read_bytes, read_json, without_non_finite, write_text

@@ -49,6 +49,7 @@ def train_bundles(
     emit: Emit,
     *,
     at_once: int | None = None,
+    images: str = "auto",
     graph: bool = True,
     signals: Sequence[signal.Signals] = STOPPING,
     attempt: Path | None = None,
@@ -76,7 +77,7 @@ def train_bundles(
                 recorder.settle(job.folder)  # a checkpoint is written while the job is still ours, or not at all
 
     with Recorder(emit) as recorder, stopping_after_a_step(recorder, signals):
-        build = Builder(device, data_dir, recorder)
+        build = Builder(device, data_dir, recorder, images)
         for bundle in bundles:
             train_in_bundles(
                 bundle,

@@ -64,6 +64,7 @@ def train_in_processes(
     emit: Emit,
     *,
     at_once: int | None = None,
+    images: str = "auto",
     graph: bool = True,
 ) -> None:
     """Train the bundles, each by the next process that is free, of which every place has one.
@@ -73,11 +74,11 @@ def train_in_processes(
     Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
     """
     with raising_when_terminated():
-        _train_in_processes(bundles, places, emit, (data_dir, at_once, graph))
+        _train_in_processes(bundles, places, emit, (data_dir, at_once, images, graph))
 
 
 def _train_in_processes(
-    bundles: Sequence[Bundle], places: Sequence[Place], emit: Emit, how: tuple[Path | None, int | None, bool]
+    bundles: Sequence[Bundle], places: Sequence[Place], emit: Emit, how: tuple[Path | None, int | None, str, bool]
 ) -> None:
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
     ears, processes = [], []
@@ -159,7 +160,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | None, graph: bool) -> None:
+def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | None, images: str, graph: bool) -> None:
     """What a worker does: bundles until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
@@ -179,7 +180,9 @@ def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | 
     try:
         bundles = iter(ask, None)
         where = torch.device(device)
-        train_bundles(bundles, where, data_dir, sender, at_once=at_once, graph=graph, signals=[signal.SIGTERM])
+        train_bundles(
+            bundles, where, data_dir, sender, at_once=at_once, images=images, graph=graph, signals=[signal.SIGTERM]
+        )
         sender(Request("done"))
     except (SystemExit, EOFError, ConnectionError):
         pass  # the process that started this one has gone

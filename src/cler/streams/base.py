@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -24,6 +24,29 @@ class Batch(NamedTuple):
     """The same images augmented and normalized."""
     labels: Tensor
     """Class numbers from 0, int64 (N,); which task a class comes in is in `Tasks`."""
+
+
+class Examples(NamedTuple):
+    """Some labeled images of a dataset, which are read when they are asked for."""
+
+    images: Tensor
+    """All images of which these are some."""
+    members: Tensor
+    """Which ones, (N,)."""
+    labels: Tensor
+    """Class numbers from 0, int64 (N,)."""
+    shown: Callable[[Tensor], Tensor] = lambda pixels: pixels
+    """How the stream shows them."""
+
+    @property
+    def pixels(self) -> Tensor:
+        """All of them, uint8 (N, C, H, W)."""
+        return self.shown(self.images[self.members])
+
+    def chunks(self, size: int) -> Iterator[Tensor]:
+        """All of them, so many at a time."""
+        for members in self.members.split(size):
+            yield self.shown(self.images[members])
 
 
 class Plan(NamedTuple):
@@ -160,28 +183,30 @@ class Stream:
         ]
         return torch.cat(passes).view(-1, self.batch)
 
-    def train(self, task: int) -> tuple[Tensor, Tensor]:
-        """Training pixels and labels of one task, in the order of the dataset, or of a stream without boundaries."""
-        members = self._train[task]
-        return self.data.train_images[members], self.train_labels[members]
+    def train(self, task: int) -> Examples:
+        """Training images of one task, in the order of the dataset, or of a stream without boundaries."""
+        return self._of_training(self._train[task])
 
-    def test(self, task: int) -> tuple[Tensor, Tensor]:
-        """Test pixels and labels of one task."""
-        members = self._test[task]
-        return self.data.test_images[members], self.test_labels[members]
+    def test(self, task: int) -> Examples:
+        """Test images of one task."""
+        return self._of_test(self._test[task])
 
-    def test_of_met(self, task: int, step: int) -> tuple[Tensor, Tensor] | None:
-        """Test pixels and labels of the classes met by a step of a task; None where tasks tell which these are."""
+    def test_of_met(self, task: int, step: int) -> Examples | None:
+        """Test images of the classes met by a step of a task; None where tasks tell which these are."""
         if self.tells_tasks:
             return None
         came = torch.cat([*self._train[:task], self._train[task][: step * self.batch]])
-        members = torch.isin(self.test_labels, self.train_labels[came].unique()).nonzero().squeeze(1)
-        return self.data.test_images[members], self.test_labels[members]
+        return self._of_test(torch.isin(self.test_labels, self.train_labels[came].unique()).nonzero().squeeze(1))
 
-    def held_out(self, task: int) -> tuple[Tensor, Tensor]:
-        """Pixels and labels of the training images of one task that are held out."""
-        members = self._held_out[task]
-        return self.data.train_images[members], self.train_labels[members]
+    def held_out(self, task: int) -> Examples:
+        """The training images of one task that are held out."""
+        return self._of_training(self._held_out[task])
+
+    def _of_training(self, members: Tensor) -> Examples:
+        return Examples(self.data.train_images, members, self.train_labels[members])
+
+    def _of_test(self, members: Tensor) -> Examples:
+        return Examples(self.data.test_images, members, self.test_labels[members])
 
 
 def _held_out(labels: Tensor, n_classes: int, share: float) -> Tensor:

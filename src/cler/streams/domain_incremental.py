@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from cler.config.registry import DOMAINS
 from cler.config.schema import setting
+from cler.data.images import ImageData
 from cler.errors import UsageError
-from cler.streams.base import Plan, Stream, order_of_classes, register
+from cler.streams.base import Examples, Plan, Stream, order_of_classes, register
 
 Transform = Callable[[Tensor], Tensor]
 """From uint8 images (N, C, H, W) to as many of the same size."""
+_made: WeakKeyDictionary[ImageData, WeakValueDictionary[tuple[Transform, ...], ImageData]] = WeakKeyDictionary()
+"""What runs train on, by the data and the transforms that it was made of."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,9 @@ def domains(name: str, *transforms: Transform) -> Domains:
         cler.streams.domains("negatives", lambda images: images, lambda images: 255 - images)
         cler.train(stream="domain-incremental", domains="negatives", tasks=2)
 
-    Each takes uint8 images (N, C, H, W), on the device where they are trained on, and gives back as many. Worker
-    processes know domains that a module which they can import defines; others are trained in the caller's process.
+    Each takes uint8 images (N, C, H, W), on the device where they are trained on, and gives back as many. It is given
+    some of the images at a time, and shows one alike whatever is beside it. Worker processes know domains that a module
+    which they can import defines; others are trained in the caller's process.
     """
     if not transforms or not all(map(callable, transforms)):
         raise UsageError(f"the domains {name} need functions, one for each task")
@@ -102,14 +108,26 @@ class DomainIncremental(Stream):
         self.transforms: tuple[Transform, ...] = transforms[:tasks]
         shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
         self.of_image = torch.empty_like(shuffled).index_copy_(0, shuffled, torch.arange(len(labels)) % tasks)
-        pixels = self.data.train_images.clone()
-        for task in range(tasks):
-            members = (self.of_image == task).nonzero().squeeze(1).to(pixels.device)
-            pixels[members] = self.shown(task, pixels[members])
-        self.data = replace(self.data, train_images=pixels)
+        self.data = self._data_as_shown()
         order = order_of_classes(self.n_classes, class_order)
         parts = [images[self.of_image[images] == task] for task in range(tasks)]
         return Plan(order, torch.zeros(self.n_classes, dtype=torch.int64), parts)
+
+    def _data_as_shown(self) -> ImageData:
+        """The data with training images in their domains, which runs side by side share."""
+        data, of_image = self.data, self.of_image.to(self.data.train_images.device)
+
+        def shown(indices: Tensor) -> Tensor:
+            pixels = data.train_images[indices]
+            for task in range(len(self.transforms)):
+                members = (of_image[indices] == task).nonzero().squeeze(1)
+                pixels[members] = self.shown(task, pixels[members])
+            return pixels
+
+        in_use = _made.setdefault(data, WeakValueDictionary())
+        made = in_use.get(self.transforms) or data.with_training_images(shown)
+        in_use[self.transforms] = made
+        return made
 
     def shown(self, task: int, images: Tensor) -> Tensor:
         """Images in the domain of a task."""
@@ -133,6 +151,7 @@ class DomainIncremental(Stream):
         of_image = self.of_image.to(images.device)[images]
         return [images[of_image == task] for task in range(self.n_tasks)]
 
-    def test(self, task: int) -> tuple[Tensor, Tensor]:
+    def test(self, task: int) -> Examples:
         """All test images in the domain of a task."""
-        return self.shown(task, self.data.test_images), self.test_labels
+        everything = torch.arange(len(self.test_labels), device=self.test_labels.device)
+        return self._of_test(everything)._replace(shown=partial(self.shown, task))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 from cler.errors import UsageError
@@ -12,11 +13,15 @@ from cler.tune.space import Range
 if TYPE_CHECKING:
     from cler.tune.study import Trial
 
+MOST_ASKED = 10
+"""How often values are asked for, for each trial, until they are new."""
+
 
 def propose(space: Sequence[Range], before: Sequence[Trial], count: int) -> list[dict[str, Any]]:
     """Values for so many new trials, the same for the same trials before: a study that was killed continues as it was.
 
-    Tree-structured Parzen estimators; trials that are under way count as bad, so that a generation is spread.
+    Tree-structured Parzen estimators; trials that are under way count as bad, so that a generation is spread. None is
+    proposed twice: where choices run out there are fewer.
     """
     try:
         import optuna
@@ -49,7 +54,30 @@ def propose(space: Sequence[Range], before: Sequence[Trial], count: int) -> list
                         intermediate_values=dict(enumerate(trial.scores)),
                     )
                 )
-            asked = [study.ask(distributions).params for _ in range(count)]
+            asked = (study.ask(distributions).params for _ in range(MOST_ASKED * count))
+            new = _distinct(space, [trial.values for trial in before], asked, count)
     finally:
         optuna.logging.set_verbosity(verbosity)
-    return [{each.name: each.rounded(params[each.name]) for each in space} for params in asked]
+    return new
+
+
+def _distinct(
+    space: Sequence[Range], before: Sequence[dict[str, Any]], asked: Iterator[dict[str, Any]], count: int
+) -> list[dict[str, Any]]:
+    """So many of what was asked for, rounded, that differ from each other and from those before; as many as there are.
+
+    A space of choices alone is gone through to its end where asking finds nothing new any more.
+    """
+    rounded = ({each.name: each.rounded(params[each.name]) for each in space} for params in asked)
+    whole = all(each.choices for each in space)
+    rest = (
+        dict(zip((each.name for each in space), values, strict=True))
+        for values in product(*(each.choices for each in space))
+    )
+    new: list[dict[str, Any]] = []
+    for values in chain(rounded, rest if whole else ()):
+        if values not in before and values not in new:
+            new.append(values)
+        if len(new) == count:
+            break
+    return new

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import fmean
+from math import isnan
 from typing import Any
 
 from cler.config.registry import DATASETS, METHODS
-from cler.config.settings import Settings, number_of_tasks
-from cler.errors import UsageError
+from cler.config.settings import Settings
+from cler.config.values import number_of_tasks
+from cler.errors import UsageError, one_line
 from cler.runs.compare import Series
 
 WAYS = "first-tasks:3, other-dataset:NAME or whole-stream"
@@ -61,18 +62,21 @@ def in_words(tuned: Mapping[str, Any]) -> str:
     return f"{', '.join(tuned['names'])} tuned on {tuned['select_on']}{where} ({tuned['trials']} trials, {which})"
 
 
-def told(groups: Sequence[Series]) -> list[str]:
-    """A line for each row whose settings were tuned, with the accuracy on the tasks that tuning did not see."""
-    return [f"{row.label}: {in_words(row.tuned)}; {_unseen(row, row.tuned)}" for row in groups if row.tuned]
+def told(groups: Iterable[Series]) -> list[str]:
+    """A line for each row whose settings were tuned, with its accuracy on the tasks that tuning did not see."""
+    return [one_line(f"{row.label}: {in_words(row.tuned)}; {_unseen(row)}") for row in groups if row.tuned]
 
 
-def _unseen(row: Series, tuned: Mapping[str, Any]) -> str:
-    way, _, number = tuned["select_on"].partition(":")
-    seen = int(number) if way == "first-tasks" else row.tasks
-    if tuned["dataset"] != row.settings["dataset"]:
+def _unseen(row: Series) -> str:
+    if not row.seen_by_tuning:
         return "it saw none of these tasks"
-    finals = [run.accuracy["class_il"][-1][seen:] for run in row.results]
-    if not all(finals):
+    unseen = {name: row.unseen_by_tuning(name) for name in ("class_il", "task_il")}
+    if None in unseen.values():
         return "it saw every task here"
-    mean = fmean(fmean(each) for each in finals)
-    return f"class-incremental accuracy on the tasks from {seen + 1} on, which it did not see: {mean:.2f}"
+    numbers = [
+        f"{each.mean:.2f}" + ("" if isnan(each.std) else f" ± {each.std:.2f}") for each in unseen.values() if each
+    ]
+    return (
+        f"on the tasks from {row.seen_by_tuning + 1} on, which it did not see, accuracy is {numbers[0]} "
+        f"class-incremental, {numbers[1]} task-incremental"
+    )

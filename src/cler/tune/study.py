@@ -9,7 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from cler.config.settings import Settings, make_settings, number_of_tasks
+from cler.config.making import make_settings
+from cler.config.settings import Settings
+from cler.config.values import number_of_tasks
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.errors import UsageError
 from cler.files import read_json, write_json, write_text
@@ -95,6 +97,9 @@ def run(
         say(f"{len(ended)} of {count} trials are already in {study.out}")
     while len(ended) < count:
         under_way = under_way or propose(study.space, ended, min(MOST_AT_ONCE, count - len(ended)))
+        if not under_way:
+            say(f"{len(ended)} of {count} trials: there are no other values in the space")
+            break
         study.write(ended, under_way)
         first = len(ended) + 1
         ended = [*ended, *_generation(study, under_way, train)]
@@ -120,16 +125,19 @@ def _generation(
     rungs = study.selection.rungs(study.settings(dict(proposed[0])))
     alive, index = list(range(len(trials))), Index(study.out)
     for rung in rungs:
+        last = rung == rungs[-1]
+        if len(alive) == 1 and not last:
+            continue  # there is nothing to compare it with before the end
         jobs = {number: _jobs(study, trials[number], rung, index) for number in alive}
         train(remaining([job for each in jobs.values() for job in each]))
         for number in alive:
             scores = (*trials[number].scores, fmean(_held_out_accuracy(job) for job in jobs[number]))
             trials[number] = replace(trials[number], scores=scores)
         kept = sorted(alive, key=lambda number: -trials[number].score)
-        kept = kept[: (len(kept) + 1) // 2] if rung != rungs[-1] else kept
+        kept = kept if last else kept[: (len(kept) + 1) // 2]
         for number in set(alive) - set(kept):
             trials[number] = replace(trials[number], dropped=True)
-        restart([job for number in alive if number not in kept or rung == rungs[-1] for job in jobs[number]])
+        restart([job for number in alive if number not in kept or last for job in jobs[number]])
         alive = sorted(kept)
     return trials
 

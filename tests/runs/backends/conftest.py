@@ -2,7 +2,7 @@
 
 import pytest
 
-from cler.config.settings import make_settings
+from cler.config.making import make_settings
 from cler.runs.backends import driver
 from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import Order

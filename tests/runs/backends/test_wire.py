@@ -18,6 +18,7 @@ VALUES = {
     "run": NAMES[1], "runs": (NAMES[1], NAMES[0]), "task": 1, "tasks": 5, "step": 3, "steps": 9, "done": 0.25,
     "steps_per_second": 12.5, "losses": {"stream": 0.1}, "sums": ({"stream": (0.5, 5)}, {}), "complete": True,
     "text": "Grüße\nan alle", "why": "“loss” is not finite", "how": "done", "host": "node-1",
+    "schedule": (3, 4), "settings": {"lr": 0.1, "weight_decay": None}, "metrics": {"accuracy": {"class_il": 1.5}},
 }  # fmt: skip
 
 
@@ -27,7 +28,7 @@ def events():
         values = {field.name: VALUES.get(field.name) for field in dataclasses.fields(kind)}
         if "accuracy" in values:
             rows = {"class_il": (50.0, 60.0), "task_il": (70.0,)}
-            values["accuracy"] = rows if kind.__name__ == "Evaluated" else 31.25
+            values["accuracy"] = rows if kind.__name__.startswith("Evaluated") else 31.25
         yield kind(**values)
 
 
@@ -66,7 +67,7 @@ def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
     replays = METHODS[method].replays
     changes = {} if replays else dict.fromkeys(("buffer", "replay_batch"))
     (job,) = toy_jobs([3], method=method, batch=8, **changes)
-    job = dataclasses.replace(job, tuned={"names": ["lr"]}, until_task=1, save_network=True)
+    job = dataclasses.replace(job, tuned={"names": ["lr"]}, track="tensorboard", until_task=1, save_network=True)
     assert read_job(plain_job(job)) == job
 
 

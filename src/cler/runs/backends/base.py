@@ -24,6 +24,8 @@ class Order:
     """Processes on a CPU, or bundles at a time of a cluster."""
     at_once: int | None = None
     """Runs side by side on a GPU; None for as many as fit."""
+    images: str = "auto"
+    """Where those lie that a GPU trains on."""
     graph: bool = True
     out: Path = Path("runs")
     """Folder that all machines share, where the attempts of other machines are kept."""

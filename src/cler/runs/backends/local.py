@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -33,12 +34,13 @@ class Local:
         bundles, places = _shared_out(jobs, order)
         if len(places) > 1 and (strange := only_here(job.settings for job in jobs)):
             on_gpu = order.device.type == "cuda"
-            bundles, places, how = ([jobs], places[:1], "on one GPU") if on_gpu else (bundles, places[:1], "in turn")
-            emit(Message(f"{', '.join(strange)}: no other process can import this, so this one trains all runs {how}"))
+            bundles, places, told = ([jobs], places[:1], "on one GPU") if on_gpu else (bundles, places[:1], "in turn")
+            emit(Message(f"{', '.join(strange)}: no other process can import this, so this one trains all runs {told}"))
+        how: Any = {"at_once": order.at_once, "images": order.images, "graph": order.graph}
         if len(places) > 1:
-            train_in_processes(bundles, order.data_dir, places, emit, at_once=order.at_once, graph=order.graph)
+            train_in_processes(bundles, order.data_dir, places, emit, **how)
         else:
-            train_bundles(bundles, order.device, order.data_dir, emit, at_once=order.at_once, graph=order.graph)
+            train_bundles(bundles, order.device, order.data_dir, emit, **how)
 
 
 def _shared_out(jobs: Sequence[Job], order: Order) -> tuple[Sequence[Bundle], Sequence[Place]]:

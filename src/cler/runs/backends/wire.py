@@ -17,7 +17,7 @@ from cler.engine.events import Event
 from cler.runs.custom import Code
 from cler.runs.jobs import Job
 
-_OF_A_JOB = ("seed", "checkpoint_every", "save_network", "until_task", "tuned")
+_OF_A_JOB = ("seed", "checkpoint_every", "save_network", "until_task", "tuned", "track")
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,8 @@ def read_line(line: str, names: Sequence[RunName]) -> Word | None:
         if "runs" in values:
             values["runs"] = tuple(names[each] for each in values["runs"])
             values["sums"] = tuple({term: tuple(sums) for term, sums in each.items()} for each in values["sums"])
+        if "schedule" in values:
+            values["schedule"] = tuple(values["schedule"])
         if isinstance(values.get("accuracy"), dict):
             values["accuracy"] = {name: tuple(row) for name, row in values["accuracy"].items()}
         word: Word = {**vars(known), "Begun": Begun, "Ended": Ended}[kind](**values)

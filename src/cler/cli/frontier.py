@@ -1,0 +1,76 @@
+"""`cler frontier`: accuracy and the arithmetic that it took, beside what others have published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cler.cli.app import app, console, read_comparison, say
+from cler.cli.options import OnceEach
+from cler.errors import UsageError
+
+BETWEEN = ("<!-- frontier -->", "<!-- /frontier -->")
+"""Lines of a file between which the short table stands."""
+
+
+@app.command(cls=OnceEach)
+def frontier(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page, in Markdown; its figure is beside it.")] = Path(
+        "frontier.md"
+    ),
+    notes: Annotated[
+        Path | None,
+        typer.Option(help="Markdown of your own to put before the tables; what follows a line of --- comes after."),
+    ] = None,
+    arithmetic: Annotated[
+        Path | None, typer.Option(help="Keep what was counted in this JSON file, and do not count it again.")
+    ] = None,
+    into: Annotated[
+        Path | None, typer.Option(help=f"Put the short table into this file too, between {' and '.join(BETWEEN)}.")
+    ] = None,
+) -> None:
+    """Put online learners on Seq. CIFAR-100 beside each other: accuracy, arithmetic, and what others have published.
+
+    Of the results those are taken that were trained as published ones are: ten tasks, one pass, batches of ten of the
+    stream, no images held out, ResNet-18 with 64 filters. Arithmetic is counted on the CPU.
+    """
+    from cler.files import read_text, write_text, writing
+    from cler.frontier.arithmetic import Counts
+    from cler.frontier.entries import make_frontier
+    from cler.frontier.figure import draw_frontier
+    from cler.frontier.page import best_table, page
+    from cler.paper.beside import in_the_paper
+    from cler.runs.folders import check_writable
+
+    said = read_text(notes) if notes else "# Accuracy and arithmetic"
+    text, counts = read_text(into) if into else "", Counts(arithmetic, say)
+    if out.is_dir():
+        raise UsageError(f"{out}: Is a directory; give a file for the page", "out")
+    check_writable(out.parent)
+    comparison, _ = read_comparison(folders)
+    found = make_frontier(comparison.groups, counts, in_the_paper)
+    if not found.entries:
+        raise UsageError("none of these runs is comparable with what is published: see `cler frontier --help`")
+    with_it = with_table(text, best_table(found), into) if into else ""
+    figure = out.with_suffix(".png")
+    draw_frontier(found, figure)
+    with writing(out):
+        write_text(out, page(found, said, figure.name))
+    if into:
+        with writing(into):
+            write_text(into, with_it)
+    for path in (out, figure, *([into] if into else [])):
+        console.print(str(path), soft_wrap=True)
+
+
+def with_table(text: str, table: str, path: Path) -> str:
+    """The text with the table in its place."""
+    first, last = BETWEEN
+    head, begin, rest = text.partition(f"{first}\n")
+    _, end, tail = rest.partition(last)
+    if not begin or not end:
+        raise UsageError(f"{path} lacks the lines {first} and {last}, between which the table is put", "into")
+    return f"{head}{begin}{table}\n{end}{tail}"

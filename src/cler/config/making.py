@@ -1,0 +1,128 @@
+"""Making settings from what is given: the usual values for the rest, and grids."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from cler.config.protocols import protocol_defaults
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS
+from cler.config.schema import joined, settings_of
+from cler.config.settings import OF_REPLAY, PARTS, Settings, no_such_option, own_settings
+from cler.config.values import has_own_network, is_own_network, read_weight
+from cler.errors import UsageError
+
+Defaults = Callable[[str, str, str, int | None], Mapping[str, Any]]
+"""From method, regularizer, dataset and buffer (None: not given) to the settings that are usual for them."""
+SOURCES = ("cler.paper.settings",)
+"""Modules with a function `defaults` of that kind; one that is not there has nothing to say."""
+
+
+def usual(
+    method: str,
+    regularizer: str,
+    dataset: str,
+    buffer: int | None = None,
+    network: str | None = None,
+    protocol: str | None = None,
+) -> dict[str, Any]:
+    """Values of settings that are not given: the defaults, the dataset's, the paper's, a protocol's, a network's."""
+    values = {name: each.default for name, each in settings_of(Settings).items()}
+    values |= dict(getattr(DATASETS.find(dataset), "defaults", {}))
+    if has_own_network(METHODS.find(method)):
+        values["network"] = method
+    weights = [REGULARIZERS.find(name).weight for name in regularizer.split("+") if name != "none"]
+    values["weight"] = read_weight(joined(weights)) if weights else 0.0
+    for defaults in _sources():
+        values |= dict(defaults(method, regularizer, dataset, buffer))
+    values |= protocol_defaults(protocol, method, regularizer)
+    if network is not None and network in NETWORKS:
+        values |= {"network": network, **dict(getattr(NETWORKS[network], "defaults", {}))}
+    return values | {"method": method, "regularizer": regularizer, "dataset": dataset}
+
+
+def _sources() -> Iterator[Defaults]:
+    for name in SOURCES:
+        try:
+            yield import_module(name).defaults
+        except ModuleNotFoundError as error:
+            if error.name is None or not name.startswith(error.name):
+                raise
+
+
+def make_settings(**given: Any) -> Settings:
+    """Settings from the given values and the usual ones for the rest; None is not given, unless None is a value."""
+    declared = settings_of(Settings)
+    optional = {name for name, each in declared.items() if each.optional}
+    given = {name: value for name, value in given.items() if value is not None or name in optional}
+    given |= given.pop("options", {})
+    method, dataset = (
+        declared[name].checked(given.get(name, declared[name].default)) for name in ("method", "dataset")
+    )
+    regularizer = declared["regularizer"].checked(given.get("regularizer", Settings.regularizer))
+    protocol = declared["protocol"].checked(given.get("protocol"))
+    expected = usual(method, regularizer, dataset, given.get("buffer"), given.get("network"), protocol)
+    if given.get("optimizer", expected["optimizer"]) != expected["optimizer"]:
+        expected |= {name: declared[name].default for name in ("sgd_momentum", "weight_decay")}
+    merged = expected | given
+    if regularizer == "none":
+        if given.get("weight") not in (None, 0, 0.0):
+            raise UsageError(f"{given['weight']} has no effect without a regularizer: leave it out", "weight")
+        merged["weight"] = 0.0
+    if not METHODS.find(method).replays:
+        for name in ("buffer", "replay_batch"):
+            if given.get(name):
+                raise UsageError(f"{given[name]} has no effect: {method} has no buffer; leave it out", name)
+        merged["buffer"] = 0
+    if given.get("width") is not None and not _has_width(merged["network"]):
+        raise UsageError(f"{given['width']} has no effect on {merged['network']}: leave it out", "width")
+    teacher, stream = (declared[name].checked(merged[name]) for name in ("teacher", "stream"))
+    own = own_settings(method, regularizer, merged["network"], teacher, stream)
+    options = {name: merged.pop(name) for name in list(merged) if name in own}
+    if strange := sorted(merged.keys() - declared.keys()):
+        raise no_such_option(method, strange[0], own)
+    return Settings(**merged, options=options)
+
+
+def grid(given: Mapping[str, Any]) -> list[Settings]:
+    """The settings of every combination of what is given; a list stands for several values.
+
+    A value that means nothing to one of several methods, regularizers or teachers is left out: a method alone has no
+    weight.
+    """
+    several = any(isinstance(given.get(name), list) for name in PARTS)
+    values = [value if isinstance(value, list) else [value] for value in given.values()]
+    made = []
+    for each in itertools.product(*values):
+        one = dict(zip(given, each, strict=True))
+        if one.get("regularizer") == "none" and isinstance(given["regularizer"], list):
+            one.pop("weight", None)
+        if isinstance(given.get("method"), list) and not METHODS.find(one["method"]).replays:
+            one = {name: value for name, value in one.items() if name not in OF_REPLAY}
+        if several:
+            own = own_settings(*(str(one.get(name) or getattr(Settings, name)) for name in PARTS))
+            one = {name: value for name, value in one.items() if name in own or name in settings_of(Settings)}
+        made.append(make_settings(**one))
+    return list({str(one.to_dict()): one for one in made}.values())
+
+
+def unusual(settings: Settings) -> dict[str, Any]:
+    """The settings that differ from the usual ones, except for method, regularizer, teacher, dataset and buffer."""
+    network = None if is_own_network(settings.network) else settings.network
+    expected = usual(
+        settings.method, settings.regularizer, settings.dataset, settings.buffer, network, settings.protocol
+    )
+    expected |= {name: each.default for name, each in own_settings(*settings.parts).items() if name not in expected}
+    if settings.network != Settings.network and network is not None:
+        expected["network"] = Settings.network
+    shown = {"method", "regularizer", "teacher", "dataset", "buffer"}
+    return {name: value for name, value in settings.to_dict().items() if name not in shown and value != expected[name]}
+
+
+def _has_width(network: str) -> bool:
+    """Whether the width of a network can be chosen: of ours, not of timm's and of a user's own."""
+    if network in NETWORKS:
+        return getattr(NETWORKS[network], "width", None) is not None
+    return is_own_network(network)

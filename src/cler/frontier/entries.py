@@ -1,0 +1,135 @@
+"""Rows of runs that are comparable, in columns: each with its arithmetic and the number that was published for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cler import stats
+from cler.frontier.arithmetic import Counts, cheapest
+from cler.frontier.published import Column, Number, column_of, published
+from cler.methods import METHODS
+from cler.runs.compare import Estimate, Series
+
+SAME = {
+    "dataset": "cifar100", "stream": "class-incremental", "tasks": 10, "epochs": 1, "batch": 10, "validate": 0.0,
+    "width": 64, "pretrained": False, "classifier": "network",
+}  # fmt: skip
+"""What runs have to share to be compared with what is published."""
+REGULARIZERS = ("none", "jigsaw")
+Beside = Callable[[Sequence[Series]], Mapping[Series, Number]]
+PICKED_ON = range(5)
+"""Seeds that decide which row of a column is the best; others tell how good it is."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Runs in a column."""
+
+    row: Series
+    column: Column
+    arithmetic: float
+    """For an image of the stream, in multiples of what ER takes with ten images of the buffer a step."""
+    published: Number | None
+
+    @property
+    def accuracy(self) -> Estimate:
+        """Final average accuracy, class-incremental."""
+        return self.row.final_accuracy["class_il"]
+
+    def on(self, seeds: Iterable[int]) -> list[float]:
+        """Final average accuracy of the runs that have these seeds."""
+        wanted = set(seeds)
+        return [run.metrics["accuracy"]["class_il"] for run in self.row.results if run.seed in wanted]
+
+    @property
+    def picked_by(self) -> float | None:
+        """Mean over the seeds that decide which row is the best; None where some are missing."""
+        values = self.on(PICKED_ON)
+        return sum(values) / len(values) if len(values) == len(PICKED_ON) else None
+
+    @property
+    def fresh(self) -> list[float]:
+        """Accuracy on the seeds that did not decide."""
+        return self.on(set(self.row.seeds) - set(PICKED_ON))
+
+
+@dataclass(frozen=True)
+class Best:
+    """The row of a column that was picked, and the best published number there."""
+
+    column: Column
+    entry: Entry
+    published: Number | None
+
+    @property
+    def fresh(self) -> Estimate | None:
+        """Mean and deviation over the seeds that did not decide; None where there are none."""
+        values = self.entry.fresh
+        return Estimate(*stats.mean_std(values)) if values else None
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Everything that there is to compare."""
+
+    entries: tuple[Entry, ...]
+    numbers: tuple[Number, ...]
+
+    @property
+    def columns(self) -> list[Column]:
+        """Those that have runs."""
+        found = {entry.column for entry in self.entries}
+        return sorted(found, key=lambda column: (len(column.protocol), column.protocol, column.buffer))
+
+    def of(self, column: Column) -> list[Entry]:
+        """The runs in a column, the most accurate first."""
+        return sorted((one for one in self.entries if one.column == column), key=lambda one: -one.accuracy.mean)
+
+    def not_run(self, column: Column) -> list[Number]:
+        """What was published in a column and has no runs of ours, the highest first."""
+        ours = {entry.published for entry in self.entries}
+        found = [number for number in self.numbers if number.column == column and number not in ours]
+        return sorted(found, key=lambda number: -number.mean)
+
+    def best(self) -> list[Best]:
+        """Of each column the row that is best on the seeds that decide."""
+        found = []
+        for column in self.columns:
+            known = [entry for entry in self.of(column) if entry.picked_by is not None]
+            beside = [number for number in self.numbers if number.column == column]
+            if known:
+                top = max(known, key=lambda entry: entry.picked_by or 0.0)
+                found.append(Best(column, top, max(beside, key=lambda number: number.mean, default=None)))
+        return found
+
+    def cheapest(self, column: Column) -> list[Entry]:
+        """The runs in a column that none beats with as little arithmetic, from cheap to dear."""
+        entries = self.of(column)
+        return [entries[index] for index in cheapest([(one.arithmetic, one.accuracy.mean) for one in entries])]
+
+
+def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> Frontier:
+    """Of rows of results those that are comparable, in the precision that most runs have.
+
+    `beside` gives numbers that were published for runs with exactly these settings; others are found by method.
+    """
+    rows = list(filter(_comparable, groups))
+    runs: Counter[str] = Counter()
+    for row in rows:
+        runs[row.settings["precision"]] += len(row.results)
+    rows = [row for row in rows if row.settings["precision"] == max(runs, key=lambda name: runs[name])]
+    printed, numbers = beside(rows), published()
+    entries = []
+    for row in rows:
+        column = column_of(row)
+        same = [one for one in numbers if one.column == column and one.label == row.label]
+        entries.append(Entry(row, column, counts.relative(row.settings), printed.get(row) or next(iter(same), None)))
+    return Frontier(tuple(entries), (*printed.values(), *numbers))
+
+
+def _comparable(row: Series) -> bool:
+    settings = row.settings
+    same = all(settings.get(name) == value for name, value in SAME.items())
+    return same and settings["method"] in METHODS and settings["buffer"] > 0 and settings["regularizer"] in REGULARIZERS

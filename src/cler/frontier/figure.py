@@ -1,0 +1,70 @@
+"""The figure of a frontier: accuracy against arithmetic, a panel for each column, with the best methods named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cler.frontier.entries import Entry, Frontier
+from cler.frontier.published import Column
+from cler.report.figures import COLORS, GRAY, INK, finish_panel, new_figure, write_figure
+
+ACROSS = 2
+"""Panels beside each other."""
+MARKERS = {"none": "o", "ema": "^", "mkd": "s"}
+"""By teacher."""
+
+
+def draw_frontier(frontier: Frontier, path: Path) -> None:
+    """Write a PNG."""
+    columns = frontier.columns
+    rows = -(-len(columns) // ACROSS)
+    figure = new_figure(5.2 * ACROSS, 0.5 + 3.6 * rows)
+    panels = list(figure.subplots(rows, ACROSS, squeeze=False).flat)
+    for panel, column in zip(panels, columns, strict=False):
+        _draw(panel, frontier, column)
+    for panel in panels[len(columns) :]:
+        panel.set_axis_off()
+    for row in range(rows):
+        panels[ACROSS * row].set_ylabel("Class-incremental accuracy (%)", fontsize=9.5, color=INK)
+    _legend(panels[0], frontier)
+    write_figure(figure, panels[0], path)
+
+
+def _draw(panel: Any, frontier: Frontier, column: Column) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    front = frontier.cheapest(column)
+    panel.step(
+        [one.arithmetic for one in front], [one.accuracy.mean for one in front],
+        where="post", color=COLORS[6], linewidth=1.0, alpha=0.5,
+    )  # fmt: skip
+    for entry in frontier.of(column):
+        panel.scatter(entry.arithmetic, entry.accuracy.mean, s=34, linewidths=1.2, zorder=3, **_style(entry))
+    for entry in front:
+        panel.annotate(
+            entry.row.label, (entry.arithmetic, entry.accuracy.mean),
+            xytext=(-6, 5), textcoords="offset points", ha="right", fontsize=8, color=INK,
+        )  # fmt: skip
+    finish_panel(panel, str(column), "Arithmetic for an image of the stream (ER at 10+10 is 1)")
+    panel.set_xscale("log", base=2)
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.margins(x=0.2, y=0.15)
+    low, high = panel.get_xlim()
+    panel.set_xlim(low / 2, high)
+
+
+def _style(entry: Entry) -> dict[str, Any]:
+    """Filled with CLER, empty without; a marker for each teacher."""
+    marker = MARKERS.get(entry.row.settings["teacher"], "D")
+    color = COLORS[0] if entry.row.regularized else GRAY
+    return {"marker": marker, "edgecolors": color, "facecolors": color if entry.row.regularized else "white"}
+
+
+def _legend(panel: Any, frontier: Frontier) -> None:
+    """What colors and markers mean, of those that there are."""
+    used = {(one.row.settings["teacher"], one.row.regularized): one for one in frontier.entries}
+    for (teacher, regularized), entry in sorted(used.items()):
+        label = f"{'+ CLER' if regularized else 'without CLER'}{'' if teacher == 'none' else f', {teacher}'}"
+        panel.scatter([], [], s=34, linewidths=1.2, label=label, **_style(entry))

@@ -1,0 +1,175 @@
+"""The page of a frontier, as Markdown: every row with its cost, the best of each column, and what CLER adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from cler import stats
+from cler.frontier.entries import PICKED_ON, Entry, Frontier
+from cler.frontier.published import Column as Place
+from cler.frontier.published import Number, sources
+from cler.report.harmless import in_markdown
+from cler.report.markdown import markdown_sheet
+from cler.report.numbers import SIGNIFICANT, bare_p, minus, signed
+from cler.report.sheets import Cell, Column, Row, Sheet, estimate
+from cler.runs.compare import Series, distinguishing_settings, gain
+
+LATER = "---"
+"""A line of the notes; what follows it comes after the tables."""
+SHOWN = ("dataset", "buffer", "protocol", "replay_batch", "normalize", "class_order", "optimizer", "augment")
+"""Settings that the columns stand for."""
+READING = (
+    "Accuracy: final average accuracy in %, class-incremental, mean ± standard deviation over the seeds. Averaged over "
+    "the stream: the mean, over the tasks as they come, of the accuracy on those seen so far. Forgetting: mean drop of "
+    "earlier tasks from their best accuracy, in points. Arithmetic: of training, for an image of the stream, in "
+    "multiples of what ER takes with ten images of the buffer a step. Published: what others print for the same method "
+    "in the same protocol."
+)
+GAINS = (
+    "What CLER (jigsaw) adds to the same method with the same teacher, in points: to the final accuracy, with the "
+    "p-value of Student's two-sided t-test and that after Holm's correction for this table, bold where below 0.05; and "
+    "to the accuracy averaged over the stream."
+)
+PICKED = (
+    f"Picked: the row of the column with the highest mean over seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, which is "
+    "flattered by the choice. On other seeds: the same row on those that did not decide."
+)
+
+
+def page(frontier: Frontier, notes: str, figure: str) -> str:
+    """The whole page: what a person says first, the tables, the figure, and what a person says after them."""
+    first, _, last = notes.partition(f"\n{LATER}\n")
+    return "\n\n".join([first.strip(), *_tables(frontier, figure), *filter(None, [last.strip()])]) + "\n"
+
+
+def _tables(frontier: Frontier, figure: str) -> Iterator[str]:
+    yield "## The best of each column"
+    yield best_table(frontier)
+    yield PICKED
+    yield "## Accuracy against arithmetic"
+    yield f"![Accuracy against arithmetic, a panel for each column; the best methods are named]({figure})"
+    yield from _fronts(frontier)
+    yield "## Every row"
+    yield READING
+    used = {number.source for number in frontier.numbers if number.column in frontier.columns}
+    yield "\n".join(f"- {name}: {told}" for name, told in sources().items() if name in used)
+    for column in frontier.columns:
+        yield markdown_sheet(column_sheet(frontier, column))
+    yield "## What CLER adds"
+    sheet = gains_sheet(frontier)
+    yield from _gains_in_words(sheet)
+    yield markdown_sheet(sheet)
+
+
+def best_table(frontier: Frontier) -> str:
+    """The best row of each column beside the best published number, short enough for a README."""
+    lines = [
+        ["protocol", "buffer", "best row", "seeds 0–4", "other seeds", "arithmetic", "best published"],
+        ["---", "---:", "---", "---:", "---:", "---:", "---"],
+    ]
+    for best in frontier.best():
+        fresh = best.fresh
+        told = f"{estimate(fresh).text} ({len(best.entry.fresh)})" if fresh else "not run"
+        beside = f"{best.published} ({in_markdown(best.published.label)})" if best.published else "–"
+        name = in_markdown(best.entry.row.label)
+        numbers = [f"{best.entry.picked_by:.2f}", told, f"{best.entry.arithmetic:.1f} ×", beside]
+        lines.append([best.column.protocol, str(best.column.buffer), name, *numbers])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _fronts(frontier: Frontier) -> Iterator[str]:
+    """For each column what the best method is at each expense, in a line."""
+    lines = []
+    for column in frontier.columns:
+        steps = [
+            f"{in_markdown(one.row.label)} {one.accuracy.mean:.2f} at {one.arithmetic:.1f} ×"
+            for one in frontier.cheapest(column)
+        ]
+        lines.append(f"- {column}: {', '.join(steps)}")
+    yield "Rows that none beats with as little arithmetic:"
+    yield "\n".join(lines)
+
+
+def column_sheet(frontier: Frontier, column: Place) -> Sheet:
+    """All rows of a column, the most accurate first, and what was published there and not run."""
+    entries = frontier.of(column)
+    picked = {id(best.entry) for best in frontier.best()}
+    rows = [_row(entry, entries, id(entry) in picked) for entry in entries]
+    headings = ("seeds", "accuracy", "averaged over the stream", "forgetting", "arithmetic", "published")
+    columns = (Column("method", numeric=False), *map(Column, headings))
+    missing = ", ".join(f"{number.label} {number} ({number.source})" for number in frontier.not_run(column))
+    note = f"Published and not run here: {in_markdown(missing)}." if missing else ""
+    return Sheet(str(column).capitalize(), columns, tuple(rows), note)
+
+
+def _note(entry: Entry, entries: Sequence[Entry]) -> str:
+    """What distinguishes a row from others in its column that have the same parts."""
+    beside = [one.row for one in entries if one.column == entry.column and one.row.label == entry.row.label]
+    return distinguishing_settings(entry.row, beside, shown=SHOWN)
+
+
+def _row(entry: Entry, entries: Sequence[Entry], picked: bool) -> Row:
+    note = ", ".join(filter(None, [_note(entry, entries), "picked on seeds 0–4" if picked else ""]))
+    metrics = entry.row.metrics
+    cells = [
+        Cell(entry.row.label, note=note, strong=picked),
+        Cell(str(len(entry.row.results))),
+        replace(estimate(entry.accuracy), strong=picked),
+        estimate(metrics["incremental_accuracy"]["class_il"]),
+        estimate(metrics["forgetting"]["class_il"]),
+        Cell(f"{entry.arithmetic:.1f} ×"),
+        _published(entry.published),
+    ]
+    return Row(entry.row, tuple(cells))
+
+
+def _published(number: Number | None) -> Cell:
+    return Cell(str(number), note=f"({number.source})") if number else Cell("")
+
+
+def gains_sheet(frontier: Frontier) -> Sheet:
+    """What CLER adds to each row that has a twin without it, also where it adds nothing."""
+    known = [entry for column in frontier.columns for entry in frontier.of(column) if entry.row.twin]
+    corrected = stats.holm([entry.row.gain["class_il"].p_value for entry in known])
+    rows = [_gain(entry, holm, _note(entry, known)) for entry, holm in zip(known, corrected, strict=True)]
+    headings = ("buffer", "alone", "+ CLER", "gain", "p", "Holm", "averaged over the stream", "p (averaged)")
+    columns = (Column("method", numeric=False), Column("protocol"), *map(Column, headings))
+    return Sheet("Gains of CLER", columns, tuple(rows), GAINS)
+
+
+def _gain(entry: Entry, holm: float, note: str) -> Row:
+    twin, final = entry.row.twin, entry.row.gain["class_il"]
+    assert twin is not None
+    stream = gain(*(_incremental(one) for one in (twin, entry.row)))
+    cells = [
+        Cell(twin.label, note=note),
+        Cell(entry.column.protocol),
+        Cell(str(entry.column.buffer)),
+        estimate(twin.final_accuracy["class_il"]),
+        estimate(entry.accuracy),
+        Cell(minus(signed(final.points, 2)), strong=holm < SIGNIFICANT),
+        Cell(bare_p(final.p_value)),
+        Cell(bare_p(holm), strong=holm < SIGNIFICANT),
+        Cell(minus(signed(stream.points, 2))),
+        Cell(bare_p(stream.p_value)),
+    ]
+    return Row(entry.row, tuple(cells))
+
+
+def _incremental(row: Series) -> list[float]:
+    return [run.metrics["incremental_accuracy"]["class_il"] for run in row.results]
+
+
+def _gains_in_words(sheet: Sheet) -> Iterator[str]:
+    significant = [row for row in sheet.rows if row.cells[7].strong]
+    others = [row for row in sheet.rows if not row.cells[7].strong]
+    yield (
+        f"CLER changes the final accuracy significantly (after Holm's correction) in {len(significant)} of "
+        f"{len(sheet.rows)} pairs."
+    )
+    if others:
+        named = [
+            f"{in_markdown(row.cells[0].text)} ({row.cells[1].text}, buffer {row.cells[2].text})" for row in others
+        ]
+        yield f"Not significantly: {', '.join(named)}."

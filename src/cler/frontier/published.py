@@ -1,0 +1,69 @@
+"""What others have published, from `published.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from cler.config.comparing import label_of
+from cler.runs.compare import Series
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is compared with each other: a protocol, as 10+64, and the size of the buffer."""
+
+    protocol: str
+    buffer: int
+
+    def __str__(self) -> str:
+        return f"{self.protocol}, buffer {self.buffer}"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A published accuracy."""
+
+    label: str
+    """The method as tables show it."""
+    column: Column
+    mean: float
+    source: str
+    std: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.mean:g}" if self.std is None else f"{self.mean:g} ± {self.std:g}"
+
+
+@cache
+def _file() -> dict[str, Any]:
+    return tomllib.loads((files("cler.frontier") / "published.toml").read_text(encoding="utf-8"))
+
+
+def sources() -> dict[str, str]:
+    """Who published the numbers, by the name that entries use."""
+    found: dict[str, str] = _file()["sources"]
+    return found
+
+
+def published() -> list[Number]:
+    """The numbers of `published.toml`."""
+    return [
+        Number(_label(entry), Column(protocol, int(buffer)), each["mean"], each["source"], each.get("std"))
+        for protocol, entries in _file().items()
+        if protocol != "sources"
+        for entry in entries
+        for buffer, each in entry["numbers"].items()
+    ]
+
+
+def column_of(row: Series) -> Column:
+    """Where runs stand."""
+    return Column(f"{row.settings['batch']}+{row.settings['replay_batch']}", row.settings["buffer"])
+
+
+def _label(entry: dict[str, Any]) -> str:
+    return str(entry.get("label") or label_of(entry["method"], "none", entry.get("teacher", "none")))

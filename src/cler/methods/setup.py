@@ -1,0 +1,51 @@
+"""What a method is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from cler.data.views import Views
+from cler.nets.backbone import Backbone
+from cler.regularizers.base import Regularizer
+from cler.streams import Tasks
+from cler.teachers.base import Teacher
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The settings of a method that has none of its own."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that a method is made from; there is one for each run."""
+
+    network: Backbone
+    views: Views
+    tasks: Tasks
+    """Which task each class comes in."""
+    image_shape: tuple[int, ...]
+    generator: torch.Generator | None = None
+    regularizers: Sequence[Regularizer] = ()
+    teacher: Teacher | None = None
+    lr: float = 0.01
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    """Momentum of the optimizer; 0 for those that have none."""
+    weight_decay: float | None = None
+    """Weight decay of the optimizer; None for its own default."""
+    buffer: int = 500
+    replay_batch: int = 10
+    repeats: int = 1
+    """Steps on each batch of the stream."""
+    classifier: str = "network"
+    """Who answers in evaluation: the network, or the nearest class mean (ncm)."""
+    options: Any = NoOptions()
+    """The method's own settings, an instance of its `Options`."""
+    bfloat16: bool = False
+    """Whether convolutions work in bfloat16."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))

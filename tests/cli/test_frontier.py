@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+from cler.frontier import arithmetic
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "frontier"
+pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="results are not in the source distribution")
+
+
+def test_a_page_a_figure_and_a_table_in_another_file(cler_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(arithmetic, "flops_per_image", lambda shape: 1.0)
+    (tmp_path / "README.md").write_text("Mine.\n\n<!-- frontier -->\nold\n<!-- /frontier -->\nEnd.\n")
+    code, out, err = cler_here("frontier", RESULTS, "--into", "README.md", "--arithmetic", "counts.json")
+    assert code == 0, err
+    assert out.split() == ["frontier.md", "frontier.png", "README.md"]
+    assert "counting the arithmetic of method xder, regularizer jigsaw, teacher ema" in err
+    page, readme = ((tmp_path / name).read_text() for name in ("frontier.md", "README.md"))
+    assert page.startswith("# Accuracy and arithmetic\n")
+    table = readme.partition("<!-- frontier -->\n")[2].partition("<!-- /frontier -->\nEnd.\n")[0]
+    assert table.startswith("| protocol |")
+    assert table in page
+    assert "old" not in readme
+    assert (tmp_path / "frontier.png").stat().st_size > 10_000
+    assert "counting" not in cler_here("frontier", RESULTS, "--arithmetic", "counts.json").err
+
+
+def test_a_file_without_a_place_for_the_table_is_refused_and_stays(cler_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(arithmetic, "flops_per_image", lambda shape: 1.0)
+    (tmp_path / "README.md").write_text("Mine.\n")
+    code, _, err = cler_here("frontier", RESULTS, "--into", "README.md")
+    assert code == 2
+    assert "--into README.md lacks the lines <!-- frontier --> and <!-- /frontier -->" in err
+    assert (tmp_path / "README.md").read_text() == "Mine.\n"
+
+
+def test_runs_of_something_else_are_refused(cler_here):
+    code, _, err = cler_here("frontier", ROOT / "results" / "mini-imagenet" / "joint_mini-imagenet_precision-bf16")
+    assert code == 2
+    assert "none of these runs is comparable" in err

@@ -1,0 +1,122 @@
+"""Rows, columns, the best of them, and the page, of results that are made up."""
+
+from pathlib import Path
+
+import pytest
+
+from cler.config.making import make_settings
+from cler.frontier.entries import make_frontier
+from cler.frontier.page import best_table, column_sheet, gains_sheet, page
+from cler.frontier.published import Column, Number, published, sources
+from cler.paper.beside import in_the_paper
+from cler.runs.compare import compare
+from cler.runs.results import Result, make_result
+
+
+class Arithmetic:
+    """Stands for what is counted: 2 with CLER, 1 without."""
+
+    def relative(self, settings):
+        return 2.0 if settings["regularizer"] != "none" else 1.0
+
+
+def results(finals, **changes):
+    """Runs whose last accuracies are given, with seeds from 0 on."""
+    settings = make_settings(dataset="cifar100", precision="bf16", **changes).to_dict()
+    made = []
+    for seed, final in enumerate(finals):
+        rows = [[50.0] * task + [60.0] for task in range(9)] + [[final] * 10]
+        accuracy = {"class_il": rows, "task_il": rows}
+        value = make_result(settings, seed, accuracy, 60.0, 60, {})
+        made.append(Result.from_dict(Path(f"{settings['method']}/{len(made)}/result.json"), value))
+    return made
+
+
+def frontier(*groups):
+    return make_frontier(compare([run for runs in groups for run in runs]).groups, Arithmetic(), in_the_paper)
+
+
+MKD = {"method": "er", "teacher": "mkd", "protocol": "online-10+64", "buffer": 1000}
+PLAIN = [38.0, 38.2, 38.4, 38.6, 38.8, 30.0]
+LUCKY = [39.0, 39.1, 39.2, 39.3, 39.4, 32.0, 34.0]
+FEW = [99.0, 99.0]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return frontier(
+        results(PLAIN, **MKD),
+        results(LUCKY, **MKD, regularizer="jigsaw"),
+        results(FEW, method="er", protocol="online-10+64", buffer=1000),
+        results([20.0] * 5, method="er-ace", buffer=500),
+        results([50.0] * 5, method="er-ace", buffer=500, validate=0.1),
+        results([50.0] * 5, method="er-ace", buffer=500, epochs=5),
+        results([50.0] * 5, method="er-ace", buffer=500, regularizer="rotation"),
+    )
+
+
+def test_columns_are_protocols_and_buffers_and_rows_are_the_comparable_ones(found):
+    assert found.columns == [Column("10+10", 500), Column("10+64", 1000)]
+    assert [entry.row.label for entry in found.of(found.columns[0])] == ["ER-ACE"]
+    assert [entry.row.label for entry in found.of(found.columns[1])] == ["ER", "ER + CLER (jigsaw) + MKD", "ER + MKD"]
+
+
+def test_the_best_is_picked_on_the_first_seeds_and_told_on_others(found):
+    _, best = found.best()
+    assert best.entry.row.label == "ER + CLER (jigsaw) + MKD"  # ER has too few seeds to be picked
+    assert best.entry.picked_by == pytest.approx(39.2)
+    assert (best.fresh.mean, best.entry.fresh) == (33.0, [32.0, 34.0])
+    assert best.published == Number("GSA + MKD", Column("10+64", 1000), 40.1, "mkd", 1.0)
+    row = "| 10+64 | 1000 | ER + CLER (jigsaw) + MKD | 39.20 | 33.00 ± 1.41 (2) | 2.0 × | 40.1 ± 1 (GSA + MKD) |"
+    assert row in best_table(found)
+    assert "| 10+10 | 500 | ER-ACE | 20.00 | not run | 1.0 × | 20.17 ± 1.31 (ER-ACE) |" in best_table(found)
+
+
+def test_a_row_has_its_cost_and_what_was_published(found):
+    sheet = column_sheet(found, Column("10+64", 1000))
+    rows = {row.cells[0].text: [cell.text for cell in row.cells[1:]] for row in sheet.rows}
+    seeds, accuracy, stream, forgetting, cost, beside = rows["ER + MKD"]
+    assert (seeds, cost, beside) == ("6", "1.0 ×", "38.5 ± 0.5")
+    assert accuracy.startswith("37.00 ± 3.4")
+    assert stream.split()[0] == f"{(60 + sum((50 * task + 60) / (task + 1) for task in range(1, 9)) + 37) / 10:.2f}"
+    assert forgetting.split()[0] == "23.00"
+    assert rows["ER + CLER (jigsaw) + MKD"][-1] == ""
+    assert [row.cells[0].note for row in sheet.rows] == ["", "picked on seeds 0–4", ""]
+    assert "GSA + MKD 40.1 ± 1 (mkd)" in sheet.note
+    assert "ER + MKD 38.5" not in sheet.note
+
+
+def test_what_cler_adds_is_told_also_where_it_is_nothing(found):
+    (row,) = gains_sheet(found).rows
+    texts = [cell.text for cell in row.cells]
+    assert texts[:3] == ["ER + MKD", "10+64", "1000"]
+    assert texts[5] == "+0.43"
+    assert not row.cells[7].strong
+    told = page(found, "# First\n\n---\n\n## Last", "figure.png")
+    assert "significantly (after Holm's correction) in 0 of 1 pairs." in told
+    assert "Not significantly: ER + MKD (10+64, buffer 1000)." in told
+    assert told.startswith("# First\n\n## The best of each column")
+    assert told.endswith("## Last\n")
+    assert "](figure.png)" in told
+
+
+def test_the_front_is_by_accuracy_and_arithmetic(found):
+    assert [entry.row.label for entry in found.cheapest(Column("10+64", 1000))] == ["ER"]
+    both = frontier(results(PLAIN, **MKD), results(LUCKY, **MKD, regularizer="jigsaw"))
+    assert [entry.arithmetic for entry in both.cheapest(Column("10+64", 1000))] == [1.0, 2.0]
+
+
+def test_of_several_precisions_the_one_of_most_runs_is_taken():
+    other = results([90.0] * 3, method="er-ace", buffer=500)
+    for run in other:
+        run.settings["precision"] = "fp32"
+    (entry,) = frontier(results([20.0] * 5, method="er-ace", buffer=500), other).entries
+    assert entry.accuracy.mean == 20.0
+
+
+def test_every_published_number_has_a_source_and_stands_once():
+    numbers = published()
+    assert {number.source for number in numbers} <= sources().keys()
+    assert len({(number.label, number.column) for number in numbers}) == len(numbers)
+    assert {number.column.protocol for number in numbers} == {"10+64"}
+    assert all(0 < number.mean < 100 for number in numbers)
