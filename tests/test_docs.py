@@ -139,6 +139,7 @@ def reader(tmp_path, monkeypatch):
     """Somebody who pastes code of a page, in whose `cler` stand-ins have the names of datasets."""
     before = [(table, dict(table._entries)) for table in (METHODS, NETWORKS, DATASETS) if len(table)]
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLER_DATA", str(tmp_path / "data"))
     for name in ("cifar10-sample", "cifar100"):
         DATASETS._entries[name] = StandIn(replace(noise(10), name=name))
     yield {"__name__": "__main__"}
@@ -147,7 +148,7 @@ def reader(tmp_path, monkeypatch):
         table._entries.update(content)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/learner.md", "docs/tracking.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/learner.md", "docs/tracking.md", "docs/data.md"])
 def test_the_code_of_a_page_can_be_pasted(page, reader):
     for block in blocks(page):
         exec(block, reader)
@@ -155,7 +156,8 @@ def test_the_code_of_a_page_can_be_pasted(page, reader):
 
 def test_the_code_of_every_page_is_tested():
     with_code = {page.name for page in (ROOT / "docs").glob("*.md") if blocks(page)}
-    assert with_code == {"python.md", "learner.md", "tracking.md", "drop-in.md"}  # the last one's in test_examples.py
+    in_test_examples = {"drop-in.md"}
+    assert with_code == {"python.md", "learner.md", "tracking.md", "data.md"} | in_test_examples
 
 
 def test_the_settings_file_of_the_guide_is_one(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from cler.nets.build import Network
 from cler.regularizers.base import Entry
 from cler.regularizers.base import register as register_regularizer
 from cler.report.console import Terminal
-from cler.report.progress import ProgressBars
+from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
 from cler.runs.backends import find_backend
 from cler.runs.compare import Series
@@ -105,6 +106,10 @@ def train(
     protocol: str | None = None,
     dataset: str | ImageData = "cifar10-sample",
     seeds: int | Sequence[int] | str = 1,
+    size: int | None = None,
+    fit: str | None = None,
+    test_share: float | None = None,
+    skip_broken: bool | None = None,
     stream: str | None = None,
     tasks: int | str | Sequence[int] | None = None,
     buffer: int | None = None,
@@ -160,7 +165,9 @@ def train(
         teacher: 'none'; 'ema', a moving average of the network that answers in its place; or 'mkd', a slow copy that
             teaches it too.
         protocol: 'online-10+10' or 'online-10+64', whose settings are taken where nothing else is said.
-        dataset: the name of a dataset, or images of your own as `cler.data.ImageData`.
+        dataset: the name of a dataset; 'folder:PATH', 'npz:PATH' or 'hf:NAME' for one of your own, which `size`, `fit`,
+            `test_share` and `skip_broken` are for; or images as `cler.data.ImageData`, as `cler.data.folder`, `arrays`
+            and `torch` make them.
         seeds: how many seeds, from 0 on; or a list of them, or a string as '0..9'.
         network: a name; a function from the number of classes to a module, which is called for each seed; or a module,
             which is copied for each seed as it is. Either gives what `cler.backbone` makes of a module.
@@ -186,7 +193,8 @@ def train(
     )  # fmt: skip
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
-        dataset=name_dataset(dataset), stream=stream, tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight,
+        dataset=name_dataset(dataset), size=size, fit=fit, test_share=test_share, skip_broken=skip_broken,
+        stream=stream, tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight,
         batch=batch, replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
         weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
         augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
@@ -196,7 +204,8 @@ def train(
     settings = make_settings(**given, **options)
     console = Terminal(stderr=True, quiet=not verbose)
     say = _sayer(console)
-    plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=say)
+    bar = partial(decoding_bar, console)
+    plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=say, bar=bar)
     failures = plan.past_failures + train_jobs(plan.todo, machine, console, callbacks)
     runs, _ = find_results([job.folder / "result.json" for job in plan.jobs if (job.folder / "result.json").exists()])
     if failures:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cler import pictures
 from cler.errors import UsageError
 from cler.files import HOST
 from cler.learner import Learner
@@ -159,7 +160,7 @@ def test_no_program_is_run_for_a_picture(learn, tmp_path, monkeypatch):
 def test_pictures_that_are_too_large_are_left_out(learn, tmp_path, monkeypatch):
     put(tmp_path, 5)
     Image.new("1", (100, 90)).save(tmp_path / "red" / "large.png")
-    monkeypatch.setattr(watching, "MOST_PIXELS", 8999)
+    monkeypatch.setattr(pictures, "MOST_PIXELS", 8999)
     code, out, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
     assert code == 0
     assert "large.png is left out, it cannot be read: it has 100 × 90 pixels, more than 8999" in err
@@ -177,7 +178,7 @@ def test_what_is_odd_about_a_picture_is_not_printed(learn, tmp_path):
 def test_gray_pictures_of_16_bits_are_not_white(tmp_path):
     gray = np.arange(0, 240, 30, dtype=np.uint16).repeat(8).reshape(8, 8)
     Image.fromarray(gray * 257).save(tmp_path / "deep.png")
-    assert np.array_equal(np.asarray(watching.open_picture(tmp_path / "deep.png"))[..., 0], gray)
+    assert np.array_equal(np.asarray(pictures.open_picture(tmp_path / "deep.png"))[..., 0], gray)
 
 
 def test_a_half_written_image_is_tried_again(tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image, JpegImagePlugin
 
-from cler.data import images, mini_imagenet
+from cler.data import decoding, images, mini_imagenet
 from cler.data.mini_imagenet import CACHE, MiniImageNet
 from cler.errors import UsageError
 from cler.paper import cost
@@ -357,7 +357,7 @@ def test_without_room_images_are_decoded_each_time_and_that_is_said_once(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    owner = mini_imagenet.os if place == "replace" else mini_imagenet
+    owner = mini_imagenet.os if place == "replace" else decoding
     monkeypatch.setattr(owner, place, fail)
     for _ in range(2):
         assert_tiny(TINY.load(root.parent), source)

@@ -560,9 +560,8 @@ def test_images_that_stay_in_main_memory_are_told_of(tmp_path, monkeypatch):
     jobs = make_jobs(tmp_path, seeds=[0, 1])
     trainers.train_bundles([jobs], CPU, None, notes, images="host")
     assert asked == ["host"]  # once for both
-    assert [text for text in notes.messages if "main memory" in text] == [
-        "0.0 GB of images of toy stay in main memory, where the GPU reads them"
-    ]
+    told = [message.text for message in notes.of(Message)]
+    assert told == ["0.0 GB of images of toy stay in main memory, where the GPU reads them"]
 
 
 def test_side_by_side_equals_in_turn(tmp_path):

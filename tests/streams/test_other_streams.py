@@ -97,7 +97,7 @@ def test_the_images_of_each_class(tail):
     else:  # the same classes of the dataset, whatever the order
         by_class = [dict(zip(s.class_order.tolist(), c, strict=True)) for s, c in zip(streams, counts, strict=True)]
         assert by_class[0] == by_class[1]
-    assert len(streams[0].test(0)[1]) == 10
+    assert len(streams[0].test(0).labels) == 10
 
 
 # -- domain-incremental ------------------------------------------------------------------------------------------------
@@ -118,6 +118,15 @@ def test_each_domain_shows_its_images_by_its_transform(monkeypatch):
         assert set(stream.train(task).labels.tolist()) == {0, 1, 2}
     assert torch.equal(data.train_images, noise(3, 20, size=4).train_images)  # others use them too
     assert stream.tasks.sizes == (3,)
+
+
+def test_no_transform_is_asked_for_no_images(monkeypatch):
+    monkeypatch.setattr(DOMAINS, "_entries", dict(DOMAINS._entries))
+    monkeypatch.setattr("cler.data.images.CHUNK", 1)
+    asked = []
+    domains("counted", *[lambda images: asked.append(len(images)) or images] * 2)
+    DomainIncremental(noise(3, 4, size=4), 2, batch=5, options=DomainIncrementalOptions(domains="counted"))
+    assert asked == [1] * 12
 
 
 def test_runs_side_by_side_share_the_images_of_their_domains(monkeypatch):

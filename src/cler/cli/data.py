@@ -27,6 +27,8 @@ def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     table = Table("dataset", "state", "what it is", box=None, pad_edge=False)
     for name, status in states.items():
         table.add_row(name, status.state, data.describe(name))
+    for form, about in data.forms().items():
+        table.add_row(form, "your own", about)
     console.print(table)
 
 

@@ -128,7 +128,10 @@ def reproduce(
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     elif restart and not dry_run:
         work.restart([job for some in state.missing for job in some.jobs])
-    for line in [*state.complaints, *work.outdated(state.done, lambda name: _fingerprint(name, data_dir))]:
+    for line in [
+        *state.complaints,
+        *work.outdated(state.done, lambda settings: _fingerprint(settings.dataset, data_dir)),
+    ]:
         say(line)
     todo, failures = state.missing, []
     if todo and not dry_run:

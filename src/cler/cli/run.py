@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cler.cli.app import AsJson, Imports, OwnSettings, app, console, say, show, show_comparison, train_with_progress
+from cler.cli.app import (
+    AsJson,
+    Imports,
+    OwnSettings,
+    app,
+    console,
+    errors,
+    say,
+    show,
+    show_comparison,
+    train_with_progress,
+)
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
@@ -41,6 +53,7 @@ def run(
     """
     from cler.config.making import grid
     from cler.config.reading import parse_options, read_config
+    from cler.report.progress import decoding_bar
     from cler.runs.backends import find_backend
     from cler.runs.jobs import remaining
     from cler.runs.machine import default_precision
@@ -58,7 +71,8 @@ def run(
         tuned = None  # other values are taken
     if "precision" not in chosen:
         chosen["precision"] = default_precision(find_backend(machine).device(machine.device))
-    plan = prepare(grid(chosen), wanted, machine, restart=restart, redo=redo, tuned=tuned, say=say)
+    bar = partial(decoding_bar, errors)
+    plan = prepare(grid(chosen), wanted, machine, restart=restart, redo=redo, tuned=tuned, say=say, bar=bar)
     pace = Pace()
     failures = plan.past_failures + train_with_progress(plan.todo, machine, pace)
     if str(pace):

@@ -83,7 +83,7 @@ def tune(
     study = Study(chosen, ranges, selection, tuple(numbers), machine.out, machine.checkpoint_every)
     middle = study.settings({each.name: each.choices[0] if each.choices else each.low for each in ranges})
     selection.rungs(middle)
-    check_fit(middle, data.load(middle.dataset, machine.data_dir), numbers)
+    check_fit(middle, data.load_for(middle, machine.data_dir), numbers)
     pace = Pace()
     ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine, pace), propose, say)
     if str(pace):

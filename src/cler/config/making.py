@@ -81,6 +81,7 @@ def make_settings(**given: Any) -> Settings:
     teacher, stream = (declared[name].checked(merged[name]) for name in ("teacher", "stream"))
     own = own_settings(method, regularizer, merged["network"], teacher, stream)
     options = {name: merged.pop(name) for name in list(merged) if name in own}
+    merged = {name: value for name, value in merged.items() if name in declared or name in given}  # not of other parts
     if strange := sorted(merged.keys() - declared.keys()):
         raise no_such_option(method, strange[0], own)
     return Settings(**merged, options=options)

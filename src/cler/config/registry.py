@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -29,6 +29,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def __init__(self, kind: str, room: str) -> None:
         self.kind, self.room = kind, room
         self._entries: dict[str, T] = {}
+        self._families: dict[str, tuple[str, Callable[[str], T]]] = {}
+        """By the prefix of their names: how they are written, and what makes one of the rest of its name."""
 
     def register(self, name: str, entry: T) -> T:
         """Register an entry; the same class again, as from a notebook cell that runs twice, replaces it."""
@@ -38,19 +40,35 @@ class Registry(Mapping[str, T], Generic[T]):
         self._entries[name] = entry
         return entry
 
+    def register_family(self, written: str, make: Callable[[str], T]) -> None:
+        """Register all names of a form, such as 'folder:PATH': `make` is given what stands for PATH."""
+        self._families[written.partition(":")[0]] = written, make
+
+    @property
+    def offered(self) -> list[str]:
+        """All names, and the forms of those that are made of something: 'folder:PATH'."""
+        return [*self, *(written for written, _ in self._families.values())]
+
     def find(self, name: str) -> T:
         """The entry of that name."""
         if name not in self:
-            raise unknown(self.kind, name, self)
-        return self._entries[name]
+            raise unknown(self.kind, name, self.offered)
+        return self[name]
 
     def __getitem__(self, name: str) -> T:
         self._load()
+        if name not in self._entries and self._in_family(name):
+            prefix, _, rest = name.partition(":")
+            return self._families[prefix][1](rest)
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
         self._load()
-        return name in self._entries
+        return name in self._entries or self._in_family(name)
+
+    def _in_family(self, name: object) -> bool:
+        prefix, _, rest = name.partition(":") if isinstance(name, str) else ("", "", "")
+        return bool(rest) and prefix in self._families
 
     def __iter__(self) -> Iterator[str]:
         self._load()

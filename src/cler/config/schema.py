@@ -72,7 +72,8 @@ class Setting:
                 raise UsageError(str(error), self.name) from None
         value = self._of_kind(value)
         if self.choices is not None and value not in self.choices:
-            raise unknown(getattr(self.choices, "kind", None) or self.name.replace("_", " "), value, self.choices)
+            offered = getattr(self.choices, "offered", self.choices)
+            raise unknown(getattr(self.choices, "kind", None) or self.name.replace("_", " "), value, offered)
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_bounds(value)
         return value

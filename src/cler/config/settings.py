@@ -29,6 +29,9 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 CLASSIFIERS = ("network", "ncm")
 DEVICES = ("auto", "cpu", "cuda")
 PLACES = ("auto", "device", "host")
+FITS = ("crop", "pad", "stretch")
+OF_READING = ("size", "fit", "test_share", "skip_broken")
+"""Settings that say how a dataset of one's own is read; a dataset names those that it `takes`."""
 CUSTOM = "custom:"
 """Prefix of the names of networks that were given from Python as objects."""
 OF_REPLAY = ("buffer", "replay_batch", "repeats", "classifier")
@@ -57,7 +60,24 @@ class Settings:
         None, "Take the settings of a protocol where nothing else is said.", choices=PROTOCOLS, learner=False
     )
     dataset: str = setting(
-        "cifar10-sample", "The dataset; `cler data list` lists them.", choices=DATASETS, learner=False
+        "cifar10-sample",
+        "The dataset: a name that `cler data list` lists, folder:PATH, domains:PATH, npz:PATH or hf:NAME.",
+        choices=DATASETS, learner=False,
+    )  # fmt: skip
+    size: int | None = setting(
+        None, "Pixels that each side of your own images is brought to (default: the size that all of them have).",
+        least=4, most=1024, benchmark=True, learner=False,
+    )  # fmt: skip
+    fit: str | None = setting(
+        None, "How your own images are brought to a size that they do not have (default: crop).",
+        choices=FITS, benchmark=True, learner=False,
+    )  # fmt: skip
+    test_share: float | None = setting(
+        None, "Share of each class to test on, of images of your own that have no test images (default: 0.2).",
+        above=0, most=0.9, benchmark=True, learner=False,
+    )  # fmt: skip
+    skip_broken: bool = setting(
+        False, "Leave out images of your own that cannot be read, instead of naming them.", learner=False
     )
     stream: str = setting(
         "class-incremental", "What arrives when; `cler methods` lists the streams.",
@@ -123,6 +143,7 @@ class Settings:
         complete = {name: each.checked(self.options.get(name, each.default)) for name, each in own.items()}
         object.__setattr__(self, "options", complete)
         _ = self.method_options
+        check_reading(self.dataset, self.reading)
         if not fits(self.method, self.teacher):
             taught = ", ".join(name for name in METHODS if fits(name, self.teacher))
             raise UsageError(f"{self.teacher} cannot teach {self.method}; it can teach {taught}", "teacher")
@@ -166,6 +187,11 @@ class Settings:
     def pair(self) -> str:
         """Method, regularizer and teacher, as names of folders have them."""
         return joined([self.method, *(each for each in (self.regularizer, self.teacher) if each != "none")])
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the dataset is read, by the names of the settings that say so."""
+        return {name: getattr(self, name) for name in OF_READING}
 
     @property
     def regularizers(self) -> list[str]:
@@ -253,6 +279,16 @@ class Machine:
 
     def __post_init__(self) -> None:
         check_all(self)
+
+
+def check_reading(dataset: str, how: Mapping[str, Any]) -> None:
+    """Refuse settings of the reading that a dataset does not take."""
+    taken = getattr(DATASETS.find(dataset), "takes", ())
+    for name, value in how.items():
+        if value != getattr(Settings, name) and name not in taken:
+            raise UsageError(f"has no effect on {dataset}: leave it out", name)
+    if how.get("fit") is not None and how.get("size") is None:
+        raise UsageError("has no effect without a size: give that too, or leave it out", "fit")
 
 
 def fits(method: str, teacher: str) -> bool:

@@ -1,15 +1,35 @@
-"""Datasets by name: load, check and fetch them."""
+"""Datasets by name, and of one's own: load, check and fetch them."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from cler.data import cifar, mini_imagenet, sample  # noqa: F401  each registers its datasets
+from cler.config.settings import Settings, check_reading
+from cler.data import (  # noqa: F401  each registers its datasets
+    cifar,
+    digits,
+    huggingface,
+    image_folder,
+    mini_imagenet,
+    npz,
+    sample,
+    tiny_imagenet,
+)
+from cler.data.image_folder import ImageFolder
 from cler.data.images import DATASETS, ImageData, Progress, Status, find
+from cler.data.own_arrays import from_arrays as arrays
+from cler.data.own_arrays import from_torch as torch
+from cler.data.reading import Reading, reading
 from cler.files import as_path
 
-__all__ = ["ImageData", "Status", "check", "data_folder", "describe", "get", "load", "names"]
+__all__ = [
+    "ImageData", "Status", "arrays", "check", "data_folder", "describe", "folder", "forms", "get", "load", "load_for",
+    "names", "torch",
+]  # fmt: skip
 
 
 def data_folder(data_dir: str | Path | None = None) -> Path:
@@ -23,14 +43,81 @@ def names() -> tuple[str, ...]:
     return tuple(DATASETS)
 
 
+def forms() -> dict[str, str]:
+    """How datasets of one's own are named, such as 'folder:PATH', with one line about each."""
+    return {form: find(form).description for form in DATASETS.offered if form not in names()}
+
+
 def describe(name: str) -> str:
     """One line about a dataset."""
     return find(name).description
 
 
-def load(name: str, data_dir: str | Path | None = None) -> ImageData:
-    """The verified images of a dataset; never downloads."""
-    return find(name).load(data_folder(data_dir))
+def load(
+    name: str,
+    data_dir: str | Path | None = None,
+    *,
+    size: int | None = None,
+    fit: str | None = None,
+    test_share: float | None = None,
+    skip_broken: bool = False,
+    progress: Progress | None = None,
+) -> ImageData:
+    """The verified images of a dataset; never downloads.
+
+    How a dataset of one's own is read, the settings of these names say; `progress` is called while it is decoded.
+    """
+    how = {"size": size, "fit": fit, "test_share": test_share, "skip_broken": skip_broken}
+    check_reading(name, how)
+    return _read(name, reading(**how), data_dir, progress)
+
+
+def load_for(settings: Settings, data_dir: str | Path | None = None, progress: Progress | None = None) -> ImageData:
+    """The images that runs with these settings are trained on; never downloads."""
+    return _read(settings.dataset, reading(**settings.reading), data_dir, progress)
+
+
+def key(settings: Settings) -> Hashable:
+    """Equal for settings of runs that are trained on the same dataset, read in the same way."""
+    return settings.dataset, *settings.reading.values()
+
+
+def has_path(name: str) -> bool:
+    """Whether a dataset is named by where it lies, which says nothing about what it holds."""
+    return name not in names()
+
+
+def _read(name: str, how: Reading, data_dir: str | Path | None, progress: Progress | None) -> ImageData:
+    source: Any = find(name)
+    if hasattr(source, "read_as"):  # one's own, which may take time to decode
+        return source.read_as(how).load(data_folder(data_dir), progress)
+    return source.load(data_folder(data_dir))
+
+
+def folder(
+    path: str | Path,
+    *,
+    name: str | None = None,
+    size: int | None = None,
+    fit: str | None = None,
+    test_share: float | None = None,
+    skip_broken: bool = False,
+    data_dir: str | Path | None = None,
+) -> ImageData:
+    """The pictures in a folder, a folder for each class, as `dataset="folder:PATH"` reads them.
+
+    Args:
+        path: the folder; classes are in it, or in `train` and `test` (or `val`) in it.
+        name: what the dataset is called in results (default: the folder's name).
+        size: pixels that each side of a picture is brought to; needed where they differ in size.
+        fit: how: 'crop' (default), 'pad' or 'stretch'.
+        test_share: the share of each class to test on, where there is no folder of test images (default: 0.2).
+        skip_broken: leave out pictures that cannot be read.
+        data_dir: the folder of the datasets, where the decoded pictures are kept.
+    """
+    how = reading(size=size, fit=fit, test_share=test_share, skip_broken=skip_broken)
+    source = ImageFolder(os.fspath(path), how)
+    return replace(source.load(data_folder(data_dir)), name=name or os.path.basename(os.path.abspath(source.root)))
 
 
 def check(name: str, data_dir: str | Path | None = None) -> Status:

@@ -11,9 +11,10 @@ import tarfile
 import threading
 import time
 import urllib.request as web
+import zipfile
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path, PurePosixPath
 from ssl import SSLError
@@ -263,15 +264,38 @@ def extract(archive: Path, folder: Path, *, limit: int = LARGEST_ARCHIVE, member
 
     Everything is unpacked beside its destination first and then renamed, so that a kill leaves no partial file.
     """
+    with (
+        _unpacking(archive, folder) as temporary,
+        _Sips(archive) as stream,
+        tarfile.open(fileobj=stream, mode="r:") as tar,
+    ):
+        for member in _harmless(tar, limit, members):
+            tar.extract(member, temporary, filter="data")
+
+
+def extract_zip(archive: Path, folder: Path, *, limit: int = LARGEST_ARCHIVE, members: int = MOST_MEMBERS) -> None:
+    """Unpack a zip archive of plain files and folders into `folder`, in the same way."""
+    with _unpacking(archive, folder) as temporary, zipfile.ZipFile(archive) as held:
+        listed = held.infolist()
+        if len(listed) > members:
+            raise zipfile.BadZipFile(f"it holds more than {members} files")
+        if sum(member.file_size for member in listed) > limit:
+            raise zipfile.BadZipFile(f"it unpacks to more than {limit} bytes")
+        for member in listed:
+            path = PurePosixPath(member.filename)
+            linked = stat.S_ISLNK(member.external_attr >> 16)
+            if linked or path.is_absolute() or ".." in path.parts or not member.filename.isprintable():
+                raise zipfile.BadZipFile(f"it holds '{one_line(member.filename[:50])}', not a plain file inside it")
+            held.extract(member, temporary)
+
+
+@contextmanager
+def _unpacking(archive: Path, folder: Path) -> Iterator[Path]:
+    """A folder to unpack into; what it holds is moved to `folder` at the end. Errors are told in one line."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (
-            _Sips(archive) as stream,
-            tarfile.open(fileobj=stream, mode="r:") as tar,
-            temporary_folder(folder) as temporary,
-        ):
-            for member in _harmless(tar, limit, members):
-                tar.extract(member, temporary, filter="data")
+        with temporary_folder(folder) as temporary:
+            yield temporary
             _move_into(temporary, folder)
     except Exception as error:  # tarfile raises errors of many kinds for broken archives
         if isinstance(error, OSError) and error.strerror:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from cler.data.host import Pinned, fit, on_host
 from cler.errors import UsageError
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes done and, where it is known, the bytes in all."""
+"""Called with the bytes, or the images, done and, where it is known, those in all."""
 CHUNK = 1000
 """Images that are changed at a time where all of them are."""
 
@@ -42,6 +42,14 @@ class ImageData:
     """Per channel, of pixels scaled to 0..1."""
     std: tuple[float, ...]
     """Per channel, of pixels scaled to 0..1."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of settings for runs on these images, by name, such as `augment`."""
+    domains: tuple[str, ...] = ()
+    """Names of the domains that images come from; none where there are no domains."""
+    train_domains: Tensor | None = None
+    """The domain of each training image, int64, N, where there are any."""
+    test_domains: Tensor | None = None
+    """The domain of each test image, int64, M, where there are any."""
     on_host: bool = False
     """Whether the images lie in main memory, where a GPU reads them, though their tensors are tensors of the GPU."""
 
@@ -65,9 +73,11 @@ class ImageData:
         return self.train_images.shape[2]
 
     def fingerprint(self) -> str:
-        """A short hash of all images and labels, to tell whether two runs saw the same data."""
+        """A short hash of all images, labels and domains, to tell whether two runs saw the same data."""
         digest = hashlib.sha256()
-        for tensor in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+        tensors = [self.train_images, self.train_labels, self.test_images, self.test_labels]
+        tensors += [each for each in (self.train_domains, self.test_domains) if each is not None]
+        for tensor in tensors:
             digest.update(str(tuple(tensor.shape)).encode())
             digest.update(tensor.cpu().contiguous().numpy().data)
         return digest.hexdigest()[:16]
@@ -172,7 +182,11 @@ class InMemory:
         return self.data.name
 
     description = "images of your own, in memory"
-    defaults: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """What runs on them take where nothing else is said."""
+        return self.data.defaults
 
     def load(self, folder: Path) -> ImageData:
         """The images."""

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import logging
-import multiprocessing
 import os
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,17 +20,17 @@ import numpy as np
 import torch
 
 from cler.data import download
+from cler.data.decoding import Pixels, kept_pixels
 from cler.data.images import ImageData, Progress, Status, register
-from cler.errors import DamagedError, UsageError, one_line
-from cler.files import opened, read_bytes, replacing
+from cler.errors import DamagedError, UsageError
+from cler.files import read_bytes
 
 MOST_BYTES = 100_000
 """Bytes of a JPEG at most: several times what its pixels take, so that none takes long to decode."""
 LARGEST = 500_000_000
 """Bytes of the archive, and of what it holds: about 250 and 300 million."""
 CACHE = "mini-imagenet.pixels"
-"""SHA-256 of the list of files and all pixels, then the pixels."""
-DIGEST_BYTES = hashlib.sha256().digest_size
+"""The file of all pixels."""
 
 
 class Entry(NamedTuple):
@@ -153,12 +150,13 @@ class MiniImageNet:
         if leaked := {file.key for file in train} & {file.key for file in test}:
             raise DamagedError(f"{root.joinpath('val', *min(leaked))} is a training image too")
         files = train + test
-        shape = (len(files), 3, self.pixels, self.pixels)
         listed = repr([(str(file.path.relative_to(root)), file.size, file.modified) for file in files]).encode()
-        kept = _read_cache(root / CACHE, listed, shape)
-        if kept is not None:
-            return kept
-        images, digests = np.empty(shape, np.uint8), []
+        kept = kept_pixels(root / CACHE, listed, len(files), lambda: Pixels(self._decode_all(root, files), {}))
+        return kept.images
+
+    def _decode_all(self, root: Path, files: list[Entry]) -> np.ndarray:
+        """The images of these files; the published ones have to be as they were published."""
+        images, digests = np.empty((len(files), 3, self.pixels, self.pixels), np.uint8), []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns about oddities of files that it can read
             for image, file in zip(images, files, strict=True):
@@ -168,7 +166,6 @@ class MiniImageNet:
         told = "".join(f"{digest}  {name}\n" for name, digest in sorted(digests))
         if root.name == self.folder and hashlib.sha256(told.encode()).hexdigest() != self.sha256:
             raise DamagedError(f"{root} does not hold the images that were published (a checksum is wrong)")
-        _write_cache(root / CACHE, listed, images)
         return images
 
     def _list(self, split: Path, count: int) -> Iterator[Entry]:
@@ -215,39 +212,6 @@ def _decode(path: Path, content: bytes, pixels: int) -> np.ndarray:
     except Exception as error:  # Pillow raises errors of many kinds for broken files
         raise DamagedError(f"{path} is not a JPEG, or is incomplete") from error
     raise DamagedError(f"{path} has {size} pixels instead of {pixels}×{pixels}")
-
-
-def _read_cache(path: Path, listed: bytes, shape: tuple[int, ...]) -> np.ndarray | None:
-    """The pixels that were kept for these files, in memory that processes share; None if any byte is not as it was."""
-    try:
-        with opened(path) as file:
-            digest = file.read(DIGEST_BYTES)
-            images = np.memmap(file, np.uint8, "c", DIGEST_BYTES, shape)
-    except (OSError, UsageError, ValueError):  # there is none, or it is too short, or no file
-        return None
-    return images if digest == _digest(listed, images) else None
-
-
-def _write_cache(path: Path, listed: bytes, images: np.ndarray) -> None:
-    try:
-        with replacing(path) as file:
-            file.write(_digest(listed, images))
-            file.write(images.data)
-    except (OSError, UsageError) as error:
-        if multiprocessing.parent_process() is None:  # the process that started the workers has said it
-            why = error.strerror if isinstance(error, OSError) else error
-            _say_once(f"cannot keep the decoded images in {path} ({why}): they are decoded each time")
-
-
-def _digest(listed: bytes, images: np.ndarray) -> bytes:
-    digest = hashlib.sha256(listed)
-    digest.update(images.data)
-    return digest.digest()
-
-
-@cache
-def _say_once(line: str) -> None:
-    logging.getLogger("cler").warning(one_line(line))
 
 
 COMMIT = "557ebcae0db23651f9370f54a5f31b1f0fd4064d"

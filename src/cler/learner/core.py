@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cler.data.inputs import Label, in_order, to_labels
 from cler.data.views import Views
 from cler.engine.state import State, collect, restore
 from cler.errors import UsageError, one_line
 from cler.learner import fileformat
 from cler.learner.classifier import Classifier
-from cler.learner.inputs import Label, in_order, to_labels
 from cler.learner.parameters import check_parameters, resolved_parameters
 from cler.learner.saved import Saved
 from cler.methods import Method

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cler.data.inputs import Label
 from cler.errors import UsageError
 from cler.learner.classifier import Classifier
 from cler.learner.fileformat import write
-from cler.learner.inputs import Label
 from cler.learner.worker import Worker
 
 LABELS = "classes.json"

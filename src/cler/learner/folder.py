@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,21 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
 
+from cler.data.inputs import Label
 from cler.errors import UsageError, one_line
-from cler.files import opened, read_bytes
+from cler.files import read_bytes
 from cler.learner import fileformat
-from cler.learner.inputs import Label, eight_bits, to_pixels
+from cler.learner.inputs import to_pixels
 from cler.learner.learner import Learner
+from cler.pictures import is_picture, open_picture
 from cler.runs.folders import check_writable
 
-PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What a file may be, whatever its name: Pillow runs other programs for some others."""
-MOST_PIXELS = 80_000_000
-"""Of a picture: with more, learning it would take a gigabyte of memory."""
 LEARNER = "learner.safetensors"
 JOURNAL = "journal.jsonl"
 LARGEST_JOURNAL = 1 << 32
@@ -82,21 +77,10 @@ def arrivals(folder: Path) -> tuple[list[Arrival], dict[Path, str]]:
 
 def _arrivals_of(label: Path) -> Iterator[Arrival]:
     for file in os.scandir(label):
-        if file.name.lower().endswith(PICTURES) and not file.name.startswith("."):
+        if is_picture(file.name):
             with suppress(OSError):  # it has gone since, or is a link to nothing
                 if file.is_file():
                     yield Arrival(f"{label.name}/{file.name}", file.stat().st_size, file.stat().st_mtime_ns)
-
-
-def open_picture(path: Path) -> Image.Image:
-    """The first picture in a file, the right way up, in color."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what is odd about a file that can be read all the same
-        with opened(path) as file, Image.open(file, formats=FORMATS) as picture:
-            if picture.width * picture.height > MOST_PIXELS:
-                raise UsageError(f"it has {picture.width} × {picture.height} pixels, more than {MOST_PIXELS}")
-            ImageOps.exif_transpose(picture, in_place=True)
-            return eight_bits(picture).convert("RGB")
 
 
 class FolderLearner:

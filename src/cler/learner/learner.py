@@ -16,11 +16,12 @@ from cler.config.learner import learner_settings
 from cler.config.registry import METHODS
 from cler.config.schema import Setting
 from cler.config.settings import CUSTOM, PARTS, own_settings
+from cler.data.inputs import Label, to_labels
 from cler.errors import UsageError, unknown
 from cler.learner import fileformat
 from cler.learner.core import Content, Core, NotFittedError
 from cler.learner.export import export
-from cler.learner.inputs import Label, to_array, to_labels, to_pixels
+from cler.learner.inputs import to_array, to_pixels
 from cler.learner.parameters import check_among, completed_parameters, resolved_parameters, to_plain
 from cler.learner.worker import Worker, is_awaited
 from cler.nets.backbone import Backbone

@@ -12,8 +12,8 @@ from cler.config.registry import METHODS, REGULARIZERS
 from cler.config.schema import joined, settings_of
 from cler.config.settings import Settings
 from cler.config.values import read_weight
+from cler.data.inputs import Label, to_labels
 from cler.errors import UsageError, unknown
-from cler.learner.inputs import Label, to_labels
 from cler.nets.build import find_network
 from cler.runs.custom import name_network
 from cler.runs.machine import find_device

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from cler.config.settings import Settings
+from cler.data.inputs import Label, to_labels
 from cler.engine.state import State, collect
 from cler.errors import UsageError
-from cler.learner.inputs import Label, to_labels
 from cler.methods import Method, find_method
 from cler.methods.optimizers import find_optimizer
 from cler.nets.build import NetworkLike

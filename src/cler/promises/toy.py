@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -42,10 +42,10 @@ def colors(size: int = 12, train_images: int = 24, test_images: int = 10) -> Ima
     return ImageData("toy", train_pixels, labels, test_pixels, test_labels, names, (0.5,) * 3, (0.25,) * 3)
 
 
-def small_network(n_outputs: int) -> Backbone:
+def small_network(n_outputs: int, *, channels: int = 3) -> Backbone:
     """Two convolutions with batch norm, which take a tenth of the time of ResNet-18."""
     module = nn.Sequential(
-        nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU()),
+        nn.Sequential(nn.Conv2d(channels, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU()),
         nn.Sequential(nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU()),
         nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, n_outputs)),
     )
@@ -71,12 +71,15 @@ def make_run(
     return build_run(settings, seed, data or colors(), network=network)
 
 
-def make_short_run(method: str, regularizer: str = "none", seed: int = 0, **changes: Any) -> Run:
+def make_short_run(
+    method: str, regularizer: str = "none", seed: int = 0, *, data: ImageData | None = None, **changes: Any
+) -> Run:
     """A run to be trained to its end: in few steps, of a small network where the method takes any."""
     quicker: dict[str, Any] = {"batch": 16}
+    images = data or colors()
     if METHODS[method].own_network is None:
-        quicker["network"] = small_network
-    return make_run(method, regularizer, seed, **quicker | changes)
+        quicker["network"] = partial(small_network, channels=images.train_images.shape[1])
+    return make_run(method, regularizer, seed, data=images, **quicker | changes)
 
 
 def trained(method: str, regularizer: str = "none", seed: int = 0, **changes: Any) -> Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from types import TracebackType
@@ -207,16 +207,36 @@ def _name(progress: Progress) -> str:
     return f"{first.label} and {len(others)} more"
 
 
+Advance = Callable[[int, int | None], None]
+"""Told how much is done, and of how much where that is known."""
+
+
+def download_bar(console: Terminal, name: str) -> AbstractContextManager[Advance]:
+    """A bar that a download moves, by bytes."""
+    return _bar(console, name, bars.DownloadColumn(), bars.TransferSpeedColumn())
+
+
+def decoding_bar(console: Terminal, name: str) -> AbstractContextManager[Advance]:
+    """A bar that the decoding of a dataset moves, by images; nothing shows until it begins."""
+    return _bar(console, f"decoding {name}", bars.MofNCompleteColumn())
+
+
 @contextmanager
-def download_bar(console: Terminal, name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar that a download moves."""
-    columns = (
+def _bar(console: Terminal, text: str, *columns: bars.ProgressColumn) -> Iterator[Advance]:
+    shown = bars.Progress(
         bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(),
-        bars.DownloadColumn(),
-        bars.TransferSpeedColumn(),
+        *columns,
         bars.TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
     )
-    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as shown:
-        row = shown.add_task(name, total=None)
-        yield lambda done, total: shown.update(row, completed=done, total=total)
+    with shown:
+        rows: list[bars.TaskID] = []
+
+        def advance(done: int, total: int | None) -> None:
+            if not rows:
+                rows.append(shown.add_task(text, total=total))
+            shown.update(rows[0], completed=done, total=total)
+
+        yield advance

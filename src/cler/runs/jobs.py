@@ -13,7 +13,7 @@ from typing import Any
 
 from cler.config.comparing import completed
 from cler.config.making import unusual
-from cler.config.settings import Settings
+from cler.config.settings import OF_READING, Settings
 from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
@@ -45,6 +45,8 @@ class Job:
     """After how many tasks the run stops, with a checkpoint; None for all."""
     tuned: dict[str, Any] | None = None
     """How the settings were tuned, for the result; None where they were not."""
+    data: str | None = None
+    """The fingerprint of a dataset that lies at a path, which may be another tomorrow; None for one that has a name."""
     probe: Callable[[Run, int], dict[str, Any] | None] | None = None
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
     track: str | None = None
@@ -72,6 +74,8 @@ class Index:
     def __init__(self, out: Path) -> None:
         self._runs: dict[Any, dict[Path, bool]] = {}
         """By settings and seed: the folders of a run, and whether it has ended there."""
+        self._moved: dict[Any, dict[Path, bool]] = {}
+        """The same by pixels instead of a path, of datasets that have one."""
         self._of: dict[Path, Any] = {}
         """Settings and seed of the run in a folder."""
         for folder in dict.fromkeys(path.parent for path in search(out, FILES)[0]):
@@ -86,12 +90,19 @@ class Index:
                     key = run_key(settings, seed)
                     self._runs.setdefault(key, {})[folder] = _ended(found)
                     self._of[folder] = key
+                    if pixels := by_pixels(settings, found.get("data")):
+                        self._moved.setdefault(run_key(pixels, seed), {})[folder] = _ended(found)
                     return
 
-    def folder(self, settings: Settings, seed: int, usual: Path) -> Path:
-        """The folder of a run: where it is, ended if possible; for a new one `usual` or, if that is taken, the next."""
-        key = run_key(settings.to_dict(), seed)
-        if there := self._runs.get(key):
+    def folder(self, settings: Settings, seed: int, usual: Path, data: str | None = None) -> Path:
+        """The folder of a run: where it is, ended if possible; for a new one `usual` or, if that is taken, the next.
+
+        With the fingerprint `data`, a run on the same pixels at another path is the same.
+        """
+        written = settings.to_dict()
+        pixels = by_pixels(written, data)
+        there = self._runs.get(run_key(written, seed)) or (pixels and self._moved.get(run_key(pixels, seed)))
+        if there:
             return min(there, key=lambda folder: (not there[folder], folder != usual, folder))
         free, number = usual, 1
         while free in self._of:
@@ -109,19 +120,20 @@ def make_jobs(
     save_network: bool = False,
     until_task: int | None = None,
     tuned: dict[str, Any] | None = None,
+    data: str | None = None,
     index: Index | None = None,
 ) -> list[Job]:
     """A job per seed: in the folder below `out` that has this run, or in `out/PAIR_DATASET_BUFFER_CHANGES/seed-N`.
 
-    `index` is that of `out`, where many are made.
+    `index` is that of `out`, where many are made; `data` is the fingerprint of a dataset that lies at a path.
     """
     changes = [f"{name}-{_exact(value)}" for name, value in unusual(settings).items()]
     name = re.sub(r"[^\w.+-]+", "-", "_".join([settings.pair, settings.dataset, *_size(settings), *changes]))
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     index = index or Index(out)
-    folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}") for seed in seeds}
-    how = (checkpoint_every, save_network, until_task, tuned)
+    folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}", data) for seed in seeds}
+    how = (checkpoint_every, save_network, until_task, tuned, data)
     return [Job(settings, seed, folder, *how) for seed, folder in folders.items()]
 
 
@@ -130,9 +142,20 @@ def run_key(settings: dict[str, Any], seed: int) -> Hashable:
     return frozen(completed(settings)), seed
 
 
-def same_run(first: Any, second: Any) -> bool:
-    """Whether settings, as files hold them, are those of the same run."""
-    return isinstance(first, dict) and isinstance(second, dict) and completed(first) == completed(second)
+def same_run(first: Any, second: Any, data: tuple[Any, Any] = (None, None)) -> bool:
+    """Whether settings, as files hold them, are those of the same run; `data` are the fingerprints of both datasets."""
+    if not (isinstance(first, dict) and isinstance(second, dict)):
+        return False
+    moved = [by_pixels(each, fingerprint) for each, fingerprint in zip((first, second), data, strict=True)]
+    return completed(first) == completed(second) or (None not in moved and moved[0] == moved[1])
+
+
+def by_pixels(settings: dict[str, Any], data: Any) -> dict[str, Any] | None:
+    """Settings with a dataset's fingerprint in the place of its path and how it is read; None without a path."""
+    if data is None or ":" not in str(settings.get("dataset")):
+        return None
+    how = {name: getattr(Settings, name) for name in OF_READING}
+    return completed(settings) | how | {"dataset": f":{data}"}
 
 
 def _size(settings: Settings) -> list[str]:
@@ -177,7 +200,8 @@ def _found(job: Job, name: str, read: Callable[[Path], dict[str, Any]]) -> dict[
     except UsageError as error:
         raise UsageError(f"{error}; to do this run again, delete {job.folder}") from None
     settings, there = job.settings.to_dict(), found.get("settings")
-    different = [] if same_run(settings, there) else _different(settings, there if isinstance(there, dict) else {})
+    same = same_run(settings, there, (job.data, found.get("data")))
+    different = [] if same else _different(settings, there if isinstance(there, dict) else {})
     different += ["seed"] if found.get("seed") != job.seed else []
     if different:
         raise UsageError(
@@ -218,13 +242,15 @@ def _prepare(job: Job) -> None:
     with writing(job.folder):
         for leftover in job.folder.glob(".*.tmp"):
             leftover.unlink()
-        write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": job.seed})
+        about = {"settings": job.settings.to_dict(), "seed": job.seed}
+        write_json(job.folder / "settings.json", about | ({} if job.data is None else {"data": job.data}))
 
 
-def outdated(jobs: Sequence[Job], fingerprint: Callable[[str], str | None]) -> list[str]:
+def outdated(jobs: Sequence[Job], fingerprint: Callable[[Settings], str | None]) -> list[str]:
     """A line for finished runs that the code or the data of today would not repeat; they count as finished.
 
-    `fingerprint` gives that of a dataset by its name, None if it is not here. What a result does not say is the same.
+    `fingerprint` gives that of the dataset of some settings, None if it is not here. What a result does not say is the
+    same.
     """
     lines: Counter[tuple[Path, str]] = Counter()
     for job in jobs:
@@ -235,7 +261,7 @@ def outdated(jobs: Sequence[Job], fingerprint: Callable[[str], str | None]) -> l
             for other in differing(result["settings"], before, revisions(job.settings))
         )
         data = result.get("data")
-        if data is not None and (now := fingerprint(job.settings.dataset)) not in (None, data):
+        if data is not None and (now := fingerprint(job.settings)) not in (None, data):
             lines[job.folder.parent, f"made on data with fingerprint {data}, today's has {now}"] += 1
     return [
         f"{count} run{'s' * (count > 1)} in {folder} {'were' if count > 1 else 'was'} {how}: redo repeats "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from cler import data as datasets
+from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.engine import Control, Run, RunName, checkpoint
 from cler.engine.events import (
@@ -286,7 +287,7 @@ class Recorder(Control):
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """The reasons why a checkpoint cannot be resumed, in a few words each; data and revisions may be unknown."""
     differences = [f"a different {name}" for name in ("seed", "device") if before.get(name) != now[name]]
-    if not same_run(before.get("settings"), now["settings"]):
+    if not same_run(before.get("settings"), now["settings"], (before.get("data"), now["data"])):
         differences.insert(0, "different settings")
     if before.get("data") not in (None, now["data"]):
         differences.append("different data")
@@ -298,24 +299,24 @@ class Builder:
 
     def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder, images: str = "auto") -> None:
         self.device, self.data_dir, self.recorder, self.images = device, data_dir, recorder, images
-        self.loaded: dict[str, tuple[ImageData, str]] = {}
+        self.loaded: dict[Hashable, tuple[ImageData, str]] = {}
         """Ready for the device, with their fingerprints."""
 
     def __call__(self, job: Job) -> Run:
         """The run of a job, ready to be trained, from its checkpoint on if it has one."""
-        name = job.settings.dataset
-        if name not in self.loaded:
-            self.loaded[name] = self._load(name)
-        images, fingerprint = self.loaded[name]
+        key = datasets.key(job.settings)
+        if key not in self.loaded:
+            self.loaded[key] = self._load(job.settings)
+        images, fingerprint = self.loaded[key]
         run = build_run(job.settings, job.seed, images, job.name)
         self.recorder.adopt(run, job, fingerprint)
         return run
 
-    def _load(self, name: str) -> tuple[ImageData, str]:
-        data = datasets.load(name, self.data_dir)
+    def _load(self, settings: Settings) -> tuple[ImageData, str]:
+        data = datasets.load_for(settings, self.data_dir)
         placed = data.to(self.device, self.images)
         if placed.on_host:
             size = (data.train_images.nbytes + data.test_images.nbytes) / 1e9
-            text = f"{size:.1f} GB of images of {name} stay in main memory, where the GPU reads them"
+            text = f"{size:.1f} GB of images of {settings.dataset} stay in main memory, where the GPU reads them"
             self.recorder.hear(Message(text))
         return placed, data.fingerprint()

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from cler import data
 from cler.config.comparing import in_words
 from cler.config.settings import Machine, Settings
+from cler.data.images import ImageData, Progress
 from cler.errors import UsageError
 from cler.runs.build import check_fit
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, tidy
 from cler.runs.jobs import redo as redo_jobs
 from cler.runs.jobs import restart as restart_jobs
+
+Bar = Callable[[str], AbstractContextManager[Progress | None]]
+"""From the name of a dataset to a bar that shows how far it is, inside a `with` block."""
+
+
+@contextmanager
+def no_bar(name: str) -> Iterator[None]:
+    """Show nothing."""
+    yield
 
 
 @dataclass(frozen=True)
@@ -37,16 +49,22 @@ def prepare(
     redo: bool = False,
     tuned: dict[str, Any] | None = None,
     say: Callable[[str], None] = lambda line: None,
+    bar: Bar = no_bar,
 ) -> Plan:
     """Check the settings, find what has been done already, and say what will run; nothing is trained yet.
 
-    `tuned` says how the settings were tuned, for the results.
+    `tuned` says how the settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
     """
     jobs: list[Job] = []
-    loaded = {name: _loaded(name, machine, say) for name in dict.fromkeys(one.dataset for one in settings)}
+    loaded: dict[Hashable, ImageData | None] = {}
+    for one in settings:
+        if data.key(one) not in loaded:
+            with bar(one.dataset) as progress:
+                loaded[data.key(one)] = _loaded(one, machine, progress, say)
+    fingerprint = cache(lambda key: images.fingerprint() if (images := loaded[key]) else None)
     index = Index(machine.out)
     for one in settings:
-        if (images := loaded[one.dataset]) is not None:
+        if (images := loaded[data.key(one)]) is not None:
             check_fit(one, images, seeds)
         jobs += make_jobs(
             one,
@@ -56,6 +74,7 @@ def prepare(
             save_network=machine.save_network,
             until_task=machine.until_task,
             tuned=tuned,
+            data=fingerprint(data.key(one)) if data.has_path(one.dataset) else None,
             index=index,
         )
     if redo:
@@ -66,8 +85,7 @@ def prepare(
     failures = past_failures(ended)
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")
-    prints = {name: images.fingerprint() if ended and images else None for name, images in loaded.items()}
-    for line in [*outdated(ended, prints.get), *failures]:
+    for line in [*outdated(ended, lambda one: fingerprint(data.key(one))), *failures]:
         say(line)
     for job in todo:
         check_writable(job.folder)
@@ -79,12 +97,12 @@ def prepare(
     return Plan(jobs, todo, failures)
 
 
-def _loaded(name: str, machine: Machine, say: Callable[[str], None]) -> data.ImageData | None:
+def _loaded(one: Settings, machine: Machine, progress: Progress | None, say: Callable[[str], None]) -> ImageData | None:
     """The images of a dataset; None if they are not here and need not be, as other machines train."""
     try:
-        return data.load(name, machine.data_dir)
+        return data.load_for(one, machine.data_dir, progress)
     except UsageError as error:
-        if machine.on == "local" or name not in data.names():
+        if machine.on == "local" or data.has_path(one.dataset):
             raise
         say(f"not here, and needed where runs are trained: {error}")
         return None

@@ -6,7 +6,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
@@ -14,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import ModuleType
 from typing import Literal
 
 import torch
 
+from cler.data.decoding import without_main
 from cler.engine.events import Emit, Event
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
@@ -86,7 +85,7 @@ def _train_in_processes(
         for place in places:
             ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
             process = context.Process(target=_work, args=(mouth, place.device, *how), daemon=True)
-            with _without_main(), _seeing(place.gpu):
+            with without_main(), _seeing(place.gpu):
                 process.start()
             mouth.close()
             ears.append(ear)
@@ -99,17 +98,6 @@ def _train_in_processes(
             ear.close()
         for process in processes:
             process.join()
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Inside, a process that is started does not run the program again: it may have no `__main__` guard."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 @contextmanager

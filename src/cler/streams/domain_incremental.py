@@ -1,4 +1,4 @@
-"""Domain-incremental: all classes in every task, each time as another transform of the images shows them."""
+"""Domain-incremental: all classes in every task, each time as another domain shows them: a transform, or a folder."""
 
 from __future__ import annotations
 
@@ -73,23 +73,30 @@ def three_quarter_turn(images: Tensor) -> Tensor:
 
 
 domains("rotations", as_it_is, quarter_turn, half_turn, three_quarter_turn)
+FOLDERS = domains("folders", as_it_is)
+"""The domains that the images of a dataset come from, of which each is as it is."""
 
 
 @dataclass(frozen=True)
 class DomainIncrementalOptions:
     """Settings that only this stream has."""
 
-    domains: str = setting("rotations", "Transforms of the images, one for each task.", choices=DOMAINS)
+    domains: str = setting(
+        "rotations",
+        "Transforms of the images, one for each task; folders are the domains of the dataset.",
+        choices=DOMAINS,
+    )
 
 
 @register
 class DomainIncremental(Stream):
-    """All classes come in every task, shown by its domain: a transform of the images.
+    """All classes come in every task, shown by its domain: a transform of the images, or where they come from.
 
     Each training image comes in one task, which is drawn, the same one for every seed; tasks are of equal size, or one
     image more. The first `tasks` of the domains take part. Each task is tested on all test images, as its domain shows
-    them. As a task says nothing about an image's class, task-incremental accuracy is class-incremental accuracy. Where
-    tasks begin is told to the method.
+    them. With the domains `folders`, a task has the training and the test images of a domain of the dataset, in the
+    order of their names. As a task says nothing about an image's class, task-incremental accuracy is class-incremental
+    accuracy. Where tasks begin is told to the method.
     """
 
     name = "domain-incremental"
@@ -99,19 +106,39 @@ class DomainIncremental(Stream):
 
     def plan(self, labels: Tensor, images: Tensor, tasks: int | str | Sequence[int], class_order: int | None) -> Plan:
         """Every task has a share of the images, already transformed."""
+        in_folders = self.options.domains == FOLDERS.name
+        if in_folders and not self.data.domains:
+            raise UsageError(f"folders are those of a dataset domains:PATH, and {self.data.name} has none", "domains")
         transforms = DOMAINS.find(self.options.domains).transforms
+        if in_folders:
+            transforms *= len(self.data.domains)
         if not isinstance(tasks, int) or not 1 <= tasks <= len(transforms):
             raise UsageError(
                 f"must be a number from 1 to {len(transforms)}, of the domains {self.options.domains}, not {tasks}",
                 "tasks",
             )
         self.transforms: tuple[Transform, ...] = transforms[:tasks]
-        shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-        self.of_image = torch.empty_like(shuffled).index_copy_(0, shuffled, torch.arange(len(labels)) % tasks)
-        self.data = self._data_as_shown()
+        if in_folders:
+            self._take_domains_of_data()
+        else:
+            shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+            self.of_image = torch.empty_like(shuffled).index_copy_(0, shuffled, torch.arange(len(labels)) % tasks)
+            self.tested = [torch.arange(len(self.data.test_labels))] * tasks
+            self.data = self._data_as_shown()
         order = order_of_classes(self.n_classes, class_order)
         parts = [images[self.of_image[images] == task] for task in range(tasks)]
         return Plan(order, torch.zeros(self.n_classes, dtype=torch.int64), parts)
+
+    def _take_domains_of_data(self) -> None:
+        """Each task has the images that come from its domain."""
+        assert self.data.train_domains is not None
+        assert self.data.test_domains is not None
+        self.of_image = self.data.train_domains
+        of_test = self.data.test_domains
+        self.tested = [(of_test == task).nonzero().squeeze(1) for task in range(len(self.transforms))]
+        for name, members in zip(self.data.domains, self.tested, strict=False):
+            if not len(members):
+                raise UsageError(f"{self.data.name}: the domain {name} has no images to test on")
 
     def _data_as_shown(self) -> ImageData:
         """The data with training images in their domains, which runs side by side share."""
@@ -121,7 +148,8 @@ class DomainIncremental(Stream):
             pixels = data.train_images[indices]
             for task in range(len(self.transforms)):
                 members = (of_image[indices] == task).nonzero().squeeze(1)
-                pixels[members] = self.shown(task, pixels[members])
+                if len(members):
+                    pixels[members] = self.shown(task, pixels[members])
             return pixels
 
         in_use = _made.setdefault(data, WeakValueDictionary())
@@ -152,6 +180,6 @@ class DomainIncremental(Stream):
         return [images[of_image == task] for task in range(self.n_tasks)]
 
     def test(self, task: int) -> Examples:
-        """All test images in the domain of a task."""
-        everything = torch.arange(len(self.test_labels), device=self.test_labels.device)
-        return self._of_test(everything)._replace(shown=partial(self.shown, task))
+        """The test images in the domain of a task: all of them, or those that come from it."""
+        members = self.tested[task].to(self.test_labels.device)
+        return self._of_test(members)._replace(shown=partial(self.shown, task))

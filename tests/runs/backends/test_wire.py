@@ -67,7 +67,9 @@ def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
     replays = METHODS[method].replays
     changes = {} if replays else dict.fromkeys(("buffer", "replay_batch"))
     (job,) = toy_jobs([3], method=method, batch=8, **changes)
-    job = dataclasses.replace(job, tuned={"names": ["lr"]}, track="tensorboard", until_task=1, save_network=True)
+    job = dataclasses.replace(
+        job, tuned={"names": ["lr"]}, track="tensorboard", data="ab", until_task=1, save_network=True
+    )
     assert read_job(plain_job(job)) == job
 
 

@@ -6,6 +6,7 @@ back to it, publishes nothing more.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
@@ -79,6 +80,7 @@ class Attempt:
             "at_once": order.at_once,
             "images": order.images,
             "graph": order.graph,
+            "folder": os.getcwd(),
             "path": list(dict.fromkeys(place for code in codes for place in _places(code.modules))),
             "code": [plain_code(code) for code in codes],
             "jobs": [plain_job(job) for job in jobs],
@@ -183,6 +185,8 @@ def _jobs(about: dict[str, Any]) -> list[Job]:
     """The jobs of an attempt, with the code that they need imported."""
     if about["cler"] != __version__:
         raise UsageError(f"{HOST} has cler {__version__}, and {about['cler']} is needed: install that there")
+    with suppress(OSError):  # what is named by a path that is relative lies there, if anywhere
+        os.chdir(about["folder"])
     sys.path += [place for place in about["path"] if place not in sys.path]
     for code in about["code"]:
         read_code(code).load()

@@ -17,7 +17,7 @@ from cler.engine.events import Event
 from cler.runs.custom import Code
 from cler.runs.jobs import Job
 
-_OF_A_JOB = ("seed", "checkpoint_every", "save_network", "until_task", "tuned", "track")
+_OF_A_JOB = ("seed", "checkpoint_every", "save_network", "until_task", "tuned", "data", "track")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,215 @@
+"""Many pictures decoded once: in processes, into a file that is checked whenever it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cler import pictures
+from cler.data.images import Progress
+from cler.errors import UsageError, one_line
+from cler.files import opened, replacing
+
+CHUNK = 64
+"""Pictures that a process is given at a time."""
+ALONE = 2000, 20_000_000
+"""Pictures, and bytes of them, that are decoded in this process: others take seconds to start."""
+DIGEST_BYTES = hashlib.sha256().digest_size
+LONGEST_HEADER = 50_000_000
+"""Bytes in which a file of pixels tells of them."""
+
+
+class Encoded(NamedTuple):
+    """A picture that is not decoded yet."""
+
+    name: str
+    """What messages call it."""
+    stamp: str
+    """Differs when the picture may have changed."""
+    size: int
+    """In bytes, or 0 where that is not known."""
+
+
+Content = Callable[[int], Path | bytes]
+"""From the number of a picture to its file, or to what that holds."""
+
+
+class Pixels(NamedTuple):
+    """Decoded pictures, and those that could not be."""
+
+    images: np.ndarray
+    """uint8, N×C×H×W, without the broken ones."""
+    broken: dict[int, str]
+    """By the number of a picture: why it cannot be read."""
+
+
+def kept_pixels(path: Path, listed: bytes, count: int, make: Callable[[], Pixels]) -> Pixels:
+    """The pixels in a file if they are those of the `count` pictures that `listed` tells of; else made and kept there.
+
+    It is whole or absent; one that any byte of is not as it was written is made again.
+    """
+    kept = _read(path, listed)
+    if kept is None or len(kept.images) + len(kept.broken) != count:
+        kept = make()
+        _write(path, listed, kept)
+    return kept
+
+
+def _read(path: Path, listed: bytes) -> Pixels | None:
+    """The pixels that were kept, in memory that processes share; None if any byte is not as it was."""
+    try:
+        with opened(path) as file:
+            digest = file.read(DIGEST_BYTES)
+            length = int.from_bytes(file.read(8))
+            header = file.read(min(length, LONGEST_HEADER))
+            about = json.loads(header)
+            images = np.memmap(file, np.uint8, "c", DIGEST_BYTES + 8 + length, tuple(about["shape"]))
+            broken = {int(number): str(why) for number, why in about["broken"].items()}
+    except (OSError, UsageError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None  # there is none, or it is damaged, or no file
+    return Pixels(images, broken) if digest == _digest(listed, header, images) else None
+
+
+def _write(path: Path, listed: bytes, pixels: Pixels) -> None:
+    header = json.dumps({"shape": pixels.images.shape, "broken": pixels.broken}).encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(_digest(listed, header, pixels.images))
+            file.write(len(header).to_bytes(8) + header)
+            file.write(pixels.images.data)
+    except (OSError, UsageError) as error:
+        if multiprocessing.parent_process() is None:  # the process that started the workers has said it
+            why = error.strerror if isinstance(error, OSError) else error
+            _say_once(f"cannot keep the decoded images in {path} ({why}): they are decoded each time")
+
+
+def _digest(listed: bytes, header: bytes, images: np.ndarray) -> bytes:
+    digest = hashlib.sha256(hashlib.sha256(listed).digest() + header)
+    digest.update(images.data)
+    return digest.digest()
+
+
+@cache
+def _say_once(line: str) -> None:
+    logging.getLogger("cler").warning(one_line(line))
+
+
+def decode(
+    encoded: Sequence[Encoded], content: Content, size: int | None, fit: str, progress: Progress | None = None
+) -> Pixels:
+    """All pictures, fitted to a size or, without one, of the size that they all have."""
+    broken: dict[int, str] = {}
+    height, width = (size, size) if size is not None else _common_size(encoded, content, broken)
+    images = np.empty((len(encoded), 3, height, width), np.uint8)
+    todo = [number for number in range(len(encoded)) if number not in broken]
+    done = len(broken)
+    for number, found in _decoded(encoded, content, todo, size, fit):
+        if isinstance(found, str):
+            broken[number] = found
+        elif found.shape != images.shape[1:]:
+            broken[number] = f"it turns out to have {found.shape[2]}×{found.shape[1]} pixels"
+        else:
+            images[number] = found
+        done += 1
+        if progress and (done % CHUNK == 0 or done == len(encoded)):
+            progress(done, len(encoded))
+    whole = [number for number in range(len(encoded)) if number not in broken]
+    return Pixels(images[whole] if broken else images, dict(sorted(broken.items())))
+
+
+def _common_size(encoded: Sequence[Encoded], content: Content, broken: dict[int, str]) -> tuple[int, int]:
+    """Height and width of all pictures; those whose headers cannot be read are added to the broken ones."""
+    sizes: dict[tuple[int, int], int] = {}
+    for number in range(len(encoded)):
+        try:
+            sizes.setdefault(pictures.size_of(content(number)), number)
+        except Exception as error:  # there is no end to what Pillow raises for broken files
+            broken[number] = pictures.why_not(error)
+    if len(sizes) > 1:
+        smallest, largest = (pick(sizes, key=lambda size: size[0] * size[1]) for pick in (min, max))
+        told = " and ".join(f"{encoded[sizes[each]].name} with {each[1]}×{each[0]}" for each in (smallest, largest))
+        raise UsageError(f"must be given, as 64, for images of different sizes: there are {told}", "size")
+    height, width = next(iter(sizes), (1, 1))
+    needed, there = 3 * height * width * len(encoded), _memory()
+    if there and needed > there / 2:
+        raise UsageError(
+            f"must be given, as 64: {len(encoded)} images of {width}×{height} pixels take {needed / 1e9:.0f} GB of "
+            f"memory, of which there are {there / 1e9:.0f}",
+            "size",
+        )
+    return height, width
+
+
+def _memory() -> int:
+    """Bytes of memory of this machine; 0 where that cannot be asked."""
+    if not hasattr(os, "sysconf"):
+        return 0
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+Found = tuple[int, np.ndarray | str]
+"""The number of a picture, and its pixels or why there are none."""
+
+
+def _decoded(
+    encoded: Sequence[Encoded], content: Content, todo: Sequence[int], size: int | None, fit: str
+) -> Iterator[Found]:
+    chunks = [todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    heavy = len(todo) > ALONE[0] or sum(each.size for each in encoded) > ALONE[1]
+    if not heavy or cores == 1 or len(chunks) == 1 or multiprocessing.current_process().daemon:
+        for chunk in chunks:
+            yield from zip(chunk, pictures.decode_some([content(number) for number in chunk], size, fit), strict=True)
+        return
+    context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
+    ignored = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for this process
+    with _working(), ProcessPoolExecutor(min(cores, len(chunks)), context, signal.signal, ignored) as pool:
+        running: dict[Future[list[Any]], Sequence[int]] = {}
+        for chunk in chunks:
+            with without_main():
+                running[pool.submit(pictures.decode_some, [content(number) for number in chunk], size, fit)] = chunk
+            if len(running) > 2 * cores:  # so that what they hold does not fill the memory
+                yield from _some_done(running)
+        while running:
+            yield from _some_done(running)
+
+
+@contextmanager
+def _working() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool:
+        raise UsageError("a process that decodes images was killed, perhaps for its memory: try again") from None
+
+
+def _some_done(running: dict[Future[list[Any]], Sequence[int]]) -> Iterator[Found]:
+    done, _ = wait(running, return_when=FIRST_COMPLETED)
+    for future in done:
+        yield from zip(running.pop(future), future.result(), strict=True)
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Inside, a process that is started does not run the program again: it may have no `__main__` guard."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

@@ -1,0 +1,160 @@
+"""Image files of any kind as pixels: 8 bits, the right way up, nothing transparent, of the size that is asked for.
+
+Processes that decode many of them import this and not PyTorch, which would take longer than their work.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from cler.errors import UsageError, one_line
+from cler.files import opened
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+MOST_PIXELS = 80_000_000
+"""Of a picture: with more, decoding it would take a gigabyte of memory."""
+UNREAD = frozenset({"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"})
+"""What Pillow knows but does not read itself: for some of them it runs other programs."""
+DEEP = frozenset({"PNG", "PPM"})
+"""Formats whose pixels of mode I are of 16 bits."""
+ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)
+"""The tag of EXIF that says how a picture is turned, and its values that exchange width and height."""
+
+
+@cache
+def formats() -> tuple[str, ...]:
+    """What a file may be, whatever its name: all that Pillow reads itself."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(sorted(Image.OPEN.keys() - UNREAD))
+
+
+@cache
+def endings() -> tuple[str, ...]:
+    """How the names of image files end, in lower case."""
+    from PIL import Image
+
+    known = formats()
+    return tuple(ending for ending, kind in Image.registered_extensions().items() if kind in known)
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file is an image by its name; a hidden one is not."""
+    return name.lower().endswith(endings()) and not name.startswith(".")
+
+
+def open_picture(source: Path | bytes, *, least: int | None = None) -> Picture:
+    """The first picture in a file, or in what one holds, as `plain` makes it, in color.
+
+    With `least`, a JPEG may be decoded at a fraction of its size, with no fewer pixels than that on either side.
+    """
+    from PIL import ImageOps
+
+    with _opened(source) as picture:
+        if picture.width * picture.height > MOST_PIXELS:
+            raise UsageError(f"it has {picture.width} × {picture.height} pixels, more than {MOST_PIXELS}")
+        if least is not None:
+            picture.draft(None, (least, least))
+        ImageOps.exif_transpose(picture, in_place=True)
+        return plain(picture).convert("RGB")
+
+
+def size_of(source: Path | bytes) -> tuple[int, int]:
+    """Height and width of a picture, the right way up, from its header."""
+    with _opened(source) as picture:
+        turned = picture.getexif().get(ORIENTATION) in SIDEWAYS
+        return (picture.width, picture.height) if turned else (picture.height, picture.width)
+
+
+@contextmanager
+def _opened(source: Path | bytes) -> Iterator[Picture]:
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is odd about a file that can be read all the same
+        with _stream(source) as file, Image.open(file, formats=formats()) as picture:
+            yield picture
+
+
+@contextmanager
+def _stream(source: Path | bytes) -> Iterator[BinaryIO]:
+    if isinstance(source, bytes):
+        yield io.BytesIO(source)
+    else:
+        with opened(source) as file:
+            yield file
+
+
+def plain(picture: Picture) -> Picture:
+    """The same of 8 bits a channel, and with white where it is transparent."""
+    from PIL import Image
+
+    picture = _eight_bits(picture)
+    if not picture.has_transparency_data:
+        return picture
+    colors = picture.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", colors.size, "white"), colors).convert("RGB")
+
+
+def _eight_bits(picture: Picture) -> Picture:
+    """The picture itself, or a gray one of 16 bits as one of 8, which Pillow would cut off at 255."""
+    deep = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in DEEP)
+    if picture.mode in {"I", "F"} and not deep:
+        raise UsageError(f"a PIL image of mode {picture.mode} does not say what is white: give it as mode L or I;16")
+    if not deep:
+        return picture
+    from PIL import Image
+
+    return Image.fromarray(np.rint(np.asarray(picture, dtype=np.float32) / 257).astype(np.uint8))
+
+
+def fitted(picture: Picture, size: int, fit: str) -> Picture:
+    """A square of so many pixels a side: its middle ('crop'), all of it on black ('pad'), or all of it ('stretch')."""
+    from PIL import Image, ImageOps
+
+    square, scaling = (size, size), Image.Resampling.BILINEAR
+    if fit == "crop":
+        return ImageOps.fit(picture, square, scaling)
+    return ImageOps.pad(picture, square, scaling) if fit == "pad" else picture.resize(square, scaling)
+
+
+def decoded(source: Path | bytes, size: int | None, fit: str) -> np.ndarray:
+    """A picture as uint8, 3×H×W: fitted to a size, or of its own."""
+    picture = open_picture(source, least=None if size is None else 2 * size)
+    return channels_first(picture if size is None else fitted(picture, size, fit))
+
+
+def channels_first(picture: Picture) -> np.ndarray:
+    """The pixels of a gray picture as 1×H×W, of one in color as 3×H×W."""
+    return np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1)
+
+
+def decode_some(sources: Sequence[Path | bytes], size: int | None, fit: str) -> list[np.ndarray | str]:
+    """The pixels of each picture, or why it cannot be read."""
+    return [_pixels_or_why(source, size, fit) for source in sources]
+
+
+def _pixels_or_why(source: Path | bytes, size: int | None, fit: str) -> np.ndarray | str:
+    try:
+        return decoded(source, size, fit)
+    except Exception as error:  # there is no end to what Pillow raises for broken files
+        return why_not(error)
+
+
+def why_not(error: Exception) -> str:
+    """Why a picture cannot be read, without the place in memory that Pillow names."""
+    if isinstance(error, OSError) and error.strerror:
+        return str(error.strerror)
+    told = one_line(str(error)) or type(error).__name__
+    return "it is no image" if told.startswith("cannot identify image file") else told[:200]
