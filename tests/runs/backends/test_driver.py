@@ -272,10 +272,10 @@ def test_an_attempt_that_is_asked_to_stop_leaves_a_checkpoint_and_says_so(tmp_pa
 
 
 def test_a_mistake_on_another_machine_is_the_users_mistake_here(here, order, toy_jobs, monkeypatch):
-    def unknown(name, data_dir):
+    def unknown(*_):
         raise UsageError("toy is missing")
 
-    monkeypatch.setattr("cler.data.load", unknown)
+    monkeypatch.setattr("cler.data.load_for", unknown)
     with pytest.raises(UsageError, match=f"{HOST}: toy is missing"):
         drive(toy_jobs(), here(), order, ignore, poll=0)
     assert not (order.out / ATTEMPTS).exists()
