@@ -129,6 +129,7 @@ def test_a_signal_lets_the_step_end_and_leaves_a_checkpoint(tmp_path, monkeypatc
     (job,) = toy_jobs()
     attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "slurm", 0)
     queued_again = []
+    monkeypatch.setenv("SLURMD_NODENAME", "node7")
 
     class Told(Mailbox):
         def __call__(self, word):
@@ -142,7 +143,7 @@ def test_a_signal_lets_the_step_end_and_leaves_a_checkpoint(tmp_path, monkeypatc
         Work()(str(attempt.folder))
         assert queued_again == [True]
         assert list(attempt.news())[-1] == attempt.ended
-        assert attempt.ended.how == "stopped"
+        assert (attempt.host, attempt.ended.how) == ("node7", "stopped")
         assert (job.folder / "checkpoint.safetensors").exists()
         Work()(str(attempt.folder))  # as SLURM starts it again
     finally:

@@ -152,7 +152,7 @@ def train_attempt(folder: Path, signals: Sequence[signal.Signals] = STOPPING) ->
         append(folder / EVENTS, "\n")  # after a line that was never finished
     mailbox = Mailbox(folder, [])
     try:
-        mailbox(Begun(HOST))
+        mailbox(Begun(os.environ.get("SLURMD_NODENAME", HOST)))  # which SLURM is asked to avoid by that name
         jobs = _jobs(about)
         mailbox.names = [job.name for job in jobs]
         train_bundles(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,4 +115,5 @@ class RayCluster:
 
 
 def _train(folder: str) -> None:
-    train_attempt(Path(folder), signals=[])
+    with suppress(SystemExit):  # it was asked to stop, and has said that it did
+        train_attempt(Path(folder), signals=[])
