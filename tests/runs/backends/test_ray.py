@@ -1,3 +1,4 @@
+import socket
 import sys
 from types import SimpleNamespace
 
@@ -60,6 +61,7 @@ def ray(monkeypatch):
 
     monkeypatch.setattr(driver, "LOOK", 0.0)
     monkeypatch.setattr(backend, "POLL", 0.0)
+    monkeypatch.setattr(backend, "_check_reachable", lambda address: None)
     return stand_in
 
 
@@ -117,6 +119,18 @@ def test_a_cluster_that_is_not_there_is_told_in_one_line(ray, monkeypatch):
     monkeypatch.setattr(ray(), "init", refuse)
     with pytest.raises(UsageError, match=r"^on ray:head:6379 cannot be reached: no such host$"):
         RayCluster("head:6379")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}"])
+def test_nobody_is_waited_for_where_nobody_listens(monkeypatch, address):
+    made = StandIn()
+    monkeypatch.setitem(sys.modules, "ray", made)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and not listening
+        address = address.format(bound.getsockname()[1])
+        with pytest.raises(UsageError, match=r"cannot be reached: \[Errno"):
+            RayCluster(address)
+    assert not made.inits
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch):

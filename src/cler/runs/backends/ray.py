@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from cler.runs.machine import find_device
 
 POLL = 1.0
 """Seconds between two questions to the cluster."""
+CONNECT_SECONDS = 20.0
+"""How long a cluster has to answer."""
 
 
 class OnRay:
@@ -66,6 +69,8 @@ class RayCluster:
         if self._ray.is_initialized():
             raise UsageError("ray: this process is connected to a Ray cluster already; call ray.shutdown() first", "on")
         try:
+            if address:
+                _check_reachable(address)
             self._ray.init(
                 address=address or "local",
                 log_to_driver=False,
@@ -112,6 +117,13 @@ class RayCluster:
     def close(self) -> None:
         """Leave the cluster, which ends if it was ours."""
         self._ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise an `OSError` if nobody listens there: Ray itself would try for a long time, and end the process."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
+        pass
 
 
 def _train(folder: str) -> None:
