@@ -357,11 +357,7 @@ def test_every_event_can_be_sent_to_another_process(told_at_every_step):
 def test_a_run_is_said_to_start_where_it_stands_and_to_finish_with_its_accuracy():
     notes = Notes()
     train([run := make_run()], notes)
-<<<<<<< HEAD
     assert notes.heard[0] == Started(run.name, task=0, step=0, schedule=(6, 6, 6))
-=======
-    assert notes.heard[0] == Started(run.name, task=0, step=0, schedule=run.schedule)
->>>>>>> tidy
     assert notes.heard[-1] == Finished(run.name, run.running_accuracy)
     assert notes.of(Evaluated)[-1].accuracy == {name: tuple(rows[-1]) for name, rows in run.accuracy.items()}
 

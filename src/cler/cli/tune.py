@@ -60,8 +60,9 @@ def tune(
     from cler import data
     from cler.config.reading import parse_options, parse_seeds
     from cler.report.study_figure import draw_study
+    from cler.runs.backends import find_backend
     from cler.runs.build import check_fit
-    from cler.runs.machine import default_precision, find_device
+    from cler.runs.machine import default_precision
     from cler.runs.pace import Pace
     from cler.tune.sampler import propose
     from cler.tune.selection import Selection
@@ -77,7 +78,7 @@ def tune(
     chosen = {
         "dataset": Settings.dataset,
         "validate": HELD_OUT,
-        "precision": default_precision(find_device(machine.device)),
+        "precision": default_precision(find_backend(machine).device(machine.device)),
     } | chosen
     if not chosen["validate"]:
         raise UsageError("must be above 0: the held-out images decide", "validate")

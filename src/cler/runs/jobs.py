@@ -225,13 +225,14 @@ def _different(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
 
 
 @contextmanager
-def claimed(job: Job, emit: Emit) -> Iterator[bool]:
+def claimed(job: Job, emit: Emit, attempt: Path | None = None) -> Iterator[bool]:
     """Keep other processes from a job, and tell whether it is to be done here; if it is, its folder is prepared.
 
-    Whether it has ended is asked while it is held: another process may have just done it.
+    Whether it has ended is asked while it is held: another process may have just done it. `attempt` is the folder of
+    the attempt that this is part of.
     """
     check_writable(job.folder)
-    with locked(job.folder) as ours:
+    with locked(job.folder, attempt) as ours:
         todo = ours and not finished(job)
         if todo:
             _prepare(job)

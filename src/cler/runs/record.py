@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,6 +49,10 @@ from cler.tracking import Tracking
 
 LOG_SECONDS = 2.0
 """Between two lines of a run's log that tell its losses."""
+
+
+class LostError(UsageError):
+    """The run is another process's by now."""
 
 
 class Recorder(Control):
@@ -132,10 +136,17 @@ class Recorder(Control):
             self.settle(folder)
 
     def _write_checkpoint(self, folder: Path, taken: checkpoint.Checkpoint) -> bool:
-        ours = self._owns(folder)
-        if ours:
-            checkpoint.write(folder, taken)
-        return ours
+        try:
+            self._check_owned(folder)
+            checkpoint.write(folder, taken, lambda: self._check_owned(folder))
+        except LostError:
+            return False
+        return True
+
+    def _check_owned(self, folder: Path) -> None:
+        """Called before anything is published."""
+        if not self._owns(folder):
+            raise LostError(f"{folder} is another process's by now")
 
     def _owns(self, folder: Path) -> bool:
         """Whether a run may be written; training ends, with nothing written, when another process has taken it over."""
@@ -147,7 +158,7 @@ class Recorder(Control):
             for name, job in self.jobs.items():
                 if job.folder == folder:
                     self._tracking.hear(Elsewhere(name, complete=False))
-            self.stop = self.stop or UsageError(
+            self.stop = self.stop or LostError(
                 f"{folder} was taken over by another process, which had heard nothing of this one for too long, or "
                 f"somebody has deleted its {OWNER}: nothing more is written there"
             )
@@ -239,14 +250,17 @@ class Recorder(Control):
         if self._owns(folder):
             with writing(folder):
                 self._write(name, line)
-                checkpoint.delete(folder)
+                if self._owns(folder):
+                    checkpoint.delete(folder)
 
     def _log(self, name: RunName, line: dict[str, Any]) -> None:
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})
 
     def _write(self, name: RunName, line: dict[str, Any]) -> None:
         self._log(name, line)
-        write_json(self.jobs[name].folder / "result.json", self._result(name))
+        folder = self.jobs[name].folder
+        with suppress(LostError):  # training ends by it
+            write_json(folder / "result.json", self._result(name), lambda: self._check_owned(folder))
 
     def _metrics(self, name: RunName) -> dict[str, dict[str, float]]:
         """Those of a run that has ended; an error of one that is somebody's own ends training, as a callback's does."""
