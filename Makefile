@@ -13,11 +13,12 @@ demo: $(READY)
 test: lint browser
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
 
-# What takes longer than the tests: fuzzing, hundreds of kills, an attack, 100,000 batches, and what only a GPU can show.
+# What takes longer than the tests: fuzzing, hundreds of kills, clusters, an attack, 100,000 batches, and what only a GPU can show.
 soak: $(READY)
 	$(BIN)/python tools/fuzz.py --log tools/fuzz.log
 	$(BIN)/python tools/kill_test.py --log tools/kill_test.log
 	$(BIN)/python tools/attack.py --log tools/attack.log
+	$(BIN)/python tools/cluster_test.py --log tools/cluster_test.log
 	$(BIN)/python tools/memory_test.py --log tools/memory_test.log --figure docs/memory.png
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
 		$(BIN)/python tools/gpu_check.py && $(BIN)/pytest -m gpu; \

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import nn
 
+from cler.config.cluster import Slurm
 from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
 from cler.config.registry import DATASETS, METHODS, NETWORKS
@@ -26,12 +27,13 @@ from cler.regularizers.base import register as register_regularizer
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
+from cler.runs.backends import find_backend
 from cler.runs.compare import Series
 from cler.runs.compare import compare as compare_results
 from cler.runs.custom import name_dataset, name_method, name_network
 from cler.runs.execute import execute
 from cler.runs.jobs import Job
-from cler.runs.machine import default_precision, find_device
+from cler.runs.machine import default_precision
 from cler.runs.modes import usual_modes
 from cler.runs.networks import load_network
 from cler.runs.results import SCENARIOS, find_results
@@ -133,6 +135,9 @@ def train(
     precision: str | None = None,
     threads: int | None = None,
     compile: bool | None = None,
+    on: str = "local",
+    slurm: Slurm | Mapping[str, Any] | str | Path | None = None,
+    give_up_after: float = 600.0,
     device: str = "auto",
     workers: int | None = None,
     at_once: int | None = None,
@@ -142,6 +147,7 @@ def train(
     checkpoint_every: float = 60.0,
     graph: bool = True,
     save_network: bool = False,
+    save_buffer_images: int = 0,
     track: str | None = None,
     until_task: int | None = None,
     restart: bool = False,
@@ -166,6 +172,9 @@ def train(
         seeds: how many seeds, from 0 on; or a list of them, or a string as '0..9'.
         network: a name; a function from the number of classes to a module, which is called for each seed; or a module,
             which is copied for each seed as it is. Either gives what `cler.backbone` makes of a module.
+        on: 'local', every GPU of this machine or its cores; 'slurm'; 'ray', a cluster of its own on this machine; or
+            'ray:HOST:PORT', a running one.
+        slurm: partition, time, account and so on, as a dictionary, or the settings file whose table [slurm] has them.
         restart: drop the checkpoints of runs that were stopped.
         redo: drop finished runs too, and train them again.
         callbacks: functions that hear every event of training (`cler.events`).
@@ -178,9 +187,11 @@ def train(
     on a CPU one run after the other, which one line says.
     """
     machine = Machine(
-        device=device, workers=workers, at_once=at_once, images=images,
+        on=on, slurm=slurm,  # type: ignore[arg-type]  # which it reads
+        give_up_after=give_up_after, device=device, workers=workers, at_once=at_once, images=images,
         data_dir=Path(data_dir) if data_dir else None, out=Path(out), checkpoint_every=checkpoint_every,
-        graph=graph, save_network=save_network, track=track, until_task=until_task,
+        graph=graph, save_network=save_network, save_buffer_images=save_buffer_images, track=track,
+        until_task=until_task,
     )  # fmt: skip
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
@@ -189,7 +200,7 @@ def train(
         batch=batch, replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
         weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
         augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
-        evaluate_every=evaluate_every, precision=precision or default_precision(find_device(device)),
+        evaluate_every=evaluate_every, precision=precision or default_precision(find_backend(machine).device(device)),
         threads=threads, compile=compile,
     )  # fmt: skip
     settings = make_settings(**given, **options)
@@ -215,16 +226,20 @@ def train_jobs(
     """Do the jobs under progress bars; gives back what went wrong, a line for each run that failed."""
     if not jobs:
         return []
+    backend = find_backend(machine)
     with ProgressBars(console, len(jobs)) as bars:
         execute(
             [replace(job, track=machine.track) for job in jobs],
-            device=find_device(machine.device),
+            device=backend.device(machine.device),
             data_dir=machine.data_dir,
             workers=machine.workers,
             at_once=machine.at_once,
             images=machine.images,
             graph=machine.graph,
             callbacks=[bars, *callbacks],
+            backend=backend,
+            out=machine.out,
+            give_up_after=machine.give_up_after,
         )
     return bars.failures
 

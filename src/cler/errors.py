@@ -36,7 +36,7 @@ class DamagedError(Exception):
 
 def stopped_by(number: int) -> BaseException:
     """What ends a command that a signal has stopped."""
-    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(TERMINATED)
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -67,10 +67,13 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]:
+def replacing(
+    path: Path, *, previous: Path | None = None, check: Callable[[], None] = lambda: None
+) -> Iterator[BinaryIO]:
     """A file to write into; a reader, or a crash, meets the old one or, after the block, the whole new one.
 
-    With `previous` the old one is kept under that name.
+    With `previous` the old one is kept under that name. `check` is called when all is written, which may have taken
+    long; if it raises, the old one stays.
     """
     with suppress(FileNotFoundError):
         about = path.lstat()
@@ -85,6 +88,7 @@ def replacing(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]
             yield file
             file.flush()
             os.fsync(file.fileno())
+        check()
         if previous and path.exists():
             os.replace(path, previous)
         os.replace(temporary, path)
@@ -158,17 +162,17 @@ def append(path: Path, text: str) -> None:
         file.write(text.encode("utf-8", "replace"))
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a string to a file, whole or not at all."""
-    with replacing(path) as file:
+def write_text(path: Path, text: str, check: Callable[[], None] = lambda: None) -> None:
+    """Write a string to a file, whole or not at all; the latter if `check` raises when all is written."""
+    with replacing(path, check=check) as file:
         file.write(text.encode())
 
 
-def write_json(path: str | Path, value: object) -> None:
-    """Write plain values as JSON, whole or not at all; makes the folder."""
+def write_json(path: str | Path, value: object, check: Callable[[], None] = lambda: None) -> None:
+    """Write plain values as JSON, whole or not at all, as by `write_text`; makes the folder."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, _layout(value) + "\n")
+    write_text(path, _layout(value) + "\n", check)
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def test_a_table_of_both_settings_has_them_one_after_the_other(runs):
 
 def test_other_runs_have_no_paper_beside_them(runs):
     report = report_on(runs, (runs.plain, [30.0]))
-    assert report.title == "Results of 1 runs on toy"
+    assert report.title == "Results of 1 run on toy"
     assert (report.beside.sheets, report.beside.verdict, report.beside.glances) == ((), (), ())
     assert (report.beside.gains, report.beside.columns) == ({}, {})
 

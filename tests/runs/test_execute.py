@@ -42,7 +42,7 @@ from cler.runs.trainers import in_bundles
 from toys import shades
 
 CPU = torch.device("cpu")
-module = importlib.import_module("cler.runs.execute")
+local = importlib.import_module("cler.runs.backends.local")
 
 
 def make_jobs(out, seeds=(0,), **changes):
@@ -518,9 +518,9 @@ def test_every_gpu_has_a_process_and_its_share(tmp_path, monkeypatch, gpus, at_o
     monkeypatch.setattr(torch.cuda, "device_count", lambda: max(len(named), 1))
     seen = []
     monkeypatch.setattr(
-        module, "train_in_processes", lambda bundles, _, places, *__, **___: seen.append((bundles, places))
+        local, "train_in_processes", lambda bundles, _, places, *__, **___: seen.append((bundles, places))
     )
-    monkeypatch.setattr(module, "train_bundles", lambda bundles, *_, **__: seen.append((bundles, [None])))
+    monkeypatch.setattr(local, "train_bundles", lambda bundles, *_, **__: seen.append((bundles, [None])))
     jobs = make_jobs(tmp_path, seeds=range(seeds))
     execute(jobs, device=torch.device("cuda"), at_once=at_once)
     ((bundles, places),) = seen

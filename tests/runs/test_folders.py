@@ -10,7 +10,7 @@ import pytest
 from cler.errors import UsageError
 from cler.files import read_json, write_json
 from cler.runs import folders
-from cler.runs.folders import EXPIRY, HOST, LOCK, OWNER, locked, still_ours
+from cler.runs.folders import ATTEMPT, EXPIRY, HOST, LOCK, OWNER, locked, still_ours
 from toys import wait_until
 
 
@@ -164,3 +164,57 @@ def test_who_was_taken_over_knows_and_leaves_all_alone(tmp_path):
     assert (tmp_path / LOCK).read_text() == "the other's"
     assert read_json(tmp_path / OWNER)["token"] == "other"
     assert still_ours(tmp_path)  # as far as it knows: it holds it no more
+
+
+# -- attempts of other machines ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def attempts(tmp_path):
+    """The folders of two attempts, and that of a run."""
+    folders = [tmp_path / name for name in ("first", "second", "run")]
+    for folder in folders:
+        folder.mkdir()
+    for folder in folders[:2]:
+        write_json(folder / ATTEMPT, {})
+    return folders
+
+
+def test_an_attempt_that_is_given_up_loses_its_folder_at_once(attempts):
+    """Though its process is there, on this host, and has the lock."""
+    first, second, run = attempts
+    write_json(run / OWNER, {"host": HOST, "process": os.getpid(), "token": "other", "attempt": str(first)})
+    with filelock.FileLock(run / LOCK):
+        with locked(run, second) as ours:
+            assert not ours
+        (first / ATTEMPT).unlink()
+        with locked(run, second) as ours:
+            assert ours
+
+
+def test_who_makes_an_attempt_knows_that_it_was_given_up(attempts):
+    first, _, run = attempts
+    with locked(run, first):
+        assert still_ours(run)
+        (first / ATTEMPT).unlink()
+        assert not still_ours(run)
+
+
+def test_the_same_attempt_made_again_has_its_folder_at_once(attempts):
+    """On another node: where it was before, it was killed, or has to stop."""
+    first, second, run = attempts
+    owner = {"host": "elsewhere", "process": 1, "token": "other", "attempt": str(first)}
+    write_json(run / OWNER, owner)
+    with locked(run, second) as others:
+        assert not others
+    with locked(run, first) as ours:
+        assert ours
+        assert still_ours(run)
+
+
+def test_an_attempt_that_was_given_up_takes_nothing(attempts):
+    first, _, run = attempts
+    (first / ATTEMPT).unlink()
+    with locked(run, first) as ours:
+        assert not ours
+    assert not list(run.iterdir())

@@ -70,8 +70,8 @@ def stopping_at(monkeypatch, position):
     """Inside, a run stops just after its checkpoint of this moment."""
     write = checkpoint.write
 
-    def write_and_stop(folder, taken):
-        write(folder, taken)
+    def write_and_stop(folder, taken, check):
+        write(folder, taken, check)
         if taken.position == position:
             raise Stopped
 
@@ -391,10 +391,10 @@ def test_checkpoints_that_are_written_in_the_background_are_asked_for_at_the_end
 def test_results_so_far_that_cannot_be_written_stop_no_run(tmp_path, monkeypatch, whole):
     job, write = make_job(tmp_path), files.write_json
 
-    def full_until_the_end(path, value):
+    def full_until_the_end(path, value, check):
         if value.get("complete") is False:
             full_disk()
-        write(path, value)
+        write(path, value, check)
 
     monkeypatch.setattr(record, "write_json", full_until_the_end)
     assert run(job).messages == ["cannot write results so far (No space left on device); continuing without"]
@@ -404,10 +404,10 @@ def test_results_so_far_that_cannot_be_written_stop_no_run(tmp_path, monkeypatch
 def test_a_result_that_cannot_be_written_is_an_error_of_one_line_and_is_not_lost(tmp_path, monkeypatch, whole):
     job, write = make_job(tmp_path), files.write_json
 
-    def full_at_the_end(path, value):
+    def full_at_the_end(path, value, check):
         if value.get("complete"):
             full_disk()
-        write(path, value)
+        write(path, value, check)
 
     with monkeypatch.context() as patch:
         patch.setattr(record, "write_json", full_at_the_end)
@@ -422,11 +422,11 @@ def test_a_folder_that_becomes_unwritable_while_training(tmp_path, monkeypatch):
     """Removed, which is what stops root too."""
     job, write = make_job(tmp_path), checkpoint.write
 
-    def remove_and_write(folder, taken):
+    def remove_and_write(folder, taken, check):
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
-        write(folder, taken)
+        write(folder, taken, check)
 
     monkeypatch.setattr(checkpoint, "write", remove_and_write)
     with pytest.raises(UsageError, match=rf"cannot write to {job.folder}: No such file or directory"):
@@ -517,7 +517,7 @@ def test_a_time_between_checkpoints_that_is_none(tmp_path, cler, value):
 
 def test_checkpoints_only_after_each_task(tmp_path, monkeypatch, cler):
     written = []
-    monkeypatch.setattr(checkpoint, "write", lambda folder, taken: written.append(taken.position))
+    monkeypatch.setattr(checkpoint, "write", lambda folder, taken, check: written.append(taken.position))
     assert cler("--checkpoint-every", "0")[0] == 0
     assert written == [(1, 0)]
 

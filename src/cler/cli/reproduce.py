@@ -98,8 +98,9 @@ def reproduce(
     from cler.paper import cost
     from cler.paper import reproduce as steps
     from cler.runs import jobs as work
+    from cler.runs.backends import find_backend
     from cler.runs.folders import check_writable
-    from cler.runs.machine import default_precision, find_device
+    from cler.runs.machine import default_precision
 
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
     if seconds is not None and not seconds > 0:
@@ -116,7 +117,10 @@ def reproduce(
         buffers=given.several("buffer"),
         epochs=given.several("epochs"),
     )
-    target = find_device(machine.device)
+    elsewhere = machine.on != "local"
+    if timed and elsewhere:
+        raise UsageError(f"times steps on this machine, not on {machine.on}: leave one of them out", "time")
+    target = find_backend(machine).device(machine.device)
     precision, at_once = default_precision(target), cost.runs_at_once(target, machine.workers)
     state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     if redo and not dry_run:
@@ -135,12 +139,14 @@ def reproduce(
         cost.check_disk(out, todo, at_once)
         failures = _fetch(todo, data_dir)
         todo = [work for work in todo if work.cell.dataset not in failures]
-    costs = _tell_costs(todo, state.groups, target, at_once, measured=timed or not dry_run)
+    timer = None if elsewhere else target
+    costs = _tell_costs(todo, state.groups, timer, at_once, measured=timed or not dry_run)
     if dry_run:
         _tell_absent(todo, data_dir)
     elif todo:
         say("stop with Ctrl-C at any time; --only and --seeds train fewer runs")
-        failures += _train(cost.cheapest_first(todo, costs), deadline, target, at_once, machine)
+        order = cost.cheapest_first(todo, costs)  # to see most soon; on several machines all ends sooner the other way
+        failures += _train(order[::-1] if elsewhere else order, deadline, target, at_once, machine)
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     _show(whole, cells, state, costs, precision, as_json)
     if failures:
@@ -167,15 +173,18 @@ def _table(name: str, pretext: str | None) -> PaperTable:
 
 
 def _tell_costs(
-    missing: Sequence[Work], groups: Sequence[Series], device: torch.device, at_once: int, *, measured: bool
+    missing: Sequence[Work], groups: Sequence[Series], device: torch.device | None, at_once: int, *, measured: bool
 ) -> dict[PaperCell, float]:
-    """Print what the missing runs will take; returns the seconds of one run, by cell of which they are known."""
+    """Print what the missing runs will take; returns the seconds of one run, by cell of which they are known.
+
+    Without a device, as runs will be trained elsewhere, nothing is measured.
+    """
     from cler.paper.cost import cheapest_first, known_seconds, seconds_per_run
     from cler.report.numbers import count_runs, duration
 
     if not missing:
         return {}
-    if measured:
+    if measured and device:
         with errors.status("estimating the time of the missing runs") as line:
             tell = line.update if errors.is_terminal else say
             costs = seconds_per_run(missing, device, at_once, groups, lambda what: tell(f"timing steps of {what}"))
@@ -240,14 +249,16 @@ def _train(
 ) -> list[str]:
     """Train the runs until the deadline; returns a line for each failure.
 
-    On GPUs a bundle of runs for each is trained after the other; on a CPU all runs are in one queue.
+    On GPUs of this machine a bundle of runs for each is trained after the other; on its CPU, and on other machines, all
+    runs are in one queue.
     """
     from cler.report.numbers import count_runs
     from cler.runs.jobs import remaining
     from cler.runs.machine import gpus
 
     jobs = [job for work in missing for job in work.jobs]
-    size = at_once * max(1, len(gpus())) if device.type == "cuda" else max(1, len(jobs))
+    here = device.type == "cuda" and machine.on == "local"
+    size = at_once * max(1, len(gpus())) if here else max(1, len(jobs))
     failures: list[str] = []
     try:
         with stopped_at(deadline):

@@ -54,8 +54,9 @@ def run(
     from cler.config.making import grid
     from cler.config.reading import parse_options, read_config
     from cler.report.progress import decoding_bar
+    from cler.runs.backends import find_backend
     from cler.runs.jobs import remaining
-    from cler.runs.machine import default_precision, find_device
+    from cler.runs.machine import default_precision
     from cler.runs.pace import Pace
     from cler.runs.start import prepare
 
@@ -68,8 +69,8 @@ def run(
     chosen |= own
     if tuned and not (given.settings | own).keys().isdisjoint(tuned["names"]):
         tuned = None  # other values are taken
-    device = find_device(machine.device)
-    chosen.setdefault("precision", default_precision(device))
+    if "precision" not in chosen:
+        chosen["precision"] = default_precision(find_backend(machine).device(machine.device))
     bar = partial(decoding_bar, errors)
     plan = prepare(grid(chosen), wanted, machine, restart=restart, redo=redo, tuned=tuned, say=say, bar=bar)
     pace = Pace()

@@ -33,7 +33,10 @@ HELD_OUT = 0.1
 def tune(
     given: Given,
     space: Annotated[
-        str, typer.Option(metavar="SPACE", help="What is tuned: lr=1e-3..0.3:log,weight=0.1..3:log,optimizer=sgd|adam.")
+        str,
+        typer.Option(
+            "--space", metavar="SPACE", help="What is tuned: lr=1e-3..0.3:log,weight=0.1..3:log,optimizer=sgd|adam."
+        ),
     ],
     trials: Annotated[int, typer.Option(min=1, max=100_000, help="How many values are tried.")] = 60,
     select_on: Annotated[
@@ -57,8 +60,9 @@ def tune(
     from cler import data
     from cler.config.reading import parse_options, parse_seeds
     from cler.report.study_figure import draw_study
+    from cler.runs.backends import find_backend
     from cler.runs.build import check_fit
-    from cler.runs.machine import default_precision, find_device
+    from cler.runs.machine import default_precision
     from cler.runs.pace import Pace
     from cler.tune.sampler import propose
     from cler.tune.selection import Selection
@@ -74,7 +78,7 @@ def tune(
     chosen = {
         "dataset": Settings.dataset,
         "validate": HELD_OUT,
-        "precision": default_precision(find_device(machine.device)),
+        "precision": default_precision(find_backend(machine).device(machine.device)),
     } | chosen
     if not chosen["validate"]:
         raise UsageError("must be above 0: the held-out images decide", "validate")

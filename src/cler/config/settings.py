@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cler.config.cluster import Slurm, read_on, read_slurm
 from cler.config.protocols import PROTOCOLS
 from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, STREAMS, TEACHERS, VIEWS
 from cler.config.schema import Setting, check_all, joined, setting, settings_of
@@ -226,9 +227,25 @@ class Settings:
 class Machine:
     """Where and how runs are trained, which does not change their results."""
 
+    on: str = setting(
+        "local", "Who trains: local, this machine; slurm; ray, a cluster started here; ray:HOST:PORT, a running one.",
+        role="machine", read=read_on,
+    )  # fmt: skip
+    slurm: Slurm | None = setting(
+        None, "Settings file whose table [slurm] has partition, time, account and so on.",
+        role="machine", read=read_slurm,
+    )  # fmt: skip
+    give_up_after: float = setting(
+        600.0, "Seconds without events after which a machine of slurm or ray is given up.",
+        above=0, most=1e9, role="machine",
+    )  # fmt: skip
     device: str = setting("auto", "Where to train; auto is the GPU if there is one.", choices=DEVICES, role="machine")
     workers: int | None = setting(
-        None, "Processes on a CPU (default: as many as its cores allow).", least=1, most=10_000, role="machine"
+        None,
+        "Processes on a CPU (default: as many as its cores allow); bundles to share runs out to on slurm or ray.",
+        least=1,
+        most=10_000,
+        role="machine",
     )
     at_once: int | None = setting(
         None, "Runs side by side on a GPU (default: as many as fit).", least=1, most=1000, role="machine"
@@ -251,6 +268,10 @@ class Machine:
     save_network: bool = setting(
         False, "Keep the trained network of each run beside its result, as network.safetensors.", role="machine"
     )
+    save_buffer_images: int = setting(
+        0, "Images of the replay buffer to keep beside each result, as buffer.png; reports show them.",
+        least=0, most=1000, role="machine",
+    )  # fmt: skip
     track: str | None = setting(
         None, "Where curves go while training: tensorboard, wandb, or both as tensorboard+wandb.",
         role="machine", read=read_track,
@@ -273,6 +294,11 @@ def check_reading(dataset: str, how: Mapping[str, Any]) -> None:
     for name, value in how.items():
         if value != getattr(Settings, name) and name not in taken:
             raise UsageError(f"has no effect on {dataset}: leave it out", name)
+    check_fit_has_size(how)
+
+
+def check_fit_has_size(how: Mapping[str, Any]) -> None:
+    """Refuse a way to fit images to a size that is not given."""
     if how.get("fit") is not None and how.get("size") is None:
         raise UsageError("has no effect without a size: give that too, or leave it out", "fit")
 

@@ -47,8 +47,11 @@ def take(run: Run, about: dict[str, Any]) -> Checkpoint:
     return Checkpoint(about, State(tensors, state.numbers), accuracy, curves)
 
 
-def write(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write it as the newest checkpoint in the folder; the one before it is kept as the previous one."""
+def write(folder: Path, checkpoint: Checkpoint, check: Callable[[], None] = lambda: None) -> None:
+    """Write it as the newest checkpoint in the folder; the one before it is kept as the previous one.
+
+    If `check` raises when all is written, that one stays the newest.
+    """
     tensors = on_host(checkpoint.state.tensors)
     header = json.dumps(
         {
@@ -60,7 +63,7 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
         }
     )
     metadata = {"header": header, "checksum": checksum(header, tensors)}
-    with replacing(folder / NAME, previous=folder / PREVIOUS) as file:
+    with replacing(folder / NAME, previous=folder / PREVIOUS, check=check) as file:
         file.writelines(pieces(tensors, metadata))
 
 

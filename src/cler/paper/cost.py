@@ -77,15 +77,15 @@ def seconds_per_run(
 
 
 def known_seconds(
-    missing: Sequence[Work], device: torch.device, at_once: int, groups: Sequence[Series]
+    missing: Sequence[Work], device: torch.device | None, at_once: int, groups: Sequence[Series]
 ) -> tuple[dict[PaperCell, float], str]:
     """What earlier runs tell of the seconds that a run of each cell adds, and on which hardware; nothing is timed.
 
-    That is this machine's if they tell anything of it, else that of most of them.
+    That is this machine's if they tell anything of it, else that of most of them, as without a device: for others'.
     """
-    own = environment(device)["hardware"]
+    own = environment(device)["hardware"] if device else ""
     used = Counter(str(run.environment.get("hardware")) for group in groups for run in group.results)
-    for hardware in dict.fromkeys([own, *(name for name, _ in used.most_common())]):
+    for hardware in dict.fromkeys([*([own] if own else []), *(name for name, _ in used.most_common())]):
         beside = min(at_once if hardware == own else MOST_AT_ONCE, sum(len(work.jobs) for work in missing))
         times = {
             work.cell: _seconds_of_earlier_runs(work.jobs[0].settings, groups, hardware, beside, fewest=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -108,6 +108,11 @@ def code_of(settings: Settings) -> Code:
         if kind in _GIVEN:
             given.append((kind, name, code.__module__, code.__qualname__))
     return Code(tuple(modules), tuple(given), tuple(only_here))
+
+
+def only_here(all_settings: Iterable[Settings]) -> list[str]:
+    """What no other process could import of runs with these settings, in words."""
+    return list(dict.fromkeys(what for settings in all_settings for what in code_of(settings).only_here))
 
 
 def _entries(settings: Settings) -> Iterator[tuple[str, str, Any]]:

@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,8 @@ BEAT = 20.0
 """Seconds between two signs of life."""
 EXPIRY = 300.0
 """Seconds without one after which the lock of another host counts no more."""
+ATTEMPT = "attempt.json"
+"""What another machine is to do, in the folder of its attempt; an attempt without this file is given up."""
 
 
 def search(folder: Path, names: Collection[str]) -> tuple[list[Path], list[str]]:
@@ -61,15 +64,18 @@ def check_writable(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[bool]:
+def locked(folder: Path, attempt: Path | None = None) -> Iterator[bool]:
     """Keep other processes out of a folder; tells whether that is so, or another process is in it.
 
     A process that ends, however it ends, gives its locks back; one of another host, which may have ended unheard, when
     it has given no sign of life for a while. If it comes back, `still_ours` tells it that it has lost the folder.
+
+    `attempt` is the folder of the attempt that the process works for. It loses its locks, wherever it runs, once the
+    attempt is given up, and to the process that makes the same attempt again.
     """
     lock = FileLock(folder / LOCK)
     with writing(folder):
-        ours = _take(folder, lock)
+        ours = _take(folder, lock, attempt)
     if not ours:
         yield False
         return
@@ -84,32 +90,65 @@ def locked(folder: Path) -> Iterator[bool]:
 def still_ours(folder: Path) -> bool:
     """Whether this process may write to a folder that it has locked: not if another has, or had, taken it over since.
 
-    An `OSError` says why that cannot be told, for one if the folder is gone.
+    Nor if the attempt that it works for was given up. An `OSError` says why that cannot be told, for one if the folder
+    is gone.
     """
     token = _TOKENS.get(folder)
     folder.stat()
-    return token is None or _owner(folder).get("token") == token
+    if token is None:
+        return True
+    owner = _owner(folder)
+    return owner.get("token") == token and not given_up(owner.get("attempt"))
+
+
+def given_up(attempt: Any) -> bool:
+    """Whether the folder of an attempt says that it is no longer wanted; that is looked up anew, also on a network."""
+    if not isinstance(attempt, str):
+        return False
+    try:
+        with open(Path(attempt, ATTEMPT), "rb"):
+            return False
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process seems to be at work in a folder, for people to know; nothing is written there."""
+    try:
+        owner, beat = _owner(folder), (folder / OWNER).stat().st_mtime
+    except (OSError, UsageError):
+        return False
+    if owner.get("host") == HOST:
+        return is_alive(owner.get("process"))
+    return bool(owner) and time.time() - beat < EXPIRY
 
 
 _TOKENS: dict[Path, str] = {}
 """What this process has written into the folders that it holds, different each time."""
 
 
-def _take(folder: Path, lock: BaseFileLock) -> bool:
+def _take(folder: Path, lock: BaseFileLock, attempt: Path | None) -> bool:
     """Take the lock, also from a process that has gone, and write down whose the folder is."""
+    working_for = str(attempt) if attempt else None
+    if given_up(working_for):
+        return False
     for _ in range(2):
         for name in (LOCK, OWNER):
             _check_plain(folder / name)
         acquired, owner = _acquired(lock), _owner(folder)
-        if acquired and (not owner or owner.get("host") == HOST or _gone(folder, owner)):
+        before = attempt is not None and owner.get("attempt") == working_for
+        if acquired and (not owner or owner.get("host") == HOST or before or _gone(folder, owner)):
             token = uuid4().hex
-            write_json(folder / OWNER, {"host": HOST, "process": os.getpid(), "token": token})
+            us = {"host": HOST, "process": os.getpid(), "token": token, "attempt": working_for}
+            write_json(folder / OWNER, us)
             _TOKENS[folder] = token
             return True
         if acquired:  # here; but the locks of this file system do not reach to the host that has it
             lock.release()
             return False
-        if not owner or not _gone(folder, owner):
+        if not owner or not (before or _gone(folder, owner)):
             return False
         _delete(folder / LOCK)
     return False
@@ -134,7 +173,9 @@ def _owner(folder: Path) -> dict[str, Any]:
 
 
 def _gone(folder: Path, owner: dict[str, Any]) -> bool:
-    """Whether a folder's owner is no more: its process, or on another host all signs of it for a while."""
+    """Whether a folder's owner is no more: its attempt, its process, or on another host all signs of it for a while."""
+    if given_up(owner.get("attempt")):
+        return True
     if owner.get("host") == HOST:
         return not is_alive(owner.get("process"))
     with tempfile.TemporaryFile(dir=folder) as now:  # by the clock of the file system

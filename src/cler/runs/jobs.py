@@ -18,6 +18,7 @@ from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
 from cler.files import frozen, read_json, write_json, writing
+from cler.runs import pictures
 from cler.runs.folders import check_writable, locked, search
 from cler.runs.results import read_result
 from cler.runs.revisions import differing, revisions
@@ -41,6 +42,8 @@ class Job:
     """Seconds between checkpoints within a task; 0 for none but that at its end."""
     save_network: bool = False
     """Whether the trained network is kept beside the result."""
+    save_buffer_images: int = 0
+    """How many images of the buffer are kept beside the result."""
     until_task: int | None = None
     """After how many tasks the run stops, with a checkpoint; None for all."""
     tuned: dict[str, Any] | None = None
@@ -118,6 +121,7 @@ def make_jobs(
     *,
     checkpoint_every: float = 60.0,
     save_network: bool = False,
+    save_buffer_images: int = 0,
     until_task: int | None = None,
     tuned: dict[str, Any] | None = None,
     data: str | None = None,
@@ -133,7 +137,7 @@ def make_jobs(
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     index = index or Index(out)
     folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}", data) for seed in seeds}
-    how = (checkpoint_every, save_network, until_task, tuned, data)
+    how = (checkpoint_every, save_network, save_buffer_images, until_task, tuned, data)
     return [Job(settings, seed, folder, *how) for seed, folder in folders.items()]
 
 
@@ -221,13 +225,14 @@ def _different(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
 
 
 @contextmanager
-def claimed(job: Job, emit: Emit) -> Iterator[bool]:
+def claimed(job: Job, emit: Emit, attempt: Path | None = None) -> Iterator[bool]:
     """Keep other processes from a job, and tell whether it is to be done here; if it is, its folder is prepared.
 
-    Whether it has ended is asked while it is held: another process may have just done it.
+    Whether it has ended is asked while it is held: another process may have just done it. `attempt` is the folder of
+    the attempt that this is part of.
     """
     check_writable(job.folder)
-    with locked(job.folder) as ours:
+    with locked(job.folder, attempt) as ours:
         todo = ours and not finished(job)
         if todo:
             _prepare(job)
@@ -300,7 +305,7 @@ def restart(jobs: Sequence[Job]) -> None:
 
 def redo(jobs: Sequence[Job]) -> None:
     """Delete the results and checkpoints of jobs, finished or not, but for those that another process is doing."""
-    _drop(jobs, ("result.json",))
+    _drop(jobs, ("result.json", pictures.NAME))
 
 
 def _drop(jobs: Sequence[Job], names: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,14 +39,20 @@ from cler.files import write_json, writing
 from cler.runs.build import build_run
 from cler.runs.folders import OWNER, still_ours
 from cler.runs.jobs import Job, same_run
+from cler.runs.logs import log_line, trim_log
 from cler.runs.machine import environment
 from cler.runs.networks import save_network
-from cler.runs.results import Result, log_line, make_result, trim_log
+from cler.runs.pictures import save_buffer_images
+from cler.runs.results import Result, make_result
 from cler.runs.revisions import differing, revisions
 from cler.tracking import Tracking
 
 LOG_SECONDS = 2.0
 """Between two lines of a run's log that tell its losses."""
+
+
+class LostError(UsageError):
+    """The run is another process's by now."""
 
 
 class Recorder(Control):
@@ -130,10 +136,17 @@ class Recorder(Control):
             self.settle(folder)
 
     def _write_checkpoint(self, folder: Path, taken: checkpoint.Checkpoint) -> bool:
-        ours = self._owns(folder)
-        if ours:
-            checkpoint.write(folder, taken)
-        return ours
+        try:
+            self._check_owned(folder)
+            checkpoint.write(folder, taken, lambda: self._check_owned(folder))
+        except LostError:
+            return False
+        return True
+
+    def _check_owned(self, folder: Path) -> None:
+        """Called before anything is published."""
+        if not self._owns(folder):
+            raise LostError(f"{folder} is another process's by now")
 
     def _owns(self, folder: Path) -> bool:
         """Whether a run may be written; training ends, with nothing written, when another process has taken it over."""
@@ -145,7 +158,7 @@ class Recorder(Control):
             for name, job in self.jobs.items():
                 if job.folder == folder:
                     self._tracking.hear(Elsewhere(name, complete=False))
-            self.stop = self.stop or UsageError(
+            self.stop = self.stop or LostError(
                 f"{folder} was taken over by another process, which had heard nothing of this one for too long, or "
                 f"somebody has deleted its {OWNER}: nothing more is written there"
             )
@@ -175,7 +188,8 @@ class Recorder(Control):
                 losses = {term: float(f"{mean:.6g}") for term, mean in means(sums).items()}
                 with self._going_on_without("losses"):
                     if self._owns(self.jobs[name].folder):
-                        self._log(name, {"event": "progress", "task": event.task, "step": event.step, "losses": losses})
+                        line = {"task": event.task, "step": event.step, "steps": event.steps, "losses": losses}
+                        self._log(name, {"event": "progress", **line})
                 written, sums = now, {}
             self._losses[name] = written, sums
 
@@ -192,6 +206,9 @@ class Recorder(Control):
             if job.save_network:
                 with writing(job.folder):
                     save_network(job.folder, run, job.settings)
+            if job.save_buffer_images:
+                with writing(job.folder):
+                    save_buffer_images(job.folder, run, job.save_buffer_images)
             self._end(event.run, line)
         else:
             with self._going_on_without("results so far"):
@@ -233,14 +250,17 @@ class Recorder(Control):
         if self._owns(folder):
             with writing(folder):
                 self._write(name, line)
-                checkpoint.delete(folder)
+                if self._owns(folder):
+                    checkpoint.delete(folder)
 
     def _log(self, name: RunName, line: dict[str, Any]) -> None:
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})
 
     def _write(self, name: RunName, line: dict[str, Any]) -> None:
         self._log(name, line)
-        write_json(self.jobs[name].folder / "result.json", self._result(name))
+        folder = self.jobs[name].folder
+        with suppress(LostError):  # training ends by it
+            write_json(folder / "result.json", self._result(name), lambda: self._check_owned(folder))
 
     def _metrics(self, name: RunName) -> dict[str, dict[str, float]]:
         """Those of a run that has ended; an error of one that is somebody's own ends training, as a callback's does."""
@@ -266,6 +286,7 @@ class Recorder(Control):
             complete=run.complete,
             failure=run.failure,
             curves=run.curves if run.evaluate_every else None,
+            confusion=run.confusion,
             tuned=job.tuned,
         )
 

@@ -12,6 +12,7 @@ from cler import data
 from cler.config.comparing import in_words
 from cler.config.settings import Machine, Settings
 from cler.data.images import ImageData, Progress
+from cler.errors import UsageError
 from cler.runs.build import check_fit
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, to_do_and_ended
@@ -54,21 +55,23 @@ def prepare(
     `tuned` says how the settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
     """
     jobs: list[Job] = []
-    loaded: dict[Hashable, ImageData] = {}
+    loaded: dict[Hashable, ImageData | None] = {}
     for one in settings:
         if data.key(one) not in loaded:
             with bar(one.dataset) as progress:
-                loaded[data.key(one)] = data.load_for(one, machine.data_dir, progress)
-    fingerprint = cache(lambda key: loaded[key].fingerprint())
+                loaded[data.key(one)] = _loaded(one, machine, progress, say)
+    fingerprint = cache(lambda key: images.fingerprint() if (images := loaded[key]) else None)
     index = Index(machine.out)
     for one in settings:
-        check_fit(one, loaded[data.key(one)], seeds)
+        if (images := loaded[data.key(one)]) is not None:
+            check_fit(one, images, seeds)
         jobs += make_jobs(
             one,
             seeds,
             machine.out,
             checkpoint_every=machine.checkpoint_every,
             save_network=machine.save_network,
+            save_buffer_images=machine.save_buffer_images,
             until_task=machine.until_task,
             tuned=tuned,
             data=fingerprint(data.key(one)) if data.has_path(one.dataset) else None,
@@ -88,3 +91,14 @@ def prepare(
     if restart:
         restart_jobs(todo)
     return Plan(jobs, todo, failures)
+
+
+def _loaded(one: Settings, machine: Machine, progress: Progress | None, say: Callable[[str], None]) -> ImageData | None:
+    """The images of a dataset; None if they are not here and need not be, as other machines train."""
+    try:
+        return data.load_for(one, machine.data_dir, progress)
+    except UsageError as error:
+        if machine.on == "local" or data.has_path(one.dataset):
+            raise
+        say(f"not here, and needed where runs are trained: {error}")
+        return None

@@ -52,11 +52,12 @@ def train_bundles(
     images: str = "auto",
     graph: bool = True,
     signals: Sequence[signal.Signals] = STOPPING,
+    attempt: Path | None = None,
 ) -> None:
     """Train one bundle after the other on a device, in this process; the same on every machine.
 
     A bundle is grouped again by where its jobs stand and how many fit; on a CPU they are trained in turn. Locks,
-    checkpoints and results are made here, and `emit` hears every event.
+    checkpoints and results are made here, for the attempt in that folder if it is one, and `emit` hears every event.
     """
     on_cpu = device.type == "cpu"
 
@@ -69,7 +70,7 @@ def train_bundles(
 
     @contextmanager
     def claim(job: Job) -> Iterator[bool]:
-        with claimed(job, recorder.hear) as todo, threads(job.settings.threads) if on_cpu else nullcontext():
+        with claimed(job, recorder.hear, attempt) as todo, threads(job.settings.threads) if on_cpu else nullcontext():
             try:
                 yield todo
             finally:

@@ -1,0 +1,219 @@
+"""Attempts at bundles on other machines: a folder that all share says what to do, and events come back through it.
+
+The folder is also the token of the attempt: when it goes, the attempt is given up, and whoever still makes it, or comes
+back to it, publishes nothing more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from cler import __version__
+from cler.engine import RunName
+from cler.engine.steps import lack_of_memory
+from cler.errors import TERMINATED, UsageError
+from cler.files import HOST, append, opened, read_json, write_json, writing
+from cler.runs.backends.base import Order
+from cler.runs.backends.wire import (
+    Begun,
+    Ended,
+    Word,
+    line_of,
+    plain_code,
+    plain_job,
+    read_code,
+    read_job,
+    read_line,
+)
+from cler.runs.custom import code_of
+from cler.runs.folders import ATTEMPT, given_up, locked
+from cler.runs.jobs import Job
+from cler.runs.machine import find_device
+from cler.runs.record import LostError
+from cler.runs.trainers import STOPPING, Bundle, train_bundles
+
+ATTEMPTS = ".attempts"
+"""Folder, in that of the results, of all drivers' attempts."""
+EVENTS = "events.jsonl"
+STOP = "stop"
+"""In the folder of an attempt: it is to end, with checkpoints."""
+
+
+class Attempt:
+    """An attempt as its driver sees it."""
+
+    def __init__(self, folder: Path, jobs: Sequence[Job], tries: int = 0) -> None:
+        self.folder, self.jobs, self.tries = folder, list(jobs), tries
+        """`tries` is how many attempts in a row before this one came to nothing."""
+        self.host: str | None = None
+        """The machine that makes it, once it has begun there."""
+        self.ended: Ended | None = None
+        self._names = [job.name for job in jobs]
+        self._read = 0
+
+    @property
+    def name(self) -> str:
+        """Its name, different from those of all others."""
+        return self.folder.name
+
+    @classmethod
+    def make(cls, parent: Path, jobs: Bundle, order: Order, backend: str, tries: int) -> Attempt:
+        """A new attempt, written down for a machine to make."""
+        folder = parent.absolute() / uuid4().hex[:16]
+        codes = [code_of(job.settings) for job in jobs]
+        about = {
+            "cler": __version__,
+            "backend": backend,
+            "tries": tries,
+            "device": order.device.type,
+            "data_dir": str(order.data_dir.absolute()) if order.data_dir else None,
+            "at_once": order.at_once,
+            "images": order.images,
+            "graph": order.graph,
+            "folder": os.getcwd(),
+            "path": list(dict.fromkeys(place for code in codes for place in _places(code.modules))),
+            "code": [plain_code(code) for code in codes],
+            "jobs": [plain_job(job) for job in jobs],
+        }
+        with writing(folder):
+            folder.mkdir(parents=True)
+            append(folder / EVENTS, "")
+            write_json(folder / ATTEMPT, about)
+        return cls(folder, jobs, tries)
+
+    def news(self) -> Iterator[Word]:
+        """What has been heard of it since the last time."""
+        with suppress(OSError), opened(self.folder / EVENTS, follow=False) as file:
+            file.seek(self._read)
+            whole, newline, _ = file.read().rpartition(b"\n")
+            self._read += len(whole + newline)
+            for line in whole.decode(errors="replace").split("\n"):
+                word = read_line(line, self._names) if line else None
+                if isinstance(word, Begun):
+                    self.host, self.ended = word.host, None
+                elif isinstance(word, Ended):
+                    self.ended = word
+                if word is not None:
+                    yield word
+
+    def ask_to_stop(self) -> None:
+        """It is to end, with checkpoints."""
+        with suppress(OSError):
+            append(self.folder / STOP, "")
+
+    def discard(self) -> None:
+        """Give it up: its token is no longer the runs'."""
+        with suppress(OSError):
+            (self.folder / ATTEMPT).unlink()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _places(modules: Sequence[str]) -> Iterator[str]:
+    """The folders that have to be searched for these modules, but for what every machine has installed."""
+    for module in modules:
+        found = find_spec(module.partition(".")[0])
+        origin = Path(found.origin).absolute() if found and found.origin else None
+        if found and origin and not {"site-packages", "dist-packages"} & set(origin.parts):
+            yield str(origin.parents[1] if found.submodule_search_locations else origin.parent)
+
+
+class Mailbox:
+    """What whoever makes an attempt says to its driver, if that still listens."""
+
+    def __init__(self, folder: Path, names: Sequence[RunName]) -> None:
+        self.folder, self.names = folder, names
+
+    def __call__(self, word: Word) -> None:
+        """Say it; ends training when the driver asks for that, or has given the attempt up."""
+        if given_up(str(self.folder)):
+            raise LostError(f"{self.folder} was given up: nothing more is written for it")
+        with suppress(OSError):  # a full disk is told where results are written
+            append(self.folder / EVENTS, line_of(word, self.names))
+        if not isinstance(word, Ended) and (self.folder / STOP).exists():
+            raise SystemExit(TERMINATED)
+
+
+def train_attempt(folder: Path, signals: Sequence[signal.Signals] = STOPPING) -> None:
+    """Make the attempt that a folder describes: what runs on every other machine."""
+    if given_up(str(folder)):
+        return
+    about = read_json(folder / ATTEMPT)
+    with suppress(OSError):
+        append(folder / EVENTS, "\n")  # after a line that was never finished
+    mailbox = Mailbox(folder, [])
+    try:
+        mailbox(Begun(os.environ.get("SLURMD_NODENAME", HOST)))  # which SLURM is asked to avoid by that name
+        jobs = _jobs(about)
+        mailbox.names = [job.name for job in jobs]
+        train_bundles(
+            [jobs],
+            find_device(about["device"]),
+            Path(about["data_dir"]) if about["data_dir"] else None,
+            mailbox,
+            at_once=about["at_once"],
+            images=about["images"],
+            graph=about["graph"],
+            signals=signals,
+            attempt=folder,
+        )
+        mailbox(Ended("done"))
+    except LostError:
+        pass  # nobody waits for this any more
+    except (SystemExit, KeyboardInterrupt):
+        with suppress(LostError):
+            mailbox(Ended("stopped"))
+        raise
+    except UsageError as mistake:
+        with suppress(LostError):
+            mailbox(Ended("mistake", str(mistake)))
+    except Exception as error:
+        with suppress(LostError):
+            mailbox(Ended("error", str(lack_of_memory(error) or traceback.format_exc())))
+
+
+def _jobs(about: dict[str, Any]) -> list[Job]:
+    """The jobs of an attempt, with the code that they need imported."""
+    if about["cler"] != __version__:
+        raise UsageError(f"{HOST} has cler {__version__}, and {about['cler']} is needed: install that there")
+    with suppress(OSError):  # what is named by a path that is relative lies there, if anywhere
+        os.chdir(about["folder"])
+    sys.path += [place for place in about["path"] if place not in sys.path]
+    for code in about["code"]:
+        read_code(code).load()
+    return [read_job(job) for job in about["jobs"]]
+
+
+def find_attempts(drivers: Path, wanted: dict[Path, Job], backend: str) -> dict[Path, list[Attempt]]:
+    """The attempts of a backend at any of the wanted jobs, by the folder of their driver; runs by their folder."""
+    found: dict[Path, list[Attempt]] = {}
+    for path in sorted(drivers.glob(f"*/*/{ATTEMPT}")):
+        with suppress(UsageError, LookupError, TypeError):
+            about = read_json(path)
+            folders = [Path(job["folder"]) for job in about["jobs"]]
+            if about["backend"] == backend and not wanted.keys().isdisjoint(folders):
+                jobs = [wanted.get(folder) or read_job(job) for folder, job in zip(folders, about["jobs"], strict=True)]
+                found.setdefault(path.parents[1], []).append(Attempt(path.parent, jobs, int(about["tries"])))
+    return found
+
+
+def sweep_attempts(drivers: Path) -> None:
+    """Delete the folders of drivers that are no more and have left no attempt, and their own if it is empty then."""
+    for folder in drivers.glob("*"):
+        with suppress(OSError, UsageError):
+            if not any(folder.glob(f"*/{ATTEMPT}")):
+                with locked(folder) as ours:
+                    for leftover in folder.glob("*/") if ours else ():
+                        shutil.rmtree(leftover, ignore_errors=True)
+                folder.rmdir()
+    with suppress(OSError):
+        drivers.rmdir()

@@ -1,0 +1,70 @@
+"""What a backend is: it takes bundles of jobs to devices, and brings the events of training back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+
+from cler.engine.events import Emit
+from cler.runs.jobs import Job
+
+
+@dataclass(frozen=True)
+class Order:
+    """How jobs are to be trained, wherever that is."""
+
+    device: torch.device
+    data_dir: Path | None = None
+    """Folder of the datasets on the machine that trains; None for the usual one there."""
+    workers: int | None = None
+    """Processes on a CPU, or bundles at a time of a cluster."""
+    at_once: int | None = None
+    """Runs side by side on a GPU; None for as many as fit."""
+    images: str = "auto"
+    """Where those lie that a GPU trains on."""
+    graph: bool = True
+    out: Path = Path("runs")
+    """Folder that all machines share, where the attempts of other machines are kept."""
+    give_up_after: float = 600.0
+    """Seconds without events after which another machine is given up."""
+
+
+class Backend(Protocol):
+    """Trains jobs, here or elsewhere."""
+
+    def device(self, name: str) -> torch.device:
+        """The device that a name of the command line stands for, where training will be."""
+
+    def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
+        """Train all the jobs that no other process is training; `emit` hears every event.
+
+        What runs on each device is `train_bundles`, with locks, checkpoints and results made there.
+        """
+
+
+State = Literal["waiting", "running", "there", "cancelled"]
+"""Of an attempt: it waits for a machine; it has one; it has or has not, nobody knows; somebody has cancelled it."""
+
+
+class Cluster(Protocol):
+    """Other machines, as the driver of their attempts needs them. An attempt is called by the name of its folder."""
+
+    name: str
+    lasting: bool
+    """Whether attempts stay when the driver ends, for another driver to find."""
+
+    def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
+        """Have `train_attempt` called with this folder on a machine, if possible none of those to avoid."""
+
+    def states(self) -> dict[str, State] | None:
+        """The attempts that there are; one that has ended, however it did, is not. None if nobody can tell now."""
+
+    def cancel(self, names: Collection[str]) -> None:
+        """End these attempts, if they can be reached."""
+
+    def ending(self, names: Collection[str]) -> str:
+        """How a person ends the attempts that stay, in words."""

@@ -1,0 +1,242 @@
+"""The driver of attempts on other machines: submits them, listens to them, and makes lost ones again elsewhere."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from uuid import uuid4
+
+from cler.engine import RunName
+from cler.engine.bundles import MOST_AT_ONCE
+from cler.engine.events import Checkpointed, Elsewhere, Emit, Evaluated, Event, Failed, Finished, Message, Progress
+from cler.errors import UsageError
+from cler.files import HOST
+from cler.runs.backends.attempts import ATTEMPTS, Attempt, find_attempts, sweep_attempts
+from cler.runs.backends.base import Cluster, Order, State
+from cler.runs.backends.wire import Begun, Ended
+from cler.runs.custom import only_here
+from cler.runs.folders import check_writable, locked
+from cler.runs.jobs import Job, remaining
+from cler.runs.trainers import Bundle, in_bundles, raising_when_terminated
+
+LOOK = 0.3
+"""Seconds between two looks at what attempts say."""
+POLL = 10.0
+"""Seconds between two questions to a cluster that is busy with others, too."""
+MOST_TRIES = 3
+"""Attempts in a row that may come to nothing."""
+STOP_SECONDS = 60.0
+"""How long attempts that are asked to stop have for their checkpoints."""
+
+
+def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit, poll: float = POLL) -> None:
+    """Train the jobs on a cluster: as attempts at bundles of them, in folders that all machines share.
+
+    Attempts that an earlier driver has left are found again. When this one is stopped, those of a lasting cluster stay;
+    others are asked for checkpoints and ended.
+    """
+    if strange := [*only_here(job.settings for job in jobs), *(["a probe"] if any(job.probe for job in jobs) else [])]:
+        raise UsageError(
+            f"{', '.join(strange)}: no other machine can import this; put it into a file of its own, which all "
+            "machines share, or train it here",
+            "on",
+        )
+    driver = _Driver(cluster, order, emit, poll)
+    with raising_when_terminated(), driver.present(), driver.ending():
+        driver.submit(driver.found(jobs))
+        while driver.live:
+            driver.look()
+            time.sleep(LOOK)
+
+
+class _Driver:
+    def __init__(self, cluster: Cluster, order: Order, emit: Emit, poll: float) -> None:
+        self.cluster, self.order, self.emit, self.poll = cluster, order, emit, poll
+        self.live: dict[str, Attempt] = {}
+        self._drivers = order.out.absolute() / ATTEMPTS
+        self._folder = self._drivers / f"{HOST}-{os.getpid()}-{uuid4().hex[:8]}"
+        self._locks = ExitStack()
+        self._avoid: dict[str, None] = {}
+        """Machines that were given up."""
+        self._heard: dict[str, float] = {}
+        """When each attempt was heard of, or did not have to be."""
+        self._further: set[str] = set()
+        """Attempts that have come further than the ones before them."""
+        self._wanted: set[RunName] = set()
+        self._over: set[RunName] = set()
+        """Runs whose end was told."""
+        self._missing: dict[str, int] = {}
+        """How often in a row the cluster did not know of an attempt."""
+        self._states: dict[str, State] = {}
+        self._asked = -math.inf
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """Inside, other drivers know that this one is there."""
+        try:
+            check_writable(self._folder)
+            with self._locks:
+                self._locks.enter_context(locked(self._folder))
+                yield
+        finally:
+            sweep_attempts(self._drivers)
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Afterwards no attempt is left, but of a lasting cluster."""
+        try:
+            yield
+        except BaseException:
+            if self.live and self.cluster.lasting:
+                count, how = len(self.live), self.cluster.ending(self.live)
+                with suppress(Exception):
+                    self.emit(Message(f"{count} jobs of {self.cluster.name} stay: the same command finds them; {how}"))
+            else:
+                self._stop()
+            raise
+
+    def _stop(self) -> None:
+        """Let all attempts end with checkpoints, if they do so in time."""
+        for attempt in self.live.values():
+            attempt.ask_to_stop()
+        end = time.monotonic() + STOP_SECONDS
+        try:
+            waiting = [attempt for attempt in self.live.values() if attempt.host]
+            while waiting and time.monotonic() < end:
+                time.sleep(LOOK)
+                states = self.cluster.states() or {}
+                for attempt in waiting:
+                    _ = list(attempt.news())
+                waiting = [attempt for attempt in waiting if attempt.ended is None and attempt.name in states]
+        finally:
+            for attempt in self.live.values():
+                attempt.discard()
+            self.cluster.cancel(self.live)
+
+    def found(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs that no attempt is at; those that a driver has left which is no more are this one's from now on."""
+        wanted = {job.folder.absolute(): job for job in jobs}
+        self._wanted = {job.name for job in jobs}
+        states = self.cluster.states()
+        if states is None:
+            raise UsageError(f"{self.cluster.name} does not answer: try again later")
+        for folder, attempts in find_attempts(self._drivers, wanted, self.cluster.name).items():
+            ours = self._locks.enter_context(locked(folder))
+            for attempt in attempts:
+                there = ours and self.cluster.lasting and states.get(attempt.name) in ("waiting", "running", "there")
+                if ours and not there:
+                    attempt.discard()
+                    continue
+                for job in attempt.jobs:
+                    if wanted.pop(job.folder.absolute(), None) and not ours:
+                        self.emit(Elsewhere(job.name, complete=False))
+                if there:
+                    self._watch(attempt)
+        if self.live:
+            self.emit(Message(f"{len(self.live)} jobs of {self.cluster.name} are there from before"))
+        return list(wanted.values())
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Make attempts at these jobs, in bundles: as large as a GPU is filled by, or as there are workers for."""
+        size = self.order.at_once or (MOST_AT_ONCE if self.order.device.type == "cuda" else 1)
+        if self.order.workers:
+            size = min(size, math.ceil(len(jobs) / self.order.workers)) or 1
+        for bundle in in_bundles(jobs, size):
+            self._attempt(bundle)
+
+    def _attempt(self, bundle: Bundle, tries: int = 0) -> None:
+        attempt = Attempt.make(self._folder, bundle, self.order, self.cluster.name, tries)
+        try:
+            self.cluster.submit(attempt.folder, max(job.settings.threads for job in bundle), self._avoid)
+        except BaseException:
+            attempt.discard()
+            raise
+        self._watch(attempt)
+
+    def _watch(self, attempt: Attempt) -> None:
+        self.live[attempt.name] = attempt
+        self._heard[attempt.name] = time.monotonic()
+
+    def look(self) -> None:
+        """Ask the cluster now and then, hear what attempts say, and do what has to be done about them."""
+        asked = time.monotonic() - self._asked >= self.poll
+        if asked:
+            states = self.cluster.states()
+            self._states = self._states if states is None else states
+            self._asked = time.monotonic()
+            if states is not None:
+                self._missing = {name: 0 if name in states else self._missing.get(name, 0) + 1 for name in self.live}
+        for attempt in list(self.live.values()):
+            for word in attempt.news():
+                self._heard[attempt.name] = time.monotonic()
+                self._hear(attempt, word)
+            self._judge(attempt)
+
+    def _hear(self, attempt: Attempt, word: Event | Begun | Ended) -> None:
+        if isinstance(word, Begun):
+            runs = "1 run" if len(attempt.jobs) == 1 else f"{len(attempt.jobs)} runs"
+            self.emit(
+                Message(f"{word.host} has {runs}: {attempt.jobs[0].label}{' …' if len(attempt.jobs) > 1 else ''}")
+            )
+        elif isinstance(word, Event) and self._concerns(word):
+            if isinstance(word, Checkpointed | Evaluated | Finished | Failed):
+                self._further.add(attempt.name)
+            if isinstance(word, Finished | Failed | Elsewhere):
+                self._over.add(word.run)
+            self.emit(word)
+
+    def _concerns(self, event: Event) -> bool:
+        """Whether it is about runs that were asked for, and whose end was not told yet."""
+        about = set(event.runs) if isinstance(event, Progress) else {event.run} if hasattr(event, "run") else None
+        return about is None or not about.isdisjoint(self._wanted - self._over)
+
+    def _judge(self, attempt: Attempt) -> None:
+        """What becomes of an attempt, by what it said last and by what the cluster says of it."""
+        state, ended = self._states.get(attempt.name), attempt.ended
+        gone = self._missing.get(attempt.name, 0) > 1  # twice: a question may come before the answer is ready
+        if ended and ended.how == "done":
+            self._forget(attempt)
+        elif ended and ended.how in ("mistake", "error"):
+            self._forget(attempt)
+            raise UsageError(f"{attempt.host}: {ended.why}") if ended.how == "mistake" else RuntimeError(ended.why)
+        elif state == "cancelled":
+            self._forget(attempt)
+            raise UsageError(
+                f"{attempt.jobs[0].label}: its job was cancelled; finished runs are kept, and the same command resumes"
+            )
+        elif gone:
+            self._again(attempt, "was stopped" if ended else "was lost")
+        elif ended or state == "waiting" or (state == "there" and attempt.host is None):
+            self._heard[attempt.name] = time.monotonic()  # nothing is to be heard of it
+        elif state is not None and time.monotonic() - self._heard[attempt.name] > self.order.give_up_after:
+            if attempt.host:
+                self._avoid[attempt.host] = None
+            self._again(attempt, f"said nothing for {self.order.give_up_after:g} seconds", cancel=True)
+
+    def _forget(self, attempt: Attempt) -> None:
+        attempt.discard()
+        del self.live[attempt.name], self._heard[attempt.name]
+
+    def _again(self, attempt: Attempt, why: str, *, cancel: bool = False) -> None:
+        """Make another attempt at what is left of one."""
+        self._forget(attempt)  # first of all: from here on it publishes nothing
+        if cancel:
+            self.cluster.cancel([attempt.name])
+        left = remaining(attempt.jobs)
+        for job in attempt.jobs:
+            if job not in left and job.name not in self._over:  # it ended before it could say so
+                self.emit(Elsewhere(job.name, complete=True))
+        tries = 0 if attempt.name in self._further else attempt.tries + 1
+        where = attempt.host or f"a job of {self.cluster.name}"
+        if left and tries >= MOST_TRIES:
+            raise UsageError(
+                f"{where} {why} with {left[0].label}, for the {tries}rd time in a row without a new checkpoint: "
+                "finished runs are kept, and the same command resumes the others; a smaller --checkpoint-every may help"
+            )
+        if left:
+            runs = "its run is" if len(left) == 1 else f"its {len(left)} runs are"
+            self.emit(Message(f"{where} {why}: {runs} resumed elsewhere"))
+            self._attempt(left, tries)

@@ -1,0 +1,131 @@
+"""Ray: a task for each attempt, spread over the nodes of a cluster."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cler.config.settings import Machine
+from cler.engine.events import Emit
+from cler.errors import UsageError
+from cler.runs.backends.attempts import train_attempt
+from cler.runs.backends.base import Order, State
+from cler.runs.backends.driver import drive
+from cler.runs.jobs import Job
+from cler.runs.machine import find_device
+
+POLL = 1.0
+"""Seconds between two questions to the cluster."""
+CONNECT_SECONDS = 20.0
+"""How long a cluster has to answer."""
+
+
+class OnRay:
+    """A cluster of its own on this machine, or the running one whose address is given."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.address = machine.on.partition(":")[2] or None
+
+    def device(self, name: str) -> torch.device:
+        """'auto' is a GPU where the cluster has one; its own hardware decides, not that of the driver."""
+        if self.address is None:
+            return find_device(name)
+        if name == "auto":
+            with_gpu = RayCluster(self.address).resources().get("GPU", 0) >= 1
+            return torch.device("cuda" if with_gpu else "cpu")
+        return torch.device(name)
+
+    def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
+        """Train the jobs; when this is stopped, so are they, with checkpoints."""
+        cluster = RayCluster(self.address, gpu=order.device.type == "cuda")
+        try:
+            drive(jobs, cluster, order, emit, POLL)
+        finally:
+            cluster.close()
+
+
+class RayCluster:
+    """Tasks of Ray's core; they end with the driver."""
+
+    name = "ray"
+    lasting = False
+
+    def __init__(self, address: str | None, *, gpu: bool = False) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise UsageError("ray needs Ray: pip install 'cler[ray]'", "on") from None
+        self._ray, self.gpu = ray, gpu
+        self._tasks: dict[str, Any] = {}
+        self._connect(address)
+
+    def _connect(self, address: str | None) -> None:
+        """Start a cluster, whatever RAY_ADDRESS says, or go to the one that is named."""
+        if self._ray.is_initialized():
+            raise UsageError("ray: this process is connected to a Ray cluster already; call ray.shutdown() first", "on")
+        try:
+            if address:
+                _check_reachable(address)
+            self._ray.init(
+                address=address or "local",
+                log_to_driver=False,
+                logging_level="error",
+                include_dashboard=None if address else False,
+            )
+        except Exception as error:  # of many kinds: no such host, another version, a token that is missing
+            why = str(error).strip().splitlines() or [type(error).__name__]
+            raise UsageError(f"ray:{address or ''} cannot be reached: {why[0]}", "on") from None
+
+    def resources(self) -> dict[str, float]:
+        """What the cluster has, and leave it again."""
+        try:
+            return dict(self._ray.cluster_resources())
+        finally:
+            self.close()
+
+    def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
+        """A task on the node with the least to do; nodes that do not answer are left out by Ray itself."""
+        task = self._ray.remote(
+            num_cpus=cores, num_gpus=1 if self.gpu else 0, max_retries=0, scheduling_strategy="SPREAD"
+        )(_train)
+        self._tasks[attempt.name] = task.remote(str(attempt))
+
+    def states(self) -> dict[str, State] | None:
+        """The tasks that have not ended; whether one has a node already, it says itself."""
+        if not self._tasks:
+            return {}
+        tasks = list(self._tasks.values())
+        ended, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
+        self._tasks = {name: task for name, task in self._tasks.items() if task not in ended}
+        return dict.fromkeys(self._tasks, "there")
+
+    def cancel(self, names: Collection[str]) -> None:
+        """End their processes."""
+        for name in names:
+            if name in self._tasks:
+                self._ray.cancel(self._tasks.pop(name), force=True)
+
+    def ending(self, names: Collection[str]) -> str:
+        """They end by themselves."""
+        return "they end with this command"
+
+    def close(self) -> None:
+        """Leave the cluster, which ends if it was ours."""
+        self._ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise an `OSError` if nobody listens there: Ray itself would try for a long time, and end the process."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
+        pass
+
+
+def _train(folder: str) -> None:
+    with suppress(SystemExit):  # it was asked to stop, and has said that it did
+        train_attempt(Path(folder), signals=[])

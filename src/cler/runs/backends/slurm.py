@@ -1,0 +1,157 @@
+"""SLURM, through submitit: a job for each attempt, which queues again when it is preempted or out of time."""
+
+from __future__ import annotations
+
+import getpass
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cler.config.cluster import Slurm
+from cler.config.settings import Machine
+from cler.engine.events import Emit
+from cler.errors import UsageError
+from cler.runs.backends.attempts import train_attempt
+from cler.runs.backends.base import Order, State
+from cler.runs.backends.driver import POLL, drive
+from cler.runs.jobs import Job
+
+NAME = "cler-"
+"""What the names of our jobs begin with; that of the attempt follows."""
+WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SUSPENDED",
+                     "RESIZING", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "SPECIAL_EXIT"})  # fmt: skip
+"""States of a job that is not over and of which nothing is to be heard."""
+TIMEOUTS = 1_000_000
+"""How often a job may run out of time and queue again."""
+NOTICE: signal.Signals = getattr(signal, "SIGUSR2", signal.SIGTERM)  # Windows has no SLURM
+"""What tells a job that its time is nearly up."""
+
+
+class OnSlurm:
+    """The cluster whose `sbatch` is on the path."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.asked = machine.slurm or Slurm()
+
+    def device(self, name: str) -> torch.device:
+        """'auto' is a GPU if the table [slurm] asks for one; whether there is one here does not matter."""
+        found = ("cuda" if self.asked.gpus else "cpu") if name == "auto" else name
+        if found == "cuda" and not self.asked.gpus:
+            raise UsageError("cuda needs gpus = 1 in the table [slurm]", "device")
+        return torch.device(found)
+
+    def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
+        """Train the jobs; when this is stopped, what was submitted stays, and is found again."""
+        drive(jobs, SlurmCluster(self.asked, order.device.type == "cuda"), order, emit, POLL)
+
+
+class SlurmCluster:
+    """Submits with submitit, and asks `squeue`, which needs no accounting, what became of it."""
+
+    name = "slurm"
+    lasting = True
+
+    def __init__(self, asked: Slurm, gpu: bool) -> None:
+        try:
+            import submitit
+        except ImportError:
+            raise UsageError("slurm needs submitit: pip install 'cler[slurm]'", "on") from None
+        for command in ("sbatch", "srun", "squeue", "scancel"):
+            if shutil.which(command) is None:
+                raise UsageError(f"slurm needs {command}, which is not on the path: log in where jobs are sent", "on")
+        self._submitit, self.asked, self.gpu = submitit, asked, gpu
+
+    def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
+        """A job that makes the attempt; where only nodes are left that were given up, it may have one of them."""
+        try:
+            self._submit(attempt, cores, avoid)
+        except self._submitit.core.utils.FailedJobError as error:
+            if not avoid:
+                raise UsageError(f"sbatch refuses the job: {_reason(error)}") from None
+            self.submit(attempt, cores, ())
+
+    def _submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
+        asked = self.asked
+        executor = self._submitit.SlurmExecutor(folder=attempt / "slurm", max_num_timeout=TIMEOUTS)
+        excluded = ",".join([*([asked.exclude] if asked.exclude else []), *avoid])
+        values: dict[str, Any] = {
+            "job_name": NAME + attempt.name,
+            "time": asked.time,
+            "partition": asked.partition,
+            "account": asked.account,
+            "qos": asked.qos,
+            "gpus_per_node": asked.gpus if self.gpu else None,
+            "cpus_per_task": asked.cpus or cores,
+            "mem": asked.memory,
+            "constraint": asked.constraint,
+            "exclude": excluded or None,
+            "setup": [asked.setup] if asked.setup else None,
+            "signal_delay_s": asked.notice,
+            "additional_parameters": {"requeue": True},
+        }
+        executor.update_parameters(**{name: value for name, value in values.items() if value is not None})
+        executor.submit(Work(), str(attempt))
+
+    def states(self) -> dict[str, State] | None:
+        """Our jobs, also those that have ended lately, of which cancelled ones count."""
+        told = _answer(["squeue", f"--user={getpass.getuser()}", "--noheader", "--states=all", "--format=%j|%T"])
+        if told is None:
+            return None
+        states: dict[str, State] = {}
+        for line in told.splitlines():
+            name, _, state = line.strip().partition("|")
+            if name.startswith(NAME):
+                if state == "RUNNING":
+                    states[name.removeprefix(NAME)] = "running"
+                elif state in WAITING:
+                    states[name.removeprefix(NAME)] = "waiting"
+                elif state.startswith("CANCELLED"):
+                    states[name.removeprefix(NAME)] = "cancelled"
+        return states
+
+    def cancel(self, names: Collection[str]) -> None:
+        """Cancel their jobs."""
+        for name in names:
+            _answer(["scancel", f"--user={getpass.getuser()}", f"--name={NAME}{name}"])
+
+    def ending(self, names: Collection[str]) -> str:
+        """The command that ends them."""
+        return f"scancel --me --name={','.join(NAME + name for name in names)} ends them"
+
+
+def _answer(command: list[str]) -> str | None:
+    """What a command of SLURM prints; None if it fails, or does not answer."""
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _reason(error: Exception) -> str:
+    """What sbatch had to say."""
+    return str(error).strip().splitlines()[-1].rpartition("error: ")[2]
+
+
+class Work:
+    """What a job does: make an attempt, and queue again if told that its time is up."""
+
+    def __call__(self, folder: str) -> None:
+        """Make the attempt; the signal that submitit would requeue at lets the current step end first."""
+        requeue: Any = signal.getsignal(NOTICE)
+        try:
+            train_attempt(Path(folder), signals=[NOTICE, signal.SIGTERM])
+        except SystemExit as end:
+            if end.code != 128 + NOTICE or not isinstance(requeue, Callable):  # type: ignore[arg-type]
+                raise  # SLURM itself queues a job again that it preempts
+            requeue(NOTICE, None)
+
+    def checkpoint(self, folder: str) -> Any:
+        """What submitit queues again: the same, as all that was done is in the runs' own checkpoints."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self, folder)

@@ -1,0 +1,100 @@
+"""Jobs and events as plain values, which any machine can read: nothing is pickled."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cler.config.schema import settings_of
+from cler.config.settings import Settings
+from cler.engine import RunName
+from cler.engine.events import Event
+from cler.runs.custom import Code
+from cler.runs.jobs import Job
+
+_OF_A_JOB = tuple(each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe"))
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Who makes an attempt has begun."""
+
+    host: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Who makes an attempt has ended."""
+
+    how: Literal["done", "stopped", "mistake", "error"]
+    why: str = ""
+
+
+Word = Event | Begun | Ended
+"""What is heard of an attempt."""
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*Event.__subclasses__(), Begun, Ended)}
+
+
+def plain_job(job: Job) -> dict[str, Any]:
+    """A job in plain values; its probe, which is code, stays here."""
+    return {
+        "settings": job.settings.to_dict(),
+        "folder": str(job.folder.absolute()),
+        **{name: getattr(job, name) for name in _OF_A_JOB},
+    }
+
+
+def read_job(values: dict[str, Any]) -> Job:
+    """The job that plain values stand for; what its settings name has to be registered by now."""
+    declared = settings_of(Settings)
+    settings = {name: value for name, value in values["settings"].items() if name in declared}
+    options = {name: value for name, value in values["settings"].items() if name not in declared}
+    rest = {name: values[name] for name in _OF_A_JOB}
+    return Job(Settings(**settings, options=options), folder=Path(values["folder"]), **rest)
+
+
+def plain_code(code: Code) -> dict[str, Any]:
+    """What has to be imported, in plain values."""
+    return {"modules": list(code.modules), "given": [list(each) for each in code.given]}
+
+
+def read_code(values: dict[str, Any]) -> Code:
+    """What has to be imported."""
+    given = [(kind, name, module, path) for kind, name, module, path in values["given"]]
+    return Code(tuple(values["modules"]), tuple(given), ())
+
+
+def line_of(word: Word, names: Sequence[RunName]) -> str:
+    """What is heard, as a line of JSON; runs are told by their number among those of the attempt."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(word):
+        value = getattr(word, field.name)
+        if field.name == "run":
+            value = names.index(value)
+        elif field.name == "runs":
+            value = [names.index(each) for each in value]
+        values[field.name] = value
+    return json.dumps([type(word).__name__, values], ensure_ascii=False) + "\n"
+
+
+def read_line(line: str, names: Sequence[RunName]) -> Word | None:
+    """What a line says; None for one that is not whole, as a process leaves it that is killed."""
+    try:
+        kind, values = json.loads(line)
+        if "run" in values:
+            values["run"] = names[values["run"]]
+        if "runs" in values:
+            values["runs"] = tuple(names[each] for each in values["runs"])
+            values["sums"] = tuple({term: tuple(sums) for term, sums in each.items()} for each in values["sums"])
+        if "schedule" in values:
+            values["schedule"] = tuple(values["schedule"])
+        if isinstance(values.get("accuracy"), dict):
+            values["accuracy"] = {name: tuple(row) for name, row in values["accuracy"].items()}
+        word: Word = _KINDS[kind](**values)
+        return word
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None

@@ -1,0 +1,123 @@
+"""`--on`: the same commands, elsewhere."""
+
+import importlib
+import sys
+
+import pytest
+import torch
+
+import cler
+from cler.config.cluster import Slurm
+from cler.runs.backends import BACKENDS
+
+TOY = ("--width", "2", "--tasks", "2", "--buffer", "10")
+
+
+class Noting:
+    """A backend that trains nothing, and keeps what it was asked."""
+
+    def __init__(self, machine):
+        self.asked.append(machine)
+
+    def device(self, name):
+        return torch.device("cuda")
+
+    def train(self, jobs, order, emit):
+        self.trained.append((jobs, order))
+
+
+@pytest.fixture
+def noting(monkeypatch):
+    kind = type("Kind", (Noting,), {"asked": [], "trained": []})
+    for name in ("slurm", "ray"):
+        monkeypatch.setitem(BACKENDS, name, kind)
+    return kind
+
+
+@pytest.fixture(autouse=True)
+def without_slurm(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_run_takes_its_jobs_to_the_backend_with_the_settings_of_the_file(cler_here, tmp_path, noting):
+    (tmp_path / "lab.toml").write_text('epochs = 2\n[slurm]\npartition = "gpu"\n')
+    answer = cler_here("run", "er-ace", *TOY, "--seeds", 3, "--on", "slurm", "--config", "lab.toml")
+    assert answer.code == 0, answer.err
+    ((jobs, order),) = noting.trained
+    assert noting.asked[-1].slurm == Slurm(partition="gpu")
+    assert [(job.seed, job.settings.epochs, job.settings.precision) for job in jobs] == [
+        (n, 2, "bf16") for n in range(3)
+    ]
+    assert (order.device.type, str(order.out), order.give_up_after) == ("cuda", "runs", 600.0)
+    (tmp_path / "other.toml").write_text('[slurm]\npartition = "cpu"\n')
+    cler_here("run", "er-ace", *TOY, "--on", "slurm", "--config", "lab.toml", "--slurm", "other.toml")
+    assert noting.asked[-1].slurm == Slurm(partition="cpu")
+
+
+def test_a_dataset_need_not_be_where_the_driver_is(cler_here, noting):
+    answer = cler_here("run", "er-ace", "--dataset", "cifar100", "--on", "ray:head:6379", "--give-up-after", 5)
+    assert answer.code == 0
+    assert "not here, and needed where runs are trained: " in answer.err
+    ((jobs, order),) = noting.trained
+    assert (len(jobs), order.give_up_after) == (1, 5.0)
+    assert cler_here("run", "er-ace", "--dataset", "cifar100", "--on", "local").code == 2
+
+
+def test_train_takes_its_jobs_to_the_backend(tmp_path, monkeypatch, noting):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RuntimeError, match="no run has ended here"):
+        cler.train("er-ace", width=2, on="slurm", slurm={"account": "lab"}, seeds=2, verbose=False, out="here")
+    assert noting.asked[-1].slurm == Slurm(account="lab")
+    ((jobs, order),) = noting.trained
+    assert (len(jobs), str(order.out)) == (2, "here")
+
+
+def test_reproduce_takes_all_its_jobs_at_once_the_costliest_first(cler_here, noting, monkeypatch):
+    command = importlib.import_module("cler.cli.reproduce")
+    monkeypatch.setattr(command, "_fetch", lambda missing, data_dir: [])
+    monkeypatch.setattr("cler.paper.cost.seconds_per_run", pytest.fail)
+    arguments = ("reproduce", "table1", "--only", "er-ace", "--dataset", "cifar100", "--buffer", "500", "--seeds", "2")
+    costs = lambda missing, *_: ({work.cell: 1.0 + (work.cell.regularizer != "none") for work in missing}, "")  # noqa: E731
+    monkeypatch.setattr("cler.paper.cost.known_seconds", costs)
+    answer = cler_here(*arguments, "--on", "slurm")
+    assert answer.code == 0, answer.err
+    ((jobs, _),) = noting.trained
+    assert [job.settings.regularizer != "none" for job in jobs] == [True, True, False, False]
+    answer = cler_here(*arguments, "--on", "slurm", "--dry-run", "--time")
+    assert (answer.code, answer.err) == (
+        2,
+        "cler: --time times steps on this machine, not on slurm: leave one of them out\n",
+    )
+
+
+def test_tune_takes_its_trials_to_the_backend(cler_here, noting):
+    answer = cler_here("tune", "er-ace", "--space", "lr=0.01..0.1", "--trials", 2, "--width", 2, "--on", "ray")
+    assert answer.code != 0  # nothing was trained
+    assert len(noting.trained[0][0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ("--on", "slrum"),
+            "--on unknown backend 'slrum' (known: local, slurm, ray, ray:ADDRESS); did you mean 'slurm'?",
+        ),
+        (("--on", "ray:auto"), "--on must be ray:HOST:PORT, or ray alone for a cluster of its own, not 'ray:auto'"),
+        (("--on", "slurm", "--slurm", "no.toml"), "--slurm cannot read no.toml: No such file or directory"),
+        (("--on", "slurm"), "--on slurm needs sbatch, which is not on the path: log in where jobs are sent"),
+        (("--on", "local", "--give-up-after", "0"), "--give-up-after must be above 0 and at most 1000000000, not 0.0"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(cler_here, arguments, says):
+    answer = cler_here("run", "er-ace", *TOY, *arguments)
+    assert answer.code == 2
+    assert answer.err.splitlines()[-1] == f"cler: {says}"
+
+
+def test_a_package_that_is_missing_is_told_with_what_to_install(cler_here, monkeypatch):
+    for on in ("ray", "slurm"):
+        monkeypatch.setitem(sys.modules, {"ray": "ray", "slurm": "submitit"}[on], None)
+        answer = cler_here("run", "er-ace", *TOY, "--device", "cpu", "--on", on)
+        assert answer.code == 2
+        assert f"pip install 'cler[{on}]'" in answer.err.splitlines()[-1]

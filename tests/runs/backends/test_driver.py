@@ -1,0 +1,318 @@
+import json
+import os
+
+import pytest
+
+from cler.engine.events import Checkpointed, Elsewhere, Evaluated, Finished, Message, Progress, Started, ignore
+from cler.errors import UsageError
+from cler.files import HOST, read_json
+from cler.runs import trainers
+from cler.runs.backends import attempts
+from cler.runs.backends.attempts import ATTEMPTS, EVENTS, Attempt, Mailbox, train_attempt
+from cler.runs.backends.base import Order
+from cler.runs.backends.driver import drive
+from cler.runs.backends.wire import Begun, line_of
+from cler.runs.folders import ATTEMPT, OWNER, locked, still_ours
+from cler.runs.jobs import remaining
+from cler.runs.machine import find_device
+
+
+def accuracy(job):
+    return read_json(job.folder / "result.json")["accuracy"]
+
+
+def said(heard):
+    return [event.text for event in heard if isinstance(event, Message)]
+
+
+def test_jobs_are_trained_elsewhere_with_the_same_numbers_and_all_is_heard(tmp_path, here, order, toy_jobs):
+    plain, jobs, heard = toy_jobs([0, 1], tmp_path / "plain"), toy_jobs([0, 1]), []
+    trainers.train_bundles([plain], order.device, None, ignore)
+    drive(jobs, here(), order, heard.append, poll=0)
+    assert [accuracy(job) for job in jobs] == [accuracy(job) for job in plain]
+    assert {type(event) for event in heard} == {Message, Started, Progress, Evaluated, Checkpointed, Finished}
+    assert [event.run for event in heard if isinstance(event, Finished)] == [job.name for job in jobs]
+    assert said(heard) == [f"{HOST} has 1 run: {job.label}" for job in jobs]
+    assert not (tmp_path / ATTEMPTS).exists()
+    assert not list(tmp_path.rglob(OWNER))
+
+
+@pytest.mark.parametrize(
+    ("device", "at_once", "workers", "sizes"),
+    [("cpu", None, None, [1] * 25), ("cuda", None, None, [10, 10, 5]), ("cuda", 4, None, [4] * 6 + [1]),
+     ("cuda", None, 8, [4] * 6 + [1]), ("cuda", None, 100, [1] * 25)],
+)  # fmt: skip
+def test_bundles_are_made_without_a_look_at_this_machine(tmp_path, here, toy_jobs, device, at_once, workers, sizes):
+    import torch
+
+    class Enough(Exception):  # noqa: N818 - stands for Ctrl-C
+        pass
+
+    def stop(cluster, folder):
+        raise Enough
+
+    cluster = here(dict.fromkeys(range(1, 30), stop), lasting=True)
+    order = Order(torch.device(device), workers=workers, at_once=at_once, out=tmp_path)
+    with pytest.raises(Enough):
+        drive(toy_jobs(range(25)), cluster, order, ignore, poll=0)
+    described = [read_json(attempt / ATTEMPT) for attempt in cluster.submitted]
+    assert [len(each["jobs"]) for each in described] == sizes
+    assert {each["device"] for each in described} == {device}
+
+
+# -- what is lost ------------------------------------------------------------------------------------------------------
+
+
+def lost(cluster, folder):
+    """A machine that goes without a word."""
+
+
+class KilledError(BaseException):
+    pass
+
+
+def killed_after(kind, count):
+    """A machine that is killed after so many events of a kind, with its lock in place."""
+
+    def fate(cluster, folder, kept=[]):  # noqa: B006 - the lock is never given back
+        seen = 0
+
+        class Dying(Mailbox):
+            def __call__(self, word):
+                nonlocal seen
+                super().__call__(word)
+                seen += isinstance(word, kind)
+                if seen == count:
+                    raise KilledError
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attempts, "Mailbox", Dying)
+            patch.setattr("cler.runs.folders._give_back", lambda folder: None)
+            with pytest.raises(KilledError):
+                train_attempt(folder, signals=[])
+
+    return fate
+
+
+def test_a_lost_attempt_is_made_again_from_its_checkpoint(tmp_path, here, order, toy_jobs):
+    (plain,), (job,), heard = toy_jobs(out=tmp_path / "plain"), toy_jobs(), []
+    trainers.train_bundles([[plain]], order.device, None, ignore)
+    cluster = here({1: killed_after(Checkpointed, 1)})
+    drive([job], cluster, order, heard.append, poll=0)
+    assert accuracy(job) == accuracy(plain)
+    assert len(cluster.submitted) == 2
+    assert f"{HOST} was lost: its run is resumed elsewhere" in said(heard)
+    assert f"{job.label}: resuming from task 2, step 1" in said(heard)
+
+
+def test_what_comes_to_nothing_three_times_is_told(here, order, toy_jobs):
+    cluster = here(dict.fromkeys((1, 2, 3), lost))
+    with pytest.raises(UsageError, match=r"a job of here was lost with er m8, seed 0, for the 3rd time"):
+        drive(toy_jobs(), cluster, order, ignore, poll=0)
+    assert len(cluster.submitted) == 3
+
+
+def test_a_run_that_ended_before_it_could_say_so_is_not_repeated(here, order, toy_jobs):
+    jobs, heard = toy_jobs([0]), []
+
+    def without_a_word(cluster, folder):
+        train_attempt(folder, signals=[])
+        (folder / EVENTS).write_text("")
+
+    drive(jobs, here({1: without_a_word}), order, heard.append, poll=0)
+    assert heard == [Elsewhere(jobs[0].name, complete=True)]
+
+
+def test_a_machine_that_says_nothing_is_given_up_and_avoided(here, order, toy_jobs):
+    jobs, heard = toy_jobs(), []
+
+    def frozen(cluster, folder):
+        (folder / EVENTS).write_text(line_of(Begun("tortoise"), []))
+        cluster.listed[folder.name] = "running"
+
+    cluster = here({1: frozen})
+    hasty = Order(order.device, out=order.out, give_up_after=1e-9)
+    drive(jobs, cluster, hasty, heard.append, poll=0)
+    first, second = cluster.submitted
+    assert cluster.cancelled == [first.name]
+    assert cluster.avoided == [[], ["tortoise"]]
+    assert not first.exists()
+    assert not second.exists()
+    assert "tortoise said nothing for 1e-09 seconds: its run is resumed elsewhere" in said(heard)
+    assert not remaining(jobs)
+
+
+@pytest.mark.parametrize("kind", [Started, Progress, Checkpointed, Evaluated])
+def test_who_was_given_up_and_comes_back_publishes_nothing(tmp_path, order, toy_jobs, monkeypatch, kind):
+    (job,) = toy_jobs()
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
+    then = []
+
+    class Frozen(Mailbox):
+        def __call__(self, word):
+            super().__call__(word)
+            if isinstance(word, kind) and not then:
+                attempt.discard()
+                then.append(published())
+
+    def published():
+        return {path.name: path.read_bytes() for path in job.folder.iterdir() if path.name not in (".lock", OWNER)}
+
+    monkeypatch.setattr(attempts, "Mailbox", Frozen)
+    train_attempt(attempt.folder, signals=[])
+    assert [published()] == then
+    assert remaining([job])
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "result.json"])
+def test_what_is_being_written_when_it_is_given_up_is_not_published(tmp_path, order, toy_jobs, monkeypatch, name):
+    (job,) = toy_jobs()
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
+    sync = os.fsync
+
+    def slow(descriptor):
+        sync(descriptor)
+        if f".{name}." in os.readlink(f"/proc/self/fd/{descriptor}"):
+            attempt.discard()
+
+    monkeypatch.setattr(os, "fsync", slow)
+    train_attempt(attempt.folder, signals=[])
+    assert not attempt.folder.exists()
+    assert not (job.folder / name).exists()
+    assert not [path for path in job.folder.iterdir() if path.suffix == ".tmp"]
+
+
+# -- drivers -----------------------------------------------------------------------------------------------------------
+
+
+class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
+    pass
+
+
+def stop_at(kind):
+    def callback(event):
+        if isinstance(event, kind):
+            raise Stopped
+
+    return callback
+
+
+def begun(cluster, folder):
+    """A machine that is at it, as far as the driver hears."""
+    with (folder / EVENTS).open("a") as file:
+        file.write(line_of(Begun("hare"), []))
+    cluster.listed[folder.name] = "running"
+
+
+def test_what_an_earlier_driver_left_on_a_lasting_cluster_is_found(here, order, toy_jobs):
+    jobs, heard, cluster = toy_jobs([0, 1]), [], here({1: begun, 2: begun}, lasting=True)
+
+    def stop(event):
+        heard.append(event)
+        if len(heard) == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        drive(jobs, cluster, order, stop, poll=0)
+    assert said(heard)[-1] == "2 jobs of here stay: the same command finds them; nothing ends them"
+    cluster.waiting = [None, *enumerate(cluster.submitted, 3)]
+    heard.clear()
+    drive(jobs, cluster, order, heard.append, poll=0)
+    assert len(cluster.submitted) == 2
+    assert said(heard)[0] == "2 jobs of here are there from before"
+    assert not remaining(jobs)
+    assert not (order.out / ATTEMPTS).exists()
+
+
+def test_what_an_earlier_driver_left_on_another_cluster_is_made_again(here, order, toy_jobs, monkeypatch):
+    jobs, cluster = toy_jobs(), here({1: begun})
+    with monkeypatch.context() as patch:
+        patch.setattr("cler.runs.backends.driver._Driver._stop", lambda self: None)  # as if it were killed
+        with pytest.raises(Stopped):
+            drive(jobs, cluster, order, stop_at(Message), poll=0)
+    assert cluster.submitted[0].exists()
+    drive(jobs, cluster, order, ignore, poll=0)
+    assert [attempt.exists() for attempt in cluster.submitted] == [False, False]
+    assert not remaining(jobs)
+
+
+def test_the_attempts_of_another_driver_are_left_to_it(tmp_path, here, order, toy_jobs):
+    jobs, heard = toy_jobs(), []
+    folder = tmp_path / ATTEMPTS / "other"
+    folder.mkdir(parents=True)
+    with locked(folder):
+        attempt = Attempt.make(folder, jobs, order, "here", 0)
+        drive(jobs, here(), order, heard.append, poll=0)
+        assert attempt.folder.exists()
+    assert heard == [Elsewhere(jobs[0].name, complete=False)]
+
+
+def test_attempts_that_do_not_last_are_ended_with_the_driver_and_leave_checkpoints(here, order, toy_jobs, monkeypatch):
+    (job,) = toy_jobs()
+    asked = []
+    monkeypatch.setattr(Attempt, "ask_to_stop", lambda self: asked.append(self.name))
+    cluster = here()
+    with pytest.raises(Stopped):
+        drive([job], cluster, order, stop_at(Message), poll=0)
+    assert asked == cluster.cancelled == [cluster.submitted[0].name]
+    assert not cluster.submitted[0].exists()
+
+
+def test_an_attempt_that_is_asked_to_stop_leaves_a_checkpoint_and_says_so(tmp_path, order, toy_jobs):
+    (job,) = toy_jobs()
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
+    attempt.ask_to_stop()
+    with pytest.raises(SystemExit):
+        train_attempt(attempt.folder, signals=[])
+    assert [type(word).__name__ for word in attempt.news()] == ["Begun", "Ended"]
+    assert attempt.ended.how == "stopped"
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_mistake_on_another_machine_is_the_users_mistake_here(here, order, toy_jobs, monkeypatch):
+    def unknown(*_):
+        raise UsageError("toy is missing")
+
+    monkeypatch.setattr("cler.data.load_for", unknown)
+    with pytest.raises(UsageError, match=f"{HOST}: toy is missing"):
+        drive(toy_jobs(), here(), order, ignore, poll=0)
+    assert not (order.out / ATTEMPTS).exists()
+
+
+def test_another_version_on_another_machine_is_told(here, order, toy_jobs, monkeypatch):
+    def older(cluster, folder):
+        about = read_json(folder / ATTEMPT)
+        (folder / ATTEMPT).write_text(json.dumps(about | {"cler": "0.0.1"}))
+        train_attempt(folder, signals=[])
+
+    with pytest.raises(UsageError, match=f"{HOST} has cler .*, and 0.0.1 is needed"):
+        drive(toy_jobs(), here({1: older}), order, ignore, poll=0)
+
+
+def test_a_job_that_somebody_cancels_is_not_made_again(here, order, toy_jobs):
+    def cancelled(cluster, folder):
+        cluster.listed[folder.name] = "cancelled"
+
+    with pytest.raises(UsageError, match="its job was cancelled"):
+        drive(toy_jobs(), here({1: cancelled}), order, ignore, poll=0)
+
+
+def test_code_that_no_other_machine_can_import_is_refused(here, order, toy_jobs, monkeypatch):
+    monkeypatch.setattr("cler.runs.backends.driver.only_here", lambda settings: ["the method mine"])
+    with pytest.raises(UsageError, match="the method mine: no other machine can import this"):
+        drive(toy_jobs(), here(), order, ignore, poll=0)
+
+
+def test_a_cluster_that_does_not_answer_loses_nothing(here, order, toy_jobs):
+    class Deaf(here):
+        answers = iter([None])
+
+        def states(self):
+            return next(self.answers, super().states())
+
+    with pytest.raises(UsageError, match="here does not answer"):
+        drive(toy_jobs(), Deaf(), order, ignore, poll=0)
+    assert find_device("cpu") == order.device
+    assert still_ours(order.out)

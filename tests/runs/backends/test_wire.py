@@ -1,0 +1,93 @@
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+import toys
+from cler.config.registry import METHODS, import_code
+from cler.engine import RunName
+from cler.engine.events import Event, Progress
+from cler.files import read_json
+from cler.runs.backends.attempts import ATTEMPTS, Attempt, _jobs
+from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, read_job, read_line
+from cler.runs.folders import ATTEMPT
+
+NAMES = [RunName("er, seed 0", "er", 0, Path("a")), RunName("er, seed 1", "er", 1, Path("b"))]
+VALUES = {
+    "run": NAMES[1], "runs": (NAMES[1], NAMES[0]), "task": 1, "tasks": 5, "step": 3, "steps": 9, "done": 0.25,
+    "steps_per_second": 12.5, "losses": {"stream": 0.1}, "sums": ({"stream": (0.5, 5)}, {}), "complete": True,
+    "text": "Grüße\nan alle", "why": "“loss” is not finite", "how": "done", "host": "node-1",
+    "schedule": (3, 4), "settings": {"lr": 0.1, "weight_decay": None}, "metrics": {"accuracy": {"class_il": 1.5}},
+}  # fmt: skip
+
+
+def events():
+    """One of each kind that there is."""
+    for kind in (*Event.__subclasses__(), Begun, Ended):
+        values = {field.name: VALUES.get(field.name) for field in dataclasses.fields(kind)}
+        if "accuracy" in values:
+            rows = {"class_il": (50.0, 60.0), "task_il": (70.0,)}
+            values["accuracy"] = rows if kind.__name__.startswith("Evaluated") else 31.25
+        yield kind(**values)
+
+
+@pytest.mark.parametrize("event", [*events()], ids=lambda event: type(event).__name__)
+def test_every_event_arrives_as_it_was_sent(event):
+    line = line_of(event, NAMES)
+    assert line.count("\n") == 1
+    assert read_line(line, NAMES) == event
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", '["Progress", {}]', '["Nothing", {"run": 0}]', "[1, 2]", "null", '["Path", {}]']
+)
+def test_a_line_that_is_not_whole_is_nothing(line):
+    assert not isinstance(read_line(line, NAMES), Event)
+
+
+def test_a_line_that_was_never_finished_hides_no_other(tmp_path, order, toy_jobs):
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs([0, 1]), order, "here", 0)
+    progress = next(event for event in events() if isinstance(event, Progress))
+    names = [job.name for job in attempt.jobs]
+    progress = dataclasses.replace(progress, runs=tuple(names))
+    line = line_of(progress, names)
+    with (attempt.folder / "events.jsonl").open("a") as file:
+        file.write(line + line[:20])
+        file.flush()
+        assert list(attempt.news()) == [progress]
+        file.write("\n" + line)
+        file.flush()
+        assert list(attempt.news()) == [progress]
+    assert list(attempt.news()) == []
+
+
+@pytest.mark.parametrize("method", [*METHODS])
+def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
+    replays = METHODS[method].replays
+    changes = {} if replays else dict.fromkeys(("buffer", "replay_batch"))
+    (job,) = toy_jobs([3], method=method, batch=8, **changes)
+    job = dataclasses.replace(
+        job, tuned={"names": ["lr"]}, track="tensorboard", data="ab", until_task=1, save_network=True
+    )
+    assert read_job(plain_job(job)) == job
+
+
+def test_code_of_a_user_is_imported_on_the_other_machine(tmp_path, order, toy_jobs, monkeypatch):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "elsewhere_mine.py").write_text(
+        "from cler.methods.base import register\nfrom cler.methods.er import ExperienceReplay\n\n\n"
+        "@register\nclass Mine(ExperienceReplay):\n    name = 'elsewhere-mine'\n"
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
+    import_code(str(folder / "elsewhere_mine.py"))
+    (job,) = toy_jobs(method="elsewhere-mine")
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
+    about = read_json(attempt.folder / ATTEMPT)
+    assert about["path"] == [str(folder.resolve()), str(Path(toys.__file__).parent)]  # not what is installed: torch
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(folder.resolve())])
+    del sys.modules["elsewhere_mine"], METHODS._entries["elsewhere-mine"]
+    assert [each.settings.method for each in _jobs(about)] == ["elsewhere-mine"]
+    del sys.modules["elsewhere_mine"]
