@@ -58,3 +58,4 @@ cler.train("er-ace", evaluate_every=10, callbacks=[tracker], **small)
 
 for row in tracker.database.execute("select * from points where name = 'accuracy/class_il' order by run, step"):
     print(*row)
+tracker.database.close()

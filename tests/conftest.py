@@ -17,12 +17,11 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor, nn
 
 from cler import Equivariant
-from cler.nets.resnet import Stage
 from cler.pretext import Jigsaw, Rotation
 from cler.report.content import make_report
 from cler.runs.compare import compare
 from cler.runs.results import Result, make_result
-from toys import ours
+from toys import make_shallow, ours
 
 torch.set_num_threads(1)
 # how long an example takes says nothing on a machine that is busy
@@ -70,8 +69,7 @@ def cler_here(monkeypatch, capsys, tmp_path):
 @pytest.fixture
 def shallow(monkeypatch):
     """Stages of one block instead of two: what our networks do in half the time, for what is asked of every method."""
-    build = Stage.__init__
-    monkeypatch.setattr(Stage, "__init__", lambda stage, *sizes: [build(stage, *sizes), stage.pop(1)][0])
+    make_shallow(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ def strategy_for(model, **more):
     return SimpleNamespace(model=model, optimizer=optimizer, device="cpu", loss=torch.tensor(2.0), **more)
 
 
-def test_the_head_is_trained_once_also_after_the_optimiser_was_set_up_anew(plugin_of):
+def test_the_head_is_trained_once_also_after_the_optimizer_was_set_up_again(plugin_of):
     model, regularizer = regularized()
     strategy = strategy_for(model)
     expected = [id(parameter) for module in (model, regularizer) for parameter in module.parameters()]

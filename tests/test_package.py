@@ -45,7 +45,7 @@ assert not [path for path in opened if path.endswith((".xz", ".json", ".bin"))],
 def test_all_but_figures_works_without_the_packages_of_the_report():
     code = """
 import sys
-for name in ("matplotlib", "timm", "tensorboard", "torchvision", "pytest", "hypothesis"):
+for name in ("matplotlib", "timm", "tensorboard", "torchvision", "datasets", "pytest", "hypothesis"):
     sys.modules[name] = None  # as if it were not installed
 import pkgutil, importlib, cler
 skipped = {"cler.__main__", "cler.nets.norm_gpu", "cler.report.figures"}  # it runs; Triton; matplotlib

@@ -23,6 +23,7 @@ from cler.data import images
 from cler.data.images import ImageData, Status
 from cler.data.views import crop_and_flip
 from cler.engine.run import Run
+from cler.nets.resnet import Stage
 
 DIES_AFTER = "TOY_DIES_AFTER"
 """Variable of the environment: after how many steps a process is killed."""
@@ -84,6 +85,12 @@ class SmallCnn(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.fc(self.late(self.early(images)))
+
+
+def make_shallow(monkeypatch) -> None:
+    """Have the stages of our networks be made of one block instead of two."""
+    build = Stage.__init__
+    monkeypatch.setattr(Stage, "__init__", lambda stage, *sizes: [build(stage, *sizes), stage.pop(1)][0])
 
 
 class Toy:

@@ -36,6 +36,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tally import in_words
+
 HERE = Path(__file__).parent
 ANY = frozenset({0, 1, 2})
 REFUSED = frozenset({2})
@@ -868,11 +870,6 @@ def main() -> None:
         tallies = sum(threads.map(attack, families), Counter[str]())
     tell(in_words("all", tallies))
     sys.exit(1 if tallies["found"] else 0)
-
-
-def in_words(name: str, tally: Counter[str]) -> str:
-    counts = f"{tally['accepted']} accepted, {tally['refused']} refused, {tally['found']} findings"
-    return f"{name}: {tally.total()} cases, {counts}"
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ from cler.runs import results
 from cler.runs.compare import compare
 from cler.runs.jobs import Job, remaining
 from cler.runs.record import Builder, Recorder
+from tally import in_words
 
 CORPUS = Path(__file__).parent / "fuzz_corpus"
 MEMORY = 1 << 30
@@ -671,11 +672,6 @@ def main() -> None:
     if options.log:
         options.log.write_text("\n".join([*lines, in_words("all", tallies)]) + "\n")
     sys.exit(1 if tallies["found"] else 0)
-
-
-def in_words(name: str, tally: Counter[str]) -> str:
-    counts = f"{tally['accepted']} accepted, {tally['refused']} refused, {tally['found']} findings"
-    return f"{name}: {tally.total()} cases, {counts}"
 
 
 if __name__ == "__main__":

@@ -147,6 +147,7 @@ def train(
     checkpoint_every: float = 60.0,
     graph: bool = True,
     save_network: bool = False,
+    save_buffer_images: int = 0,
     track: str | None = None,
     until_task: int | None = None,
     restart: bool = False,
@@ -189,7 +190,8 @@ def train(
         on=on, slurm=slurm,  # type: ignore[arg-type]  # which it reads
         give_up_after=give_up_after, device=device, workers=workers, at_once=at_once, images=images,
         data_dir=Path(data_dir) if data_dir else None, out=Path(out), checkpoint_every=checkpoint_every,
-        graph=graph, save_network=save_network, track=track, until_task=until_task,
+        graph=graph, save_network=save_network, save_buffer_images=save_buffer_images, track=track,
+        until_task=until_task,
     )  # fmt: skip
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,

@@ -388,7 +388,7 @@ def test_what_a_killed_watcher_left_is_deleted_by_the_next(learn, tmp_path):
 @pytest.fixture
 def between_looks(monkeypatch):
     """Let the steps of a generator happen between the looks, one each time."""
-    return lambda steps: monkeypatch.setattr(import_module("cler.learner.watch"), "_sleep", lambda *_: next(steps))
+    return lambda steps: monkeypatch.setattr(import_module("cler.learner.watch"), "sleep", lambda *_: next(steps))
 
 
 AWAY = "is no longer there, after 20 images have been seen; waiting for it to come back"

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 from functools import partial
 
 import pytest
@@ -94,12 +95,84 @@ def test_names_that_are_not_utf_8_are_written_out(cler, tmp_path):
     assert r"y\xff/none/seed-0/result.json" in (odd / "report" / "runs.csv").read_text("utf-8")
 
 
-def test_a_run_that_is_not_complete_is_left_out(cler, results, tmp_path):
-    save(results / "more", seed=7, complete=False)
+def test_a_run_that_is_not_complete_is_told_of_on_the_page(cler, results, tmp_path):
+    begin(results / "more", seed=7)
     code, _, err = cler(results)
-    assert code == 0
-    assert err.startswith("left out: ")
+    assert (code, err) == (0, "1 run not finished: the page tells how far\n")
     assert "Results of 6 runs" in (tmp_path / "report" / "report.md").read_text("utf-8")
+    assert 'id="unfinished"' in (tmp_path / "report" / "index.html").read_text("utf-8")
+
+
+def begin(folder, seed=0):
+    folder.mkdir(parents=True)
+    (folder / "settings.json").write_text(json.dumps({"settings": PLAIN, "seed": seed}))
+
+
+def test_runs_that_have_only_begun_have_a_page_alone(cler, tmp_path):
+    begin(tmp_path / "runs")
+    code, out, _ = cler("runs")
+    assert (code, out) == (0, "report/index.html\n")
+    assert "1 run under way" in (tmp_path / "report" / "index.html").read_text("utf-8")
+
+
+@pytest.fixture
+def between_looks(monkeypatch):
+    """Let the steps of a generator happen between the looks, one each time."""
+    return lambda steps: monkeypatch.setattr("cler.report.watch.sleep", lambda *_: next(steps))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_watching_goes_on_until_it_is_asked_to_stop(cler, tmp_path, between_looks, number):
+    page = tmp_path / "report" / "index.html"
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+
+    def steps():
+        assert "0 runs under way" in page.read_text("utf-8")
+        assert "location.reload" in page.read_text("utf-8")
+        begin(tmp_path / "here" / "a", seed=1)
+        yield
+        assert "1 run under way" in page.read_text("utf-8")
+        save(tmp_path / "there")
+        yield
+        assert "Results of 1 run on toy" in page.read_text("utf-8")
+        about = page.stat()
+        yield
+        assert page.stat().st_mtime_ns == about.st_mtime_ns  # nothing has changed
+        save(tmp_path / "there", seed=1)
+        signal.raise_signal(number)
+        yield
+
+    between_looks(steps())
+    code, out, _ = cler("here", "there", "--watch", "--every", "2")
+    assert code == 0
+    first, *others = out.splitlines()
+    assert first == "report/index.html follows the runs; Ctrl-C ends it"
+    assert others == [f"report/{name}" for name in FILES]
+    final = page.read_text("utf-8")
+    assert "Results of 2 runs on toy" in final  # with what came last
+    assert "location.reload" not in final
+    assert 'id="unfinished"' in final
+    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == FILES
+    assert {each: signal.getsignal(each) for each in before} == before
+
+
+def test_watching_nothing_ends_well_too(cler, tmp_path, between_looks):
+    between_looks(_stop())
+    assert cler("nowhere", "--watch")[0] == 0
+    assert "location.reload" not in (tmp_path / "report" / "index.html").read_text("utf-8")
+
+
+def _stop():
+    signal.raise_signal(signal.SIGINT)
+    yield
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), [(["--every", "2"], "is for --watch"), (["--watch", "--every", "0"], "from 0.1")]
+)
+def test_time_between_looks_that_makes_no_sense(cler, results, tmp_path, given, says):
+    assert_refused(cler(results, *given), f"--every {says}" if "is for" in says else says)
+    assert not (tmp_path / "report").exists()
 
 
 def test_no_such_folder(cler, tmp_path):
@@ -109,7 +182,7 @@ def test_no_such_folder(cler, tmp_path):
 
 def test_no_run_at_all(cler, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert_refused(cler("empty"), "there is no complete run in empty")
+    assert_refused(cler("empty"), "there is no run in empty")
     assert not (tmp_path / "report").exists()
 
 

@@ -38,10 +38,11 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     result = json.loads(path.read_text())
     assert result["tuned"]["select_on"] == "first-tasks:3"
     assert result["settings"]["validate"] == 0
+    lr = result["settings"]["lr"]
     last = {name: rows[-1][3] for name, rows in result["accuracy"].items()}
     told = (
-        "Finetune: lr tuned on first-tasks:3 of toy (2 trials, seed 0); on the tasks from 4 on, which it did not see, "
-        f"accuracy is {last['class_il']:.2f} class-incremental, {last['task_il']:.2f} task-incremental"
+        f"Finetune: lr {lr} tuned on first-tasks:3 of toy (2 trials, seed 0); on the tasks from 4 on, which it did not "
+        f"see, accuracy is {last['class_il']:.2f} class-incremental, {last['task_il']:.2f} task-incremental"
     )
     assert told in out.replace("\n", " ")
     group = json.loads(command("compare", "runs", "--json").out)["groups"][0]
@@ -51,7 +52,9 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     assert command("report", "runs", "-o", "report").code == 0
     for name in ("index.html", "report.md", "report.tex"):
         assert told.replace("_", r"\_" if name.endswith("tex") else "_") in (tmp_path / "report" / name).read_text()
-    assert "lr tuned on first-tasks:3 of toy (2 trials, seed 0)" in (tmp_path / "report" / "results.csv").read_text()
+    assert (
+        f"lr {lr} tuned on first-tasks:3 of toy (2 trials, seed 0)" in (tmp_path / "report" / "results.csv").read_text()
+    )
     table = cler.results(tmp_path / "runs")
     assert told in " ".join(repr(table).split())
     assert told in table._repr_html_()

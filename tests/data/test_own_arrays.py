@@ -57,6 +57,8 @@ def test_a_size_for_images_of_many():
     mixed = [*COLOR[:20], *COLOR[20:, :, :8]]
     with pytest.raises(UsageError, match=r"size must be given, .* there are 12×10 and 12×8"):
         data.arrays(mixed, LABELS)
+    with pytest.raises(UsageError, match="fit has no effect without a size"):
+        data.arrays(COLOR, LABELS, fit="pad")
     assert data.arrays(mixed, LABELS, size=6, fit="pad").train_images.shape == (32, 3, 6, 6)
     assert data.arrays(GRAY, LABELS, size=6).train_images.shape == (32, 1, 6, 6)
 

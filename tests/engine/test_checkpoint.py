@@ -47,8 +47,8 @@ def go_on(folder, *run, **changes):
 
 @pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".join(pair) for pair in PAIRS])
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, method, regularizer):
-    stops = [(0, 3), (0, 9)] if METHODS[method].merged else [(0, 1), (1, 0), (1, 3)]
-    resumes(method, regularizer, stops=stops, folder=tmp_path, data=DATA, **SMALL)
+    stops = [(0, 3), (0, 5)] if METHODS[method].merged else [(0, 1), (1, 0), (1, 2)]
+    resumes(method, regularizer, stops=stops, folder=tmp_path, data=noise(per_class=6), **SMALL)
 
 
 @pytest.mark.parametrize(

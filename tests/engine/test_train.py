@@ -133,13 +133,16 @@ def test_evaluation_equals_counting_image_by_image(monkeypatch, chunk):
     train([run])
     class_il, task_il = evaluate(run.method, run.stream, run.views, range(3))
     run.method.network.eval()
+    predicted = [[0] * 3 for _ in range(3)]
     for task in range(3):
         right_of_all = right_of_task = total = 0
         for pixels, label in zip(DATA.test_images, DATA.test_labels.tolist(), strict=True):
             if label // 2 == task:
                 with torch.no_grad():
                     scores = run.method.network(run.views.plain(pixels[None]))[0].tolist()
-                right_of_all += max(range(6), key=scores.__getitem__) == label
+                best = max(range(6), key=scores.__getitem__)
+                predicted[task][best // 2] += 1
+                right_of_all += best == label
                 right_of_task += max((2 * task, 2 * task + 1), key=scores.__getitem__) == label
                 total += 1
         assert class_il[task] == pytest.approx(100 * right_of_all / total)
@@ -147,6 +150,7 @@ def test_evaluation_equals_counting_image_by_image(monkeypatch, chunk):
     run.method.network.train()
     assert run.accuracy["class_il"][-1] == class_il
     assert run.accuracy["task_il"][-1] == task_il
+    assert run.confusion == predicted
 
 
 def test_precision_is_set_for_the_run_only():
@@ -353,7 +357,7 @@ def test_every_event_can_be_sent_to_another_process(told_at_every_step):
 def test_a_run_is_said_to_start_where_it_stands_and_to_finish_with_its_accuracy():
     notes = Notes()
     train([run := make_run()], notes)
-    assert notes.heard[0] == Started(run.name, task=0, step=0)
+    assert notes.heard[0] == Started(run.name, task=0, step=0, schedule=(6, 6, 6))
     assert notes.heard[-1] == Finished(run.name, run.running_accuracy)
     assert notes.of(Evaluated)[-1].accuracy == {name: tuple(rows[-1]) for name, rows in run.accuracy.items()}
 
@@ -638,6 +642,7 @@ def test_all_the_memory_of_a_run_that_replays_decides_how_many_fit(monkeypatch, 
     assert bundles.how_many_fit(build, 0, wanted) == found  # half of 600, for 30 + 20 each
 
 
+@pytest.mark.usefixtures("shallow")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("task", [0, 2])
 def test_a_run_that_goes_on_can_be_measured_too(method, task):

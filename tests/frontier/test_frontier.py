@@ -86,6 +86,13 @@ def test_a_row_has_its_cost_and_what_was_published(found):
     assert "ER + MKD 38.5" not in sheet.note
 
 
+def test_a_variant_of_a_method_has_no_published_number():
+    chosen = {"method": "ccl-dc", "protocol": "online-10+64", "buffer": 1000}
+    for changes, number in (({}, "37.2 ± 1.2"), ({"networks": 1}, None), ({"repeats": 2}, None)):
+        (entry,) = frontier(results([30.0], **chosen, **changes)).entries
+        assert entry.published is None if number is None else str(entry.published) == number
+
+
 def test_what_cler_adds_is_told_also_where_it_is_nothing(found):
     (row,) = gains_sheet(found).rows
     texts = [cell.text for cell in row.cells]

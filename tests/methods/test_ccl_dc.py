@@ -162,6 +162,7 @@ def test_peers_begin_differently_and_both_learn_with_a_head_each():
             assert not torch.equal(before, each.linear.weight)
 
 
+@pytest.mark.usefixtures("shallow")
 @pytest.mark.parametrize("options", [{"base": "er"}, {"networks": 1}, {"base": "derpp"}])
 def test_every_form_keeps_the_rule_and_resumes(options, tmp_path):
     training.keeps_the_rule("ccl-dc", "rotation", precision="bf16", **options)

@@ -254,7 +254,7 @@ def test_with_one_class_nothing_is_learned_and_its_prototype_follows():
     assert not torch.equal(network.table, weights)
 
 
-def test_with_one_class_the_regulariser_is_still_learned():
+def test_with_one_class_the_regularizer_is_still_learned():
     network = ResNet18(EMBEDDING_SIZE, width=2).double()
     method = CoPE(setup(network, shape=(3, 8, 8), regularizers=[Equivariant(network, "rotation")]))
     before = copy.deepcopy(network)

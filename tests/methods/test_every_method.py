@@ -324,7 +324,7 @@ class Follower(Regularizer):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_regulariser_is_told_of_every_step_of_the_network(method, monkeypatch):
+def test_a_regularizer_is_told_of_every_step_of_the_network(method, monkeypatch):
     entry = Entry("follower", "follower", "", build=Follower, weight=1.0, check=lambda height, width: None)
     monkeypatch.setitem(REGULARIZERS._entries, "follower", entry)
     run = make_run(method, "follower")
@@ -441,14 +441,14 @@ def test_a_method_cannot_take_the_name_of_another(name):
 
 
 @pytest.mark.parametrize("name", REGULARIZER_NAMES)
-def test_a_regulariser_cannot_take_the_name_of_another(name):
+def test_a_regularizer_cannot_take_the_name_of_another(name):
     before = dict(REGULARIZERS)
     with pytest.raises(ValueError, match=f"two regularizers are named '{name}'"):
         regularizers.register(Entry(name, name, "", build=Follower, weight=1.0, check=lambda height, width: None))
     assert before == REGULARIZERS
 
 
-def test_regularisers_are_found_by_name():
+def test_regularizers_are_found_by_name():
     assert REGULARIZERS.find("jigsaw") is REGULARIZERS["jigsaw"]
     with pytest.raises(UsageError, match=r"unknown regularizer 'jigsav'.*jigsaw"):
         REGULARIZERS.find("jigsav")

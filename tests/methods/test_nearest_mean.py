@@ -70,7 +70,7 @@ def test_every_method_with_a_buffer_is_trained_as_ever_and_answers_by_it(method)
 
 
 def test_a_method_without_a_buffer_is_refused():
-    with pytest.raises(UsageError, match="classifier ncm is by the images of a buffer, and finetune has none"):
+    with pytest.raises(UsageError, match="classifier ncm classifies by the images of a buffer, and finetune has none"):
         make_settings(method="finetune", classifier="ncm")
     made = grid({"method": ["finetune", "er"], "classifier": "ncm"})
     assert [(one.method, one.classifier) for one in made] == [("finetune", "network"), ("er", "ncm")]

@@ -31,7 +31,7 @@ class SixShades(Toy):
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    file = paper_settings.paper_file() | {"toy": {"tasks": 3, "width": 4, "batch": 5, "replay_batch": 5, "buffer": 20}}
+    file = paper_settings.paper_file() | {"toy": {"tasks": 3, "width": 2, "batch": 10, "replay_batch": 5, "buffer": 20}}
     monkeypatch.setitem(images.DATASETS._entries, "toy", SixShades())
     for module in (paper_settings, tables):
         monkeypatch.setattr(module, "paper_file", lambda: file)

@@ -14,6 +14,7 @@ from cler.report.page import page
 from cler.report.spreadsheets import results_csv
 from cler.runs.compare import compare
 from cler.runs.results import find_results
+from sheets import cells, strong
 
 
 def settings(pair="er-ace", buffer=500):
@@ -27,17 +28,6 @@ def settings(pair="er-ace", buffer=500):
 def report_on(runs, *pairs, **options):
     comparison = runs.compare(*pairs)
     return make_report(comparison, beside=beside_paper(comparison.groups), **options)
-
-
-def cells(sheet):
-    """The rows as dictionaries from heading to text."""
-    names = [f"{column.above} {column.heading}".strip() for column in sheet.columns]
-    assert len(set(names)) == len(names)
-    return [dict(zip(names, (cell.text for cell in row.cells), strict=True)) for row in sheet.rows]
-
-
-def strong(sheet, row):
-    return {sheet.columns[index].heading for index, cell in enumerate(sheet.rows[row].cells) if cell.strong}
 
 
 def test_the_paper_stands_beside_runs_with_its_settings(runs):
@@ -121,7 +111,7 @@ def test_a_table_of_both_settings_has_them_one_after_the_other(runs):
 
 def test_other_runs_have_no_paper_beside_them(runs):
     report = report_on(runs, (runs.plain, [30.0]))
-    assert report.title == "Results of 1 runs on toy"
+    assert report.title == "Results of 1 run on toy"
     assert (report.beside.sheets, report.beside.verdict, report.beside.glances) == ((), (), ())
     assert (report.beside.gains, report.beside.columns) == ({}, {})
 

@@ -44,7 +44,7 @@ runs = { dataset = "cifar10-sample", buffer = 20, epochs = 3 }
 class_il."er-ace" = { mean = 30.0 }
 
 [[tables.small.columns]]
-runs = { dataset = "tiny-imagenet" }
+runs = { dataset = "imagenet-21k" }
 class_il."joint" = { mean = 10.0 }
 
 [[tables.small.columns]]
@@ -287,9 +287,9 @@ def test_cells_that_are_not_there(wanted, says):
         reproduce.select(find_table("table1"), **wanted)
 
 
-def test_cells_on_an_image_set_that_this_version_lacks(table):
-    with pytest.raises(UsageError, match="does not have tiny-imagenet, which these cells need"):
-        reproduce.select(table, datasets=["tiny-imagenet"])
+def test_cells_on_a_dataset_that_this_version_lacks(table):
+    with pytest.raises(UsageError, match="does not have imagenet-21k, which these cells need"):
+        reproduce.select(table, datasets=["imagenet-21k"])
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from cler.regularizers.base import Regularizer
 
 
 @pytest.fixture(autouse=True)
-def restored_tables():
+def restored_tables(shallow):
     """What a test registers is forgotten after it."""
     tables = [METHODS, REGULARIZERS, NETWORKS, DATASETS, VIEWS, OPTIMIZERS]
     before = [dict(table) for table in tables]

@@ -1,6 +1,6 @@
 import pytest
 
-from cler.report.content import Glance, Mark, Published
+from cler.report.content import Glance, Mark, Published, make_report
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
 from cler.runs.results import SCENARIOS
 
@@ -44,3 +44,15 @@ def published():
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def report(runs, published):
+    """Two datasets, one of them with published numbers beside it."""
+    printed = {"dataset": "printed", "tasks": 10, "buffer": 500}
+    pairs = [(runs.plain | printed, [19.0, 20.0, 21.0]), (runs.cler | printed, [24.0, 25.0, 26.5])]
+    pairs += [(runs.finetune, [16.0, 16.5]), (runs.joint, [45.0, 46.0]), (runs.plain, [30.0, 31.0])]
+    pairs += [(runs.cler, [33.0, 34.5]), (runs.cler | {"weight": 0.5}, [29.0, 28.5])]
+    comparison = runs.compare(*pairs)
+    preface = "What was done.\n\n| what | why |\n|---|---|\n| this | `that` |\n\n---\nAt last."
+    return make_report(comparison, preface=preface, beside=published(comparison))

@@ -3,18 +3,9 @@ from pathlib import Path
 
 from cler.report.content import make_report
 from cler.report.prose import Paragraph
+from cler.report.sheets import gained
 from cler.runs.compare import compare
-
-
-def cells(sheet):
-    """The rows as dictionaries from heading to text."""
-    names = [f"{column.above} {column.heading}".strip() for column in sheet.columns]
-    assert len(set(names)) == len(names)
-    return [dict(zip(names, (cell.text for cell in row.cells), strict=True)) for row in sheet.rows]
-
-
-def strong(sheet, row):
-    return {sheet.columns[index].heading for index, cell in enumerate(sheet.rows[row].cells) if cell.strong}
+from sheets import cells, strong
 
 
 def test_facts_come_from_the_results(runs):
@@ -22,7 +13,7 @@ def test_facts_come_from_the_results(runs):
     assert facts["Runs"] == "12 in 4 rows, seeds 0..2"
     assert facts["Hardware"] == "Abacus 9"
     assert facts["Precision"] == "bf16"
-    assert facts["Shared settings"].startswith("stream class-incremental, tasks 3, epochs 1, lr 0.01, ")
+    assert facts["Shared settings"] == "tasks 3"
     assert facts["Software"] == "cler 1.2, torch 2.13"
     assert facts["Time"] == "12 min of device time for 12 runs"
 
@@ -51,18 +42,39 @@ def test_facts_that_old_results_do_not_tell_are_left_out(runs):
     assert [name for name, _ in make_report(comparison).facts] == ["Runs", "Precision", "Shared settings", "Time"]
 
 
+def test_of_the_settings_that_rows_share_only_those_are_told_that_are_not_the_default(runs):
+    changes = {"normalize": False, "lr": 0.2, "weight_decay": None, "unknown": 7}
+    report = runs.report((runs.plain | changes, [30.0]), (runs.cler | changes | {"width": 8}, [31.0]))
+    assert dict(report.facts)["Shared settings"] == "tasks 3, lr 0.2, normalize False, unknown 7"
+    plain = runs.report((runs.plain | {"tasks": 5, "method": "derpp"}, [30.0]))
+    assert "Shared settings" not in dict(plain.facts)  # DER++ has settings of its own, which are as usual
+
+
 def test_results(runs):
     (section,) = runs.usual().sections
     assert section.title == "toy"
     finetune, joint, plain, cler = cells(section.results)
     assert finetune["method"] == "Finetune"
-    assert (finetune["buffer"], plain["buffer"], plain["runs"]) == ("–", "50", "3")
+    assert [row.heading for row in section.results.rows] == ["without a buffer"] * 2 + ["buffer 50"] * 2
+    assert plain["runs"] == "3"
     assert plain["class-incremental accuracy"] == "30.00 ± 1.00"
     assert plain["task-incremental accuracy"] == "50.00 ± 1.00"
     assert plain["class-incremental adjusted forgetting"] == "50.0"
     assert joint["class-incremental adjusted forgetting"] == ""
     assert (plain["class-incremental gain"], cler["class-incremental gain"]) == ("", "+3.00")
     assert strong(section.results, 3) == {"gain"}
+
+
+def test_rows_with_the_same_buffer_stand_together_and_gains_have_a_tone(runs):
+    sizes = [runs.plain | {"buffer": 200}, runs.cler | {"buffer": 200}, runs.plain, runs.cler]
+    finals = [[30.0], [20.0], [30.0], [33.0]]
+    (section,) = runs.report(*zip(sizes, finals, strict=True)).sections
+    headings = ["buffer 50", "buffer 50", "buffer 200", "buffer 200"]
+    for sheet in (section.results, section.gains):
+        assert [row.heading for row in sheet.rows] == headings
+    tones = {cell.text: cell.tone for row in section.results.rows for cell in row.cells if cell.tone}
+    assert tones == {"+3.00": "up", "−10.00": "down"}
+    assert gained(0.0).tone == gained(-0.001).tone == ""
 
 
 def test_gains_and_what_they_amount_to(runs):

@@ -28,9 +28,10 @@ def test_markdown_has_every_row_with_its_numbers(runs):
     text = markdown(runs.usual())
     assert text.startswith("# Results of 12 runs on toy\n\n- Runs: 12 in 4 rows")
     header, alignment, *rows = rows_of(text)
-    assert header[:4] == ["method", "buffer", "runs", "class-incremental: accuracy"]
+    assert header[:3] == ["method", "runs", "class-incremental: accuracy"]
     assert alignment[:2] == ["---", "---:"]
-    assert rows[3][:6] == ["ER-ACE + CLER (jigsaw)", "50", "3", "33.00 ± 1.50", "45.0", "**+3.00**"]
+    assert [rows[0][0], rows[3][0]] == ["**without a buffer**", "**buffer 50**"]
+    assert rows[5][:5] == ["ER-ACE + CLER (jigsaw)", "3", "33.00 ± 1.50", "45.0", "**+3.00**"]
     assert "| 0.009 (3) |" in text
 
 
@@ -84,8 +85,9 @@ def test_latex_is_booktabs_with_shared_headings(runs):
     for line in (r"\usepackage{array,booktabs,longtable}", r"\toprule", r"\midrule", r"\bottomrule", r"\end{document}"):
         assert line in text
     assert r"\multicolumn{3}{c}{class-incremental} & \multicolumn{3}{c}{task-incremental} \\" in text
-    assert r"\cmidrule(lr){4-6}\cmidrule(lr){7-9}" in text
-    assert r"ER-ACE + CLER (jigsaw) & 50 & 3 & 33.00 $\pm$ 1.50 & 45.0 & \textbf{+3.00} &" in text
+    assert r"\cmidrule(lr){3-5}\cmidrule(lr){6-8}" in text
+    assert r"\multicolumn{8}{@{}l}{\textit{buffer 50}} \\*" in text
+    assert r"ER-ACE + CLER (jigsaw) & 3 & 33.00 $\pm$ 1.50 & 45.0 & \textbf{+3.00} &" in text
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")

@@ -5,7 +5,7 @@ import pytest
 from cler.engine import RunName
 from cler.engine.events import Elsewhere, Evaluated, Failed, Finished, Progress
 from cler.report.console import Terminal
-from cler.report.progress import ProgressBars
+from cler.report.progress import ProgressBars, decoding_bar, download_bar
 
 
 @pytest.fixture
@@ -130,3 +130,18 @@ def test_a_bar_fits_its_terminal(width, told):
     lines = Terminal(file=io.StringIO(), width=width)
     lines.print(bars._bars.get_renderable())
     assert lines.file.getvalue().splitlines()[1].rstrip() == told
+
+
+@pytest.mark.parametrize(("bar", "shown"), [(decoding_bar, "decoding folder:x"), (download_bar, "folder:x")])
+def test_a_bar_of_a_dataset_shows_once_it_moves(bar, shown):
+    def told(*moves, terminal=True):
+        console = Terminal(file=io.StringIO(), force_terminal=terminal, width=100, color_system=None)
+        with bar(console, "folder:x") as advance:
+            for move in moves:
+                advance(*move)
+        return console.file.getvalue()
+
+    assert shown not in told()
+    assert shown in told((64, 640), (640, 640))
+    assert told((64, 640), terminal=False) == ""
+    assert ("bytes" in told((640, 640))) is (bar is download_bar)

@@ -25,6 +25,7 @@ def timings(combinations, counts=(1,)):
     return list(measure(combinations, counts, device=torch.device("cpu"), precision="fp32", steps=1, width=2))
 
 
+@pytest.mark.usefixtures("shallow")
 def test_every_method_can_be_timed():
     found = timings([Parts(name) for name in METHODS])
     assert [timing.parts.method for timing in found] == list(METHODS)

@@ -123,11 +123,11 @@ def test_what_x_der_s_variant_feeds_cler_does_not_change_x_der_alone():
     assert twin_of(plain | {"regularizer": "jigsaw", "weight": 1.5, "variant": "released"}, plain) is None
 
 
-def test_a_regularised_group_is_no_twin():
+def test_a_regularized_group_is_no_twin():
     assert twin_of(CLER, CLER | {"regularizer": "rotation"}) is None
 
 
-def test_settings_of_the_regulariser_do_not_hide_the_exact_twin():
+def test_settings_of_the_regularizer_do_not_hide_the_exact_twin():
     assert twin_of(CLER | {"head_depth": 2}, PLAIN, PLAIN | {"lr": 0.1}) == PLAIN
 
 
@@ -201,7 +201,7 @@ def test_another_network_is_told_in_every_row_of_its_method():
     assert notes["ER-ACE9"].startswith("width 16")
 
 
-def test_another_benchmark_is_told_in_every_row_of_its_image_set():
+def test_another_benchmark_is_told_in_every_row_of_its_dataset():
     other = PLAIN | {"dataset": "another", "tasks": 5}
     groups = compare([run(PLAIN), run(CLER | {"tasks": 4}), run(PLAIN | {"method": "er"}), run(other)]).groups
     notes = {(group.label, group.settings["dataset"]): distinguishing_settings(group, groups) for group in groups}

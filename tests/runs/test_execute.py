@@ -133,7 +133,7 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
     assert notes.progressed[-1].done == 1
 
 
-def test_a_run_without_regulariser_says_none(tmp_path):
+def test_a_run_without_regularizer_says_none(tmp_path):
     (job,) = make_jobs(tmp_path)
     run_all([job])
     settings = read_result(job.folder)["settings"]
@@ -616,7 +616,7 @@ def test_settings_are_held_against_the_data_before_anything_is_written(changes, 
             check_fit(job.settings, data)
 
 
-def test_images_that_a_regulariser_cannot_take_are_refused():
+def test_images_that_a_regularizer_cannot_take_are_refused():
     data = shades()
     odd = ImageData("odd", data.train_images[..., :7, :7], data.train_labels, data.test_images[..., :7, :7],
                     data.test_labels, data.classes, data.mean, data.std)  # fmt: skip

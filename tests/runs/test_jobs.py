@@ -152,10 +152,10 @@ def test_a_result_that_does_not_say_what_made_it_is_the_same(tmp_path, monkeypat
 def test_restart_drops_checkpoints_and_redo_results_too(tmp_path):
     jobs = make_jobs(settings_of(), [0, 1], tmp_path)
     end(jobs[0])
-    for name in (checkpoint.NAME, checkpoint.PREVIOUS, "log.jsonl"):
+    for name in (checkpoint.NAME, checkpoint.PREVIOUS, "log.jsonl", "buffer.png"):
         (jobs[0].folder / name).write_text("")
     restart(jobs)
-    assert sorted(path.name for path in jobs[0].folder.iterdir()) == ["log.jsonl", "result.json"]
+    assert sorted(path.name for path in jobs[0].folder.iterdir()) == ["buffer.png", "log.jsonl", "result.json"]
     redo(jobs)
     assert [path.name for path in jobs[0].folder.iterdir()] == ["log.jsonl"]
     assert remaining(jobs) == jobs

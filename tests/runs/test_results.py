@@ -132,44 +132,6 @@ def test_json_never_holds_what_json_does_not_have(folder):
     assert results.read_result(folder) == make()
 
 
-def test_log_lines_are_appended_and_a_diverged_loss_is_null(tmp_path):
-    results.log_line(tmp_path, {"step": 1, "loss": 2.5})
-    results.log_line(tmp_path, {"step": 2, "loss": float("nan"), "parts": [float("inf"), 1]})
-    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert lines == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": None, "parts": [None, 1]}]
-
-
-def test_a_log_is_cut_back_to_the_tasks_that_stay(tmp_path):
-    results.trim_log(tmp_path, 0, 0)  # there is none yet
-    assert not list(tmp_path.iterdir())
-    for task in range(3):
-        results.log_line(tmp_path, {"event": "evaluated", "task": task, "name": "é\u2028"})
-    results.log_line(tmp_path, {"event": "failed"})
-    log = tmp_path / "log.jsonl"
-    lines = log.read_text("utf-8").split("\n")
-    log.write_bytes(log.read_bytes() + b'{"event": "evaluated", "task": 0, \xff')
-    with log.open("a") as file:
-        file.write(f'\n{{"task": 1{"0" * 400}}}\n{"[" * 100_000}')
-    results.trim_log(tmp_path, 2, 7)
-    assert log.read_text("utf-8").split("\n") == [*lines[:2], ""]
-    results.trim_log(tmp_path, 0, 7)
-    assert log.read_text() == ""
-
-
-def test_a_log_is_cut_back_to_the_step_where_a_run_is_resumed(tmp_path):
-    for task in range(2):
-        for step in (3, 6):
-            results.log_line(tmp_path, {"event": "progress", "task": task, "step": step, "losses": {}})
-        results.log_line(tmp_path, {"event": "evaluated", "task": task})
-    log = tmp_path / "log.jsonl"
-    lines = log.read_text().splitlines()
-    with log.open("a") as file:
-        file.write('{"task": 0, "step": null}\n{"task": 0, "step": NaN}\n{"task": NaN}\n[]\n"task"\n')
-    for position, kept in [((1, 6), 5), ((1, 5), 4), ((1, 3), 4), ((1, 0), 3), ((0, 6), 2), ((0, 2), 0)]:
-        results.trim_log(tmp_path, *position)
-        assert log.read_text().splitlines() == lines[:kept]
-
-
 def drop(key):
     return lambda value: value.pop(key)
 
@@ -191,6 +153,10 @@ def put(key, new, *, inside=None):
         (put("complete", 1), "'complete' is 1, not true or false"),
         (put("settings", []), r"'settings' is \[\], not an object"),
         (put("failure", 3), "'failure' is not a string"),
+        (put("confusion", [[1, 2], [3, -4]]), "'confusion' is not a matrix of counts"),
+        (put("confusion", [[1, 2], [3]]), "'confusion' is not a matrix of counts"),
+        (put("confusion", "x"), "'confusion' is not a matrix of counts"),
+        (put("confusion", [[1, 2]]), "'confusion' has 1 rows for 2 tasks"),
         (put("tuned", {"select_on": "luck"}), "'tuned' does not say how the settings were tuned"),
         (lambda value: value["settings"].pop("buffer"), "'settings.buffer' is missing"),
         (put("method", 7, inside="settings"), "'settings.method' is 7, not a string"),
@@ -238,6 +204,13 @@ def test_one_row_is_a_complete_run_only_where_all_can_have_been_learned_at_once(
     files.write_json(folder / "result.json", make(accuracy=ONE_ROW, settings=SETTINGS | {"method": method}))
     found, complaints = results.find_results([folder])
     assert (len(found), len(complaints)) == ((1, 0) if complete else (0, 1))
+
+
+def test_the_confusion_between_tasks_is_kept_and_is_that_of_the_end(folder):
+    files.write_json(folder / "result.json", make(confusion=[[8, 2], [5, 5]]))
+    (found,), _ = results.find_results([folder])
+    assert found.confusion == found.until(2).confusion == [[8, 2], [5, 5]]
+    assert found.until(1).confusion is None
 
 
 def test_a_run_that_was_stopped_may_have_fewer_rows(folder):

@@ -494,7 +494,7 @@ def cler(cler_here, tmp_path):
 
 
 @pytest.mark.parametrize(("option", "from_there"), [([], True), (["--restart"], False)])
-def test_the_same_command_goes_on_unless_it_is_told_to_begin_anew(
+def test_the_same_command_goes_on_unless_it_is_told_to_start_over(
     tmp_path, monkeypatch, whole, cler, option, from_there
 ):
     job = make_job(tmp_path)

@@ -52,6 +52,7 @@ def test_golden_average(golden, load_golden, assert_close):
         assert_close(network.eval()(images), fixture["net.test_logits"])
 
 
+@pytest.mark.usefixtures("shallow")
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_trained_is_what_is_trained_without_it(method):
     alone, averaged = toy.trained(method), toy.trained(method, teacher="ema")

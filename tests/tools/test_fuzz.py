@@ -1,4 +1,4 @@
-"""The fuzzer of `tools/fuzz.py`: a few hundred cases, its whole corpus, and whether it would notice."""
+"""The fuzzer of `tools/fuzz.py`: some cases, its whole corpus, and whether it would notice."""
 
 import importlib.util
 import re
@@ -57,14 +57,14 @@ def fuzz():
     del sys.modules["fuzz"]
 
 
-def test_a_few_hundred_cases_and_the_corpus():
-    done = subprocess.run([*FUZZ, "--cases", "250", "--seed", "7"], capture_output=True, text=True)
+def test_some_cases_and_the_corpus():
+    done = subprocess.run([*FUZZ, "--cases", "120", "--seed", "7"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     cases, accepted, refused, findings = map(int, re.findall(r"\d+", done.stdout.splitlines()[-1]))
-    assert cases >= 250
+    assert cases >= 120
     assert (accepted + refused, findings) == (cases, 0)
     assert accepted >= len(GOOD)
-    assert refused > 100
+    assert refused > 60
 
 
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: f"{path.parent.name}/{path.name}")

@@ -10,6 +10,7 @@ from cler.config.reading import read_config
 from cler.errors import UsageError
 from cler.files import read_json
 from cler.runs.execute import execute
+from cler.runs.trainers import in_bundles
 from cler.tune import study as module
 from cler.tune.selection import Selection
 from cler.tune.space import Range
@@ -61,6 +62,26 @@ def test_the_worse_half_is_dropped_after_a_task_and_the_best_is_a_settings_file(
         "names": ["lr"], "select_on": "first-tasks:3", "dataset": "toy", "trials": 4, "seeds": [0],
     }  # fmt: skip
     assert config == {name: value for name, value in study.given.items() if name != "validate"} | top.values
+
+
+def test_trials_that_differ_in_what_is_tuned_are_one_bundle(tmp_path):
+    """So that a GPU trains them side by side; those that hold out another share would not be."""
+    trained = []
+
+    def noting(jobs):
+        trained.append(in_bundles(jobs, 10))
+        train(jobs)
+
+    given = make_study(tmp_path).given | {"regularizer": "rotation"}
+    space = (Range("lr", 1e-3, 1.0), Range("weight", 0.1, 3.0), Range("optimizer", choices=("sgd", "adam")))
+
+    def spread(space, before, count):
+        return [{"lr": 0.01 * (n + 1), "weight": 1.0 + n, "optimizer": ("sgd", "adam")[n % 2]} for n in range(count)]
+
+    run(make_study(tmp_path, given=given, space=space), 3, noting, spread)
+    assert [[len(bundle) for bundle in bundles] for bundles in trained] == [[3], [2]]
+    others = [replace(job, settings=replace(job.settings, validate=0.3)) for job in trained[0][0]]
+    assert len(in_bundles([*trained[0][0], *others], 10)) == 2
 
 
 def test_the_last_of_a_generation_is_trained_to_the_end_at_once(tmp_path):

@@ -52,8 +52,7 @@ def analyze(
     )
     from cler.paper.known_analyses import find_analysis
     from cler.runs.build import check_fit
-    from cler.runs.jobs import past_failures, remaining, tidy
-    from cler.runs.jobs import redo as redo_jobs
+    from cler.runs.jobs import past_failures, to_do_and_ended
     from cler.runs.machine import default_precision, find_device
 
     if as_json and markdown:
@@ -64,11 +63,7 @@ def analyze(
     buffers = given.several("buffer") if chosen["buffer"] is not None else ()
     changes = {"width": chosen["width"], "precision": precision}
     jobs = analysis_jobs(analysis, dataset, buffers, parse_seeds(seeds), out, **changes)
-    if redo:
-        redo_jobs(jobs)
-    todo = remaining(jobs)
-    ended = [job for job in jobs if job not in todo]
-    tidy(ended)
+    todo, ended = to_do_and_ended(jobs, again=redo)
     failures = past_failures(ended)
     for line in failures:
         say(line)

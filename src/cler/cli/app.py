@@ -6,7 +6,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ from rich.table import Table
 
 from cler import __version__
 from cler.config.settings import Machine
-from cler.errors import UsageError, one_line
+from cler.errors import UsageError, one_line, stopped_by
 from cler.report.console import Terminal
 
 if TYPE_CHECKING:
@@ -92,6 +92,24 @@ def stopped_at(deadline: float) -> Iterator[None]:
         if deadline < math.inf:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Inside, Ctrl-C and SIGTERM wait until the step is done; a second one does not."""
+    asked: list[int] = []
+
+    def ask(number: int, _: Any) -> None:
+        if asked:
+            raise stopped_by(number)
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def read_comparison(folders: list[Path], until_task: int | None = None) -> tuple[Comparison, list[str]]:

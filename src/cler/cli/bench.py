@@ -45,7 +45,7 @@ def bench(
 ) -> None:
     """Time a step of every method × regularizer, or of those given, on random images in the shape of CIFAR-100.
 
-    GFLOP/image is the arithmetic for one image of the stream: that of a step, replay and all, by the size of its batch.
+    GFLOP/image is the arithmetic for one image of the stream: that of a step with its replay, divided by its batch.
     """
     from cler.config.making import make_settings
     from cler.config.reading import parse_counts

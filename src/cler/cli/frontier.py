@@ -34,8 +34,8 @@ def frontier(
 ) -> None:
     """Put online learners on Seq. CIFAR-100 beside each other: accuracy, arithmetic, and what others have published.
 
-    Of the results those are taken that were trained as published ones are: ten tasks, one pass, batches of ten of the
-    stream, no images held out, ResNet-18 with 64 filters. Arithmetic is counted on the CPU.
+    It takes the results that were trained as the published ones were: ten tasks, one pass, batches of ten images of the
+    stream, none held out, ResNet-18 with 64 filters. Arithmetic is counted on the CPU.
     """
     from cler.files import read_text, write_text, writing
     from cler.frontier.arithmetic import Counts

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from cler.cli.app import AsJson, OwnSettings, app, console, errors, say
+from cler.cli.app import AsJson, OwnSettings, app, asked_to_stop, console, errors, say
 from cler.cli.options import OnceEach, spoken, takes_learner
-from cler.errors import UsageError, stopped_by
+from cler.errors import UsageError
 
 if TYPE_CHECKING:
     from cler.learner import Learner
@@ -57,7 +54,7 @@ def learn(
             raise UsageError(f"must be above zero, not {seconds}", name)
     device = given.pop("device", "auto")
     state = state or folder / ".cler"
-    with _asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
+    with asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
         from cler.learner.folder import TRIES, FolderLearner
         from cler.learner.watch import in_words, watch
         from cler.runs.folders import check_writable, locked
@@ -131,21 +128,3 @@ def _check_same(state: Path, name: str, kept: Any, given: Any) -> None:
     if kept != given:
         flag = spoken(name)
         raise UsageError(f"the learner in {state} has {flag} {kept}: leave {flag} out, or choose another --state")
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Inside, Ctrl-C and SIGTERM wait until the step is done; a second one does not."""
-    asked: list[int] = []
-
-    def ask(number: int, _: Any) -> None:
-        if asked:
-            raise stopped_by(number)
-        asked.append(number)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

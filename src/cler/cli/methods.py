@@ -14,7 +14,7 @@ from cler.cli.options import OnceEach
 
 @app.command(cls=OnceEach)
 def methods(as_json: AsJson = False) -> None:
-    """List methods, regularizers, teachers, streams, networks, augmentations, optimizers, protocols, own settings."""
+    """List methods, regularizers, teachers, streams, networks, augmentations, optimizers and protocols."""
     known = _known()
     if as_json:
         print(json.dumps(known, indent=1))

@@ -137,8 +137,11 @@ def _argument(each: Setting) -> Any:
 
 def _option(each: Setting) -> Any:
     flag = "--" + each.name.replace("_", "-")
+    if _is_flag(each) and each.default:
+        negated = f"Do not {each.help[0].lower()}{each.help[1:]}"
+        return typer.Option(f"--no-{flag[2:]}", help=negated, show_default=False)
     if _is_flag(each):
-        return typer.Option(f"--no-{flag[2:]}" if each.default else flag, help=each.help, show_default=False)
+        return typer.Option(flag, help=each.help, show_default=False)
     shown = "" if each.default is None else str(each.default).lower() if each.kind is bool else str(each.default)
     environment = "CLER_DATA" if each.name == "data_dir" else None
     return typer.Option(

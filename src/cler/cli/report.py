@@ -1,14 +1,19 @@
-"""`cler report`: a report on finished runs, as a page and as documents."""
+"""`cler report`: a report on runs, as a page and as documents; the page also while they are trained."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import app, console, read_comparison
+from cler.cli.app import app, asked_to_stop, console, errors, say
 from cler.cli.options import OnceEach
+from cler.errors import UsageError
+
+if TYPE_CHECKING:
+    from cler.report.content import Report
+    from cler.runs.survey import Survey
 
 
 @app.command(cls=OnceEach)
@@ -22,18 +27,78 @@ def report(
             "follows a line of --- comes at the end."
         ),
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write the page again as runs go on, until Ctrl-C; an open page follows.")
+    ] = False,
+    every: Annotated[
+        float | None, typer.Option(help="Seconds between two looks into the folders.", show_default="5")
+    ] = None,
 ) -> None:
-    """Report on finished runs: a page to look at, Markdown, LaTeX and CSV, with the paper's numbers beside ours.
+    """Report on runs: a page to look at, Markdown, LaTeX and CSV, with the paper's numbers beside ours.
 
-    The page, index.html, is one file that needs no network. The paper's numbers are shown for runs with its settings.
+    The page, index.html, is one file that needs no network. It also tells how far runs are that are not finished. The
+    paper's numbers are shown for runs with its settings.
     """
     from cler.files import read_text
-    from cler.paper.report_section import beside_paper
-    from cler.report.content import make_report, readable
-    from cler.report.write import write_report
+    from cler.runs.survey import Survey
 
+    if every is not None and not watch:
+        raise UsageError("is for --watch: give both", "every")
+    if every is not None and not 0.1 <= every <= 86400:
+        raise UsageError(f"must be from 0.1 to 86400 seconds, not {every:g}", "every")
     text = read_text(preface) if preface else ""
-    comparison, complaints = read_comparison(folders)
-    made = make_report(comparison, complaints, preface=text, beside=beside_paper(comparison.groups))
-    for path in write_report(made, out):
+    survey = Survey(folders)
+    if watch:
+        _watch(survey, text, out, 5.0 if every is None else every)
+    survey.look(wait=watch)
+    if not (watch or survey.results or survey.unfinished):
+        raise UsageError("there is no run in " + ", ".join(map(str, folders)))
+    _write_all(_report(survey, text), out)
+
+
+def _watch(survey: Survey, preface: str, out: Path, every: float) -> None:
+    """Write the page now and whenever something has changed, until somebody asks to stop."""
+    with asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
+        from cler.report.content import readable
+        from cler.report.watch import watch
+        from cler.report.write import PAGE, write_page
+
+        def write() -> None:
+            write_page(_report(survey, preface, quiet=True), out, live=every)
+
+        console.print(f"{readable(str(out / PAGE))} follows the runs; Ctrl-C ends it", soft_wrap=True)
+        with errors.status("looking for runs") as line:
+            watch(survey, write, stop, every=every, status=line.update)
+
+
+def _report(survey: Survey, preface: str, *, quiet: bool = False) -> Report:
+    """The report on what has been found; unless `quiet`, says what was left out."""
+    from cler.paper.report_section import beside_paper
+    from cler.report.content import make_report
+    from cler.runs.compare import compare
+
+    comparison = compare(survey.results)
+    if not quiet:
+        for line in [*survey.complaints, *comparison.complaints]:
+            say(line)
+    return make_report(
+        comparison,
+        survey.complaints,
+        preface=preface,
+        beside=beside_paper(comparison.groups),
+        unfinished=survey.unfinished,
+        traces=survey.traces,
+    )
+
+
+def _write_all(made: Report, out: Path) -> None:
+    """Write every format and say where; without a finished run there is only the page."""
+    from cler.report.content import readable
+    from cler.report.numbers import count_runs
+    from cler.report.write import write_page, write_report
+
+    if made.unfinished:
+        say(f"{count_runs(made.unfinished)} not finished: the page tells how far")
+    written = write_report(made, out) if made.sections else [write_page(made, out)]
+    for path in written:
         console.print(readable(str(path)), soft_wrap=True)

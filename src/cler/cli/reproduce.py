@@ -76,14 +76,14 @@ def reproduce(
         bool,
         typer.Option(
             "--dry-run",
-            help="Train nothing: list the missing runs, with the time that earlier ones tell, and show the table.",
+            help="Train nothing: list the missing runs with the time that they will take, and show the table.",
         ),
     ] = False,
     timed: Annotated[
         bool,
         typer.Option(
             "--time",
-            help="With --dry-run: time a few steps of what no earlier run tells the time of; minutes on a CPU.",
+            help="With --dry-run: time a few steps of runs that no earlier one is like; takes minutes on a CPU.",
         ),
     ] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Drop the checkpoints of runs that were stopped.")] = False,

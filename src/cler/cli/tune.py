@@ -33,7 +33,10 @@ HELD_OUT = 0.1
 def tune(
     given: Given,
     space: Annotated[
-        str, typer.Option(metavar="SPACE", help="What is tuned: lr=1e-3..0.3:log,weight=0.1..3:log,optimizer=sgd|adam.")
+        str,
+        typer.Option(
+            "--space", metavar="SPACE", help="What is tuned: lr=1e-3..0.3:log,weight=0.1..3:log,optimizer=sgd|adam."
+        ),
     ],
     trials: Annotated[int, typer.Option(min=1, max=100_000, help="How many values are tried.")] = 60,
     select_on: Annotated[

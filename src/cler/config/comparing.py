@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cler.config.registry import METHODS, REGULARIZERS, TEACHERS
-from cler.config.schema import settings_of
+from cler.config.schema import Setting, settings_of
 from cler.config.settings import PARTS, Machine, Settings, own_settings
 from cler.config.values import is_own_network
 
@@ -19,13 +19,26 @@ def completed(written: Mapping[str, Any]) -> dict[str, Any]:
 
     An option of a part that this version does not know stays as it is.
     """
-    values = {name: each.absent for name, each in settings_of(Settings).items()}
+    return {name: each.absent for name, each in _declared(written).items()} | _own_network(written) | dict(written)
+
+
+def default_settings(written: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of all the settings that runs with these parts have."""
+    return {name: each.default for name, each in _declared(written).items()} | _own_network(written)
+
+
+def _declared(written: Mapping[str, Any]) -> dict[str, Setting]:
+    """Every setting of a run with these parts, by name; of a method that this version does not know, those of all."""
+    declared = dict(settings_of(Settings))
+    if str(written.get("method")) in METHODS:
+        named = {name: declared[name].absent for name in PARTS} | _own_network(written) | dict(written)
+        declared |= own_settings(*(str(named[name]) for name in PARTS))
+    return declared
+
+
+def _own_network(written: Mapping[str, Any]) -> dict[str, str]:
     method = str(written.get("method"))
-    if method in METHODS:
-        values["network"] = method if is_own_network(method) else values["network"]
-        parts = [str(written.get(name, values[name])) for name in PARTS]
-        values |= {name: each.absent for name, each in own_settings(*parts).items()}
-    return values | dict(written)
+    return {"network": method} if is_own_network(method) else {}
 
 
 def role_of(name: str) -> str:

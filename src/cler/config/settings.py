@@ -57,7 +57,7 @@ class Settings:
         read=read_teacher,
     )
     protocol: str | None = setting(
-        None, "Take the settings of a protocol where nothing else is said.", choices=PROTOCOLS, learner=False
+        None, "Protocol whose settings are used where none are given.", choices=PROTOCOLS, learner=False
     )
     dataset: str = setting(
         "cifar10-sample",
@@ -65,19 +65,19 @@ class Settings:
         choices=DATASETS, learner=False,
     )  # fmt: skip
     size: int | None = setting(
-        None, "Pixels that each side of your own images is brought to (default: the size that all of them have).",
+        None, "Pixels of each side that your own images are resized to (default: the size that all of them have).",
         least=4, most=1024, benchmark=True, learner=False,
     )  # fmt: skip
     fit: str | None = setting(
-        None, "How your own images are brought to a size that they do not have (default: crop).",
+        None, "How your own images are resized (default: crop).",
         choices=FITS, benchmark=True, learner=False,
     )  # fmt: skip
     test_share: float | None = setting(
-        None, "Share of each class to test on, of images of your own that have no test images (default: 0.2).",
+        None, "Share of each class to test on, if your own images come without test images (default: 0.2).",
         above=0, most=0.9, benchmark=True, learner=False,
     )  # fmt: skip
     skip_broken: bool = setting(
-        False, "Leave out images of your own that cannot be read, instead of naming them.", learner=False
+        False, "Skip images of your own that cannot be read, instead of refusing them all.", learner=False
     )
     stream: str = setting(
         "class-incremental", "What arrives when; `cler methods` lists the streams.",
@@ -91,7 +91,10 @@ class Settings:
     epochs: int = setting(1, "Passes over each task; 1 is online.", least=1, most=10_000, benchmark=True, learner=False)
     lr: float = setting(0.01, "Learning rate.", above=0, most=1e30, tuned=True)
     weight: float | str = setting(
-        0.0, "What the regularizer's loss is multiplied by.", role="addition", read=read_weight
+        0.0,
+        "Weight of the regularizer's loss: a number, or one for each as 1.5+0.01.",
+        role="addition",
+        read=read_weight,
     )
     batch: int = setting(10, "Images of the stream in a batch.", least=1, most=100_000, benchmark=True)
     replay_batch: int = setting(10, "Images of the buffer in a batch.", least=1, most=100_000)
@@ -112,11 +115,11 @@ class Settings:
         True, "Normalize pixels by the dataset's mean and deviation; without it they are from 0 to 1.", learner=False
     )
     class_order: int | str | None = setting(
-        None, "Seed of a permutation of the classes, or seed for each run's own (default: their natural order).",
+        None, "Seed that permutes the classes, or 'seed' for each run's own (default: their natural order).",
         read=read_class_order, benchmark=True, learner=False,
     )  # fmt: skip
     classifier: str = setting(
-        "network", "Who answers in evaluation: the network, or the nearest class mean of the buffer's features (ncm).",
+        "network", "What classifies in evaluation: the network, or the nearest class mean of buffered features (ncm).",
         choices=CLASSIFIERS, learner=False,
     )  # fmt: skip
     validate: float = setting(
@@ -149,7 +152,7 @@ class Settings:
             raise UsageError(f"{self.teacher} cannot teach {self.method}; it can teach {taught}", "teacher")
         if lacking := lacks(self.stream, self.method):
             known = ", ".join(name for name in METHODS if not lacks(self.stream, name))
-            raise UsageError(f"{self.stream} {lacking}, which {self.method} needs; it can have {known}", "stream")
+            raise UsageError(f"{self.stream} {lacking}, which {self.method} needs; these do not: {known}", "stream")
         entries = [REGULARIZERS[name] for name in self.regularizers]
         smallest = max([method.smallest_batch, *(entry.smallest_batch for entry in entries)])
         if self.batch < smallest:
@@ -162,7 +165,7 @@ class Settings:
             )
         if self.classifier == "ncm" and not method.replays:
             raise UsageError(
-                f"ncm is by the images of a buffer, and {self.method} has none: leave it out", "classifier"
+                f"ncm classifies by the images of a buffer, and {self.method} has none: leave it out", "classifier"
             )
         if self.repeats > 1 and not method.replays:
             raise UsageError(f"{self.repeats} is for methods with a buffer, and {self.method} has none", "repeats")
@@ -236,9 +239,7 @@ class Machine:
         600.0, "Seconds without events after which a machine of slurm or ray is given up.",
         above=0, most=1e9, role="machine",
     )  # fmt: skip
-    device: str = setting(
-        "auto", "Where to train; auto is the GPU where there is one.", choices=DEVICES, role="machine"
-    )
+    device: str = setting("auto", "Where to train; auto is the GPU if there is one.", choices=DEVICES, role="machine")
     workers: int | None = setting(
         None,
         "Processes on a CPU (default: as many as its cores allow); bundles to share runs out to on slurm or ray.",
@@ -250,8 +251,8 @@ class Machine:
         None, "Runs side by side on a GPU (default: as many as fit).", least=1, most=1000, role="machine"
     )
     images: str = setting(
-        "auto", "Where images lie that a GPU trains on: on it (device), or in main memory (host) where it reads them; "
-        "auto is on it where they fit.",
+        "auto", "Where the images that a GPU trains on are kept: in its own memory (device), or in main memory, where "
+        "it reads them (host); auto is device if they fit.",
         choices=PLACES, role="machine",
     )  # fmt: skip
     data_dir: Path | None = setting(None, "Folder of the datasets.", role="machine")
@@ -260,11 +261,17 @@ class Machine:
         60.0, "Seconds between checkpoints; 0 is only after each task.", least=0, most=1e9, role="machine"
     )
     graph: bool = setting(
-        True, "Recording of GPU steps as a CUDA graph; without it, for debugging, ten times slower.", role="machine"
+        True,
+        "Record GPU steps as a CUDA graph; without it they take ten times as long, which is for debugging.",
+        role="machine",
     )
     save_network: bool = setting(
         False, "Keep the trained network of each run beside its result, as network.safetensors.", role="machine"
     )
+    save_buffer_images: int = setting(
+        0, "Images of the replay buffer to keep beside each result, as buffer.png; reports show them.",
+        least=0, most=1000, role="machine",
+    )  # fmt: skip
     track: str | None = setting(
         None, "Where curves go while training: tensorboard, wandb, or both as tensorboard+wandb.",
         role="machine", read=read_track,
@@ -287,6 +294,11 @@ def check_reading(dataset: str, how: Mapping[str, Any]) -> None:
     for name, value in how.items():
         if value != getattr(Settings, name) and name not in taken:
             raise UsageError(f"has no effect on {dataset}: leave it out", name)
+    check_fit_has_size(how)
+
+
+def check_fit_has_size(how: Mapping[str, Any]) -> None:
+    """Refuse a way to fit images to a size that is not given."""
     if how.get("fit") is not None and how.get("size") is None:
         raise UsageError("has no effect without a size: give that too, or leave it out", "fit")
 
@@ -334,5 +346,5 @@ def own_settings(
 def no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:
     """The mistake of a setting that neither all runs nor these parts have."""
     if not own:
-        return UsageError(f"unknown setting '{name}': {method} has none of its own, and no run has it")
+        return UsageError(f"unknown setting '{name}': {method} has none of its own, and it is no setting of all runs")
     return unknown(f"setting of {method}", name, own)

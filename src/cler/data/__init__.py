@@ -27,9 +27,18 @@ from cler.data.reading import Reading, reading
 from cler.files import as_path
 
 __all__ = [
-    "ImageData", "Status", "arrays", "check", "data_folder", "describe", "folder", "forms", "get", "load", "load_for",
-    "names", "torch",
-]  # fmt: skip
+    "ImageData",
+    "Status",
+    "arrays",
+    "check",
+    "data_folder",
+    "describe",
+    "folder",
+    "get",
+    "load",
+    "names",
+    "torch",
+]
 
 
 def data_folder(data_dir: str | Path | None = None) -> Path:

@@ -96,9 +96,9 @@ def _items(dataset: MapStyle, how: Reading) -> tuple[Tensor, list[Label]]:
         item = dataset[number]
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise UsageError(f"item {number} of the dataset must be an image and its label, not {type(item).__name__}")
-        images.append(item[0])
+        images.append(_one(item[0], how))
         labels.append(item[1])
-    return _pixels(images, how), to_labels(labels)
+    return _stacked(images), to_labels(labels)
 
 
 def assembled(

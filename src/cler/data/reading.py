@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cler.config.schema import settings_of
-from cler.config.settings import Settings
+from cler.config.settings import Settings, check_fit_has_size
 from cler.data.images import ImageData
 from cler.errors import UsageError
 
@@ -44,6 +44,7 @@ class Reading(NamedTuple):
 def reading(**given: Any) -> Reading:
     """A reading of these values, each checked by the setting of its name."""
     declared = settings_of(Settings)
+    check_fit_has_size(given)
     return Reading(**{name: declared[name].checked(value) for name, value in given.items()})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import torch
+from torch import Tensor
 
 from cler.data.views import Views
 from cler.methods.base import Method
@@ -24,11 +25,13 @@ def evaluate(
     views: Views,
     tasks: Iterable[int],
     images: Callable[[int], Examples] | None = None,
+    confusion: Tensor | None = None,
 ) -> tuple[list[float], list[float]]:
     """Percent right on each task: among all classes, and among the classes of the image's own task.
 
-    `images` gives those of a task, by default the test images. NaN stands for a task on whose images the
-    network's outputs are not numbers.
+    `images` gives those of a task, by default the test images. NaN stands for a task on whose images the network's
+    outputs are not numbers. Into `confusion`, int64 (T, T), where it is given, is counted as which task's classes the
+    images of each task are predicted.
     """
     rows = []
     with method.answering():
@@ -36,6 +39,8 @@ def evaluate(
         for task in tasks:
             tested = (images or stream.test)(task)
             logits = torch.cat([answer(views.plain(chunk)) for chunk in tested.chunks(CHUNK)])
+            if confusion is not None:
+                confusion[task] += stream.tasks.of_class[logits.argmax(-1)].bincount(minlength=len(confusion))
             right = class_and_task_correct(logits, tested.labels, stream.tasks.of_class)
             shares = torch.stack([each.double().mean() for each in right])
             rows.append(torch.where(logits.isnan().any(), torch.nan, shares))

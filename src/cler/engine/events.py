@@ -1,7 +1,7 @@
 """Events of training: small frozen values that can be sent to another process.
 
-The engine hands each event to one function, `emit`. Recorder, progress bars, worker processes and callbacks of a user
-all hear the same stream.
+The engine hands each event to one function, `emit`. Recorder, trackers, progress bars, worker processes and callbacks
+of a user all hear the same stream.
 """
 
 from __future__ import annotations

@@ -66,6 +66,9 @@ class Run:
         self.evaluate_every = evaluate_every
         """Steps between evaluations within a task; 0 for none."""
         self.curves: Curves = {}
+        self.confusion: list[list[int]] | None = None
+        """How many test images of each task (rows) are predicted as a class of each task (columns) at the end, in
+        streams whose tasks have classes of their own."""
         self.seconds = 0.0
         self.steps_done = 0
         self.at_once = 1
@@ -192,7 +195,8 @@ class Run:
     def evaluate(self, task: int) -> None:
         """Evaluate on every task seen so far; a run whose outputs are not numbers is marked as failed."""
         seen = self._seen(task)
-        class_il, task_il = self._accuracies(seen)
+        counted = self._empty_confusion(task)
+        class_il, task_il = self._accuracies(seen, counted)
         if any(map(math.isnan, class_il)):
             self.failure = f"the outputs were not numbers after task {task + 1}; try a lower lr or weight"
             return
@@ -203,6 +207,7 @@ class Run:
                 held_out = evaluate(self.method, self.stream, self.views, seen, self.stream.held_out)
             for name, row in zip(VALIDATION, held_out, strict=True):
                 self.accuracy.setdefault(name, []).append(row)
+        self.confusion = None if counted is None else counted.tolist()
         self.task, self.taken = task + 1, 0
         if self.evaluate_every:
             self._note(task, self.schedule[task], class_il, task_il)
@@ -238,9 +243,15 @@ class Run:
     def _seen(self, task: int) -> range:
         return range(self.stream.n_tasks if self.method.merged else task + 1)
 
-    def _accuracies(self, tasks: range) -> tuple[list[float], list[float]]:
+    def _empty_confusion(self, task: int) -> Tensor | None:
+        """To be counted into after the last task."""
+        if task + 1 < len(self.schedule) or not self.stream.disjoint:
+            return None
+        return torch.zeros(self.stream.n_tasks, self.stream.n_tasks, dtype=torch.int64, device=self.device)
+
+    def _accuracies(self, tasks: range, confusion: Tensor | None = None) -> tuple[list[float], list[float]]:
         with self._autocast():
-            return evaluate(self.method, self.stream, self.views, tasks)
+            return evaluate(self.method, self.stream, self.views, tasks, confusion=confusion)
 
     def _note(self, task: int, step: int, class_il: list[float], task_il: list[float]) -> None:
         found: dict[str, Any] = {"task": task, "step": step, "class_il": class_il, "task_il": task_il}

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from cler.config.making import make_settings
-from cler.config.settings import Settings, is_own_network
+from cler.config.settings import Settings
+from cler.config.values import is_own_network
 from cler.engine.bundles import begin_second_task
 from cler.errors import UsageError
 from cler.files import read_json, write_json

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cler import stats
-from cler.frontier.arithmetic import Counts, cheapest
+from cler.config.making import make_settings
+from cler.config.settings import Settings
+from cler.config.values import is_own_network
+from cler.frontier.arithmetic import Counts, cheapest, shape_of
 from cler.frontier.published import Column, Number, column_of, published
 from cler.methods import METHODS
 from cler.runs.compare import Estimate, Series
 
 SAME = {
     "dataset": "cifar100", "stream": "class-incremental", "tasks": 10, "epochs": 1, "batch": 10, "validate": 0.0,
-    "width": 64, "pretrained": False, "classifier": "network",
+    "width": 64, "pretrained": False, "freeze": False, "classifier": "network",
 }  # fmt: skip
 """What runs have to share to be compared with what is published."""
 REGULARIZERS = ("none", "jigsaw")
@@ -124,7 +127,7 @@ def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> F
     entries = []
     for row in rows:
         column = column_of(row)
-        same = [one for one in numbers if one.column == column and one.label == row.label]
+        same = [one for one in numbers if one.column == column and one.label == row.label and _usual(row)]
         entries.append(Entry(row, column, counts.relative(row.settings), printed.get(row) or next(iter(same), None)))
     return Frontier(tuple(entries), (*printed.values(), *numbers))
 
@@ -132,4 +135,13 @@ def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> F
 def _comparable(row: Series) -> bool:
     settings = row.settings
     same = all(settings.get(name) == value for name, value in SAME.items())
-    return same and settings["method"] in METHODS and settings["buffer"] > 0 and settings["regularizer"] in REGULARIZERS
+    network = settings["network"] == Settings.network or is_own_network(settings["network"])
+    known = settings["method"] in METHODS and settings["regularizer"] in REGULARIZERS
+    return same and network and known and settings["buffer"] > 0
+
+
+def _usual(row: Series) -> bool:
+    """Whether the method computes what it does by default, as its authors published it."""
+    parts = ("method", "regularizer", "teacher", "replay_batch")
+    usual = make_settings(**{name: row.settings[name] for name in parts}, dataset=SAME["dataset"])
+    return shape_of(row.settings) == shape_of(usual.to_dict())

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from cler.errors import UsageError
 from cler.learner.folder import FolderLearner
+from cler.report.watch import sleep
 
 
 def watch(
@@ -43,7 +44,7 @@ def watch(
                 if once or not gone:
                     raise
                 there = there and _say_that_it_is_away(watched, gone[0])
-            _sleep(every, stop)
+            sleep(every, stop)
         if once and not stop() and not watched.learner.n_seen_:
             raise UsageError(f"there are no images to learn in {watched.folder}; they are looked for in FOLDER/LABEL/")
 
@@ -78,12 +79,6 @@ def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> f
     watched.save()
     watched.message(in_words(watched.summary()))
     return time.monotonic()
-
-
-def _sleep(seconds: float, stop: Callable[[], bool]) -> None:
-    end = time.monotonic() + seconds
-    while not stop() and (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, 0.1))
 
 
 def in_words(summary: dict[str, Any]) -> str:

@@ -43,7 +43,7 @@ class Setup:
     repeats: int = 1
     """Steps on each batch of the stream."""
     classifier: str = "network"
-    """Who answers in evaluation: the network, or the nearest class mean (ncm)."""
+    """What classifies in evaluation: the network, or the nearest class mean (ncm)."""
     options: Any = NoOptions()
     """The method's own settings, an instance of its `Options`."""
     bfloat16: bool = False

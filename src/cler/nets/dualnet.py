@@ -11,24 +11,11 @@ from torch import Tensor, nn
 from cler.nets.backbone import Backbone, Parts, PretextImages, pool, with_pretext, without_pretext
 from cler.nets.conv import Conv2d
 from cler.nets.projector import Projector
-from cler.nets.resnet import ConvNorm, Stage, conv3x3
+from cler.nets.resnet import ConvNorm, Stages
 
 
-class SlowNet(nn.Module):
+class SlowNet(Stages):
     """A 3×3 stem with max-pooling, and the four stages of ResNet-18, whose outputs are h_1 … h_4."""
-
-    def __init__(self, width: int, channels: int) -> None:
-        super().__init__()
-        self.stem = ConvNorm(conv3x3(channels, width), relu=True)
-        self.layer1 = Stage(width, width, 1)
-        self.layer2 = Stage(width, 2 * width, 2)
-        self.layer3 = Stage(2 * width, 4 * width, 2)
-        self.layer4 = Stage(4 * width, 8 * width, 2)
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """What follows the stem, in order."""
-        return self.layer1, self.layer2, self.layer3, self.layer4
 
     def first_maps(self, images: Tensor, parts: Parts | None = None) -> Tensor:
         """What the first stage takes, half the size of the images."""
@@ -66,7 +53,7 @@ class DualNetwork(Backbone):
     def __init__(self, n_outputs: int, *, width: int = 20, channels: int = 3) -> None:
         super().__init__()
         self.feature_size = 8 * width
-        self.slow = SlowNet(width, channels)
+        self.slow = SlowNet(width=width, channels=channels)
         widths = [channels, width, 2 * width, 4 * width, 8 * width]
         self.fast = nn.ModuleDict({str(j): FastUnit(widths[j - 1], widths[j]) for j in range(1, 5)})
         self.projector = Projector(self.feature_size)

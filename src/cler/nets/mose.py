@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cler.nets.backbone import Backbone, Parts, PretextImages, pool, with_pretext, without_pretext
 from cler.nets.conv import Conv2d
 from cler.nets.norm import BatchNorm
-from cler.nets.resnet import ConvNorm, Stage, conv3x3
+from cler.nets.resnet import Stages
 
 PROJECTION = 128
 """Width of what the contrastive loss compares."""
@@ -80,7 +80,7 @@ class Expert(nn.Module):
         return pool(x)
 
 
-class MoseNetwork(Backbone):
+class MoseNetwork(Backbone, Stages):
     """ResNet-18 with four experts; as one network it has the features and the classifier of the last.
 
     `width` is the number of filters of the stem. The adapter serves the distillation between experts.
@@ -90,13 +90,8 @@ class MoseNetwork(Backbone):
     """Where CLER's pretext head reads, and what it is a copy of."""
 
     def __init__(self, n_outputs: int, *, width: int = 64, channels: int = 3) -> None:
-        super().__init__()
+        super().__init__(width=width, channels=channels)
         self.feature_size = 8 * width
-        self.stem = ConvNorm(conv3x3(channels, width), relu=True)
-        self.layer1 = Stage(width, width, 1)
-        self.layer2 = Stage(width, 2 * width, 2)
-        self.layer3 = Stage(2 * width, 4 * width, 2)
-        self.layer4 = Stage(4 * width, 8 * width, 2)
         self.expert = nn.ModuleList([Expert(width << number, 3 - number, n_outputs) for number in range(4)])
         self.adapter = nn.Linear(self.feature_size, self.feature_size)
         for layer in self.modules():
@@ -124,7 +119,7 @@ class MoseNetwork(Backbone):
         """The features of all experts (N, 4, 8·width), or of the last one (N, 1, 8·width)."""
         x, together = with_pretext(images, parts, pretext)
         x, features = self.stem(x, together), []
-        for stage, expert in zip((self.layer1, self.layer2, self.layer3, self.layer4), self.expert, strict=True):
+        for stage, expert in zip(self.stages, self.expert, strict=True):
             x = stage(x, together)
             if stage is self.layer3:
                 x, together = without_pretext(x, pretext), parts

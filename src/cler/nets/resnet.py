@@ -72,7 +72,24 @@ class Stage(nn.Sequential):
         return x
 
 
-class ResNet18(Backbone):
+class Stages(nn.Module):
+    """The 3×3 stem of ResNet-18, which does not pool, and its four stages of two blocks."""
+
+    def __init__(self, *, width: int, channels: int) -> None:
+        super().__init__()
+        self.stem = ConvNorm(conv3x3(channels, width), relu=True)
+        self.layer1 = Stage(width, width, 1)
+        self.layer2 = Stage(width, 2 * width, 2)
+        self.layer3 = Stage(2 * width, 4 * width, 2)
+        self.layer4 = Stage(4 * width, 8 * width, 2)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What follows the stem, in order."""
+        return self.layer1, self.layer2, self.layer3, self.layer4
+
+
+class ResNet18(Backbone, Stages):
     """A 3×3 stem without pooling, four stages of two blocks, average pooling over the whole map, a linear classifier.
 
     `width` is the number of filters of the stem: 64 for CIFAR, 20 for the slim network used on mini-ImageNet. Any
@@ -88,13 +105,8 @@ class ResNet18(Backbone):
     """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
 
     def __init__(self, n_outputs: int, *, width: int = 64, channels: int = 3) -> None:
-        super().__init__()
+        super().__init__(width=width, channels=channels)
         self.feature_size = 8 * width
-        self.stem = ConvNorm(conv3x3(channels, width), relu=True)
-        self.layer1 = Stage(width, width, 1)
-        self.layer2 = Stage(width, 2 * width, 2)
-        self.layer3 = Stage(2 * width, 4 * width, 2)
-        self.layer4 = Stage(4 * width, 8 * width, 2)
         self.classifier = nn.Linear(8 * width, n_outputs)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

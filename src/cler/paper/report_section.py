@@ -13,7 +13,7 @@ from cler.paper.reproduce import CHOSEN, GAIN_TOLERANCE, Line, lines, notes, ver
 from cler.paper.tables import PAPER_RUNS, PaperTable, find_table, table_names
 from cler.report.content import Published
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, minus, signed, tenths
-from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate
+from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate, gained
 from cler.runs.compare import Estimate, Series
 from cler.runs.results import SCENARIOS
 
@@ -34,7 +34,7 @@ PROBABILITIES = (
     "Gains are in points, class-incremental. p-values of Student's two-sided t-test: ours, the paper's, and ours after "
     "Holm's correction for all tests in the whole table, bold where below 0.05."
 )
-CAUTION = "Joint's gains are by our evaluation here, by that of the authors in the paper and in its tables below."
+CAUTION = "Joint's gains are by our evaluation here, by that of the authors in the paper and in its tables."
 MAIN = ("table1", "table2")
 """The tables of the paper's main claim."""
 P_VALUES = tuple(Column(heading, "p") for heading in ("ours", "paper", "Holm"))
@@ -175,8 +175,8 @@ def _numbers(line: Line, group: Series) -> list[Cell]:
             if line.paper is None or line.paper.adjusted_forgetting is None
             else tenths(line.paper.adjusted_forgetting)
         ),
-        *([_points(line.gain.points), Cell(bare_p(line.gain.p_value))] if line.gain else [Cell(""), Cell("")]),
-        _points(line.paper_gain.points) if line.paper_gain else Cell(""),
+        *([gained(line.gain.points), Cell(bare_p(line.gain.p_value))] if line.gain else [Cell(""), Cell("")]),
+        gained(line.paper_gain.points) if line.paper_gain else Cell(""),
         _difference(line.gain_difference, line.gain_agrees),
     ]
 
@@ -209,7 +209,7 @@ def _significance_sheets(table: PaperTable, told: Sequence[Line]) -> list[Sheet]
     rows = []
     for line in told:
         if line.ours and line.gain:
-            cells = _name(line, table), Cell(str(line.runs)), _points(line.gain.points), *probabilities(line)
+            cells = _name(line, table), Cell(str(line.runs)), gained(line.gain.points), *probabilities(line)
             rows.append(Row(line.ours, cells, _heading(line, table), anchor_of(table, line)))
     columns = Column("method", numeric=False), Column("runs"), Column("gain"), *P_VALUES
     note = " ".join([PROBABILITIES, *(one.sentence for one in table.contradictions)])

@@ -1,4 +1,4 @@
-"""Charts as inline SVG, colored by the style sheet of the page: accuracy after each task, and accuracy matrices."""
+"""Charts as inline SVG, and matrices as tables, colored by the style sheet of the page."""
 
 from __future__ import annotations
 
@@ -6,22 +6,30 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from statistics import fmean
 
+from cler import stats
 from cler.regularizers import REGULARIZERS
 from cler.report.figures import mean_curve
 from cler.report.harmless import in_html
+from cler.report.numbers import minus
 from cler.runs.compare import Series
 
 WIDTH, HEIGHT = 300, 210
-LEFT, RIGHT, TOP, BOTTOM = 30, 6, 10, 38
+LEFT, RIGHT, TOP, BOTTOM = 34, 6, 10, 38
+FINE = 2
+"""Units of a path for each one of the chart, so that whole numbers are fine enough."""
 COLORS = 6
 DASHES = 3
-CELL, LARGEST_CELL = 20, 26
 MOST_TASKS_WITH_NUMBERS = 10
+"""In the cells of a matrix; of more tasks a cell shows its number when the mouse is over it."""
+SHADES = 20
 STRONG = 0.72
 """Share of the scale above which a cell's number changes color, to stay readable on light and dark pages."""
+
+Point = tuple[float, float, float]
+"""Where, in tasks; the mean there, and the deviation, NaN where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,28 @@ class ChartLine:
     label: str
     style: str
     runs: Series
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The axes of a chart: tasks across, from `first` to `last`, and the values at the ticks up."""
+
+    first: float
+    last: float
+    ticks: tuple[float, ...]
+
+    def x(self, place: float) -> float:
+        """Where a task is, from the left."""
+        if self.first == self.last:
+            return (LEFT + WIDTH - RIGHT) / 2
+        share = (place - self.first) / (self.last - self.first)
+        return LEFT + 8 + share * (WIDTH - RIGHT - LEFT - 16)
+
+    def y(self, value: float) -> float:
+        """Where a value is, from the top."""
+        low, high = self.ticks[0], self.ticks[-1]
+        share = (min(max(value, low), high) - low) / (high - low)
+        return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
 
 
 def colors(groups: Iterable[Series]) -> dict[str, int]:
@@ -53,48 +83,125 @@ def chart_lines(
     return lines
 
 
-def top_of_scale(groups: Sequence[Series], name: str) -> int:
-    """The first tick of the axis above everything that a chart of these groups shows."""
-    highest = max(mean + (0 if math.isnan(std) else std) for group in groups for mean, std in mean_curve(group, name))
-    step = _step(highest)
-    return min(100, step * math.ceil(max(highest, 1) / step))
+def round_ticks(low: float, high: float, most: int = 8) -> tuple[float, ...]:
+    """At most so many round numbers, from below everything that is shown to above it."""
+    span = high - low or abs(high) or 1.0
+    rough = span / (most - 2)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return tuple(step * index for index in range(first, max(last, first + 1) + 1))
 
 
-def curve_chart(lines: Sequence[ChartLine], name: str, *, top: int, title: str) -> str:
-    """Accuracy after each task, with a band of one deviation over the seeds, as SVG."""
-    values = [mean_curve(line.runs, name) for line in lines]
-    tasks = max(map(len, values))
-    parts = [*_axes(tasks, top)]
-    for line, means in zip(lines, values, strict=True):
-        parts += _curve(line, means, tasks, top)
+def top_of_scale(groups: Sequence[Series], name: str) -> float:
+    """The highest that a chart of these groups shows, in percent."""
+    return highest(point for group in groups for point in (*after_tasks(group, name), *within_tasks(group, name)))
+
+
+def after_tasks(group: Series, name: str) -> list[Point]:
+    """Accuracy after each task, on those seen so far."""
+    return [(float(task), mean, std) for task, (mean, std) in enumerate(mean_curve(group, name), 1)]
+
+
+def within_tasks(group: Series, name: str) -> list[Point]:
+    """Accuracy within tasks and after them, at the moments when all the runs were evaluated; empty where none were."""
+    found: dict[float, list[float]] = {}
+    for run in group.results:
+        steps = (run.curves or {}).get("step", [])
+        if (curve := run.curve(name)) is not None:
+            last = dict(zip(curve.task, steps, strict=True))  # of several evaluations in a task the last one counts
+            for task, step, row in zip(curve.task, steps, curve.rows, strict=True):
+                found.setdefault(round(task + step / max(last[task], 1), 6), []).append(fmean(row))
+    shared = [place for place, values in sorted(found.items()) if len(values) == len(group.results)]
+    return [(place, *stats.mean_std(found[place])) for place in shared]
+
+
+def curve_chart(lines: Sequence[ChartLine], name: str, *, top: float, title: str) -> str:
+    """Accuracy within and after tasks, with a band of one deviation over the seeds, as SVG."""
+    after = [after_tasks(line.runs, name) for line in lines]
+    within = [within_tasks(line.runs, name) for line in lines]
+    tasks = max(map(len, after))
+    frame = Frame(0 if any(within) else 1, tasks, round_ticks(0, max(1, min(top, 100))))
+    parts = [*_axes(frame, "tasks learned")]
+    for line, points, finer in zip(lines, after, within, strict=True):
+        if len(points) == 1 < tasks:  # Joint has no tasks: a horizontal line
+            parts += _curve([(place, *points[0][1:]) for place in (frame.first, frame.last)], line.style, frame)
+        else:
+            parts += [*_curve(finer or points, line.style, frame), *_dots(line, points, frame)]
+    return _svg(title, parts)
+
+
+def loss_chart(points: Sequence[Point], tasks: int, *, title: str) -> str:
+    """The mean of a loss term over the seeds while tasks are learned, as SVG, with a band of one deviation."""
+    low = min(0.0, *(mean for _, mean, _ in points))
+    frame = Frame(0, tasks, round_ticks(low, highest(points), 6))
+    return _svg(title, [*_axes(frame, "tasks"), *_curve(points, "c0 d0", frame)])
+
+
+def highest(points: Iterable[Point]) -> float:
+    """The upper edge of the bands of some points."""
+    return max(mean + (0 if math.isnan(std) else std) for _, mean, std in points)
+
+
+def _svg(title: str, parts: Iterable[str]) -> str:
     return (
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{in_html(title)}">'
         f"{''.join(parts)}</svg>"
     )
 
 
-def heat_map(group: Series, name: str, *, top: float, title: str) -> str:
-    """The accuracy matrix, mean over the seeds, as SVG: row t is after task t, column t is accuracy on task t."""
-    rows = _mean_matrix(group, name)
-    size = max(map(len, rows))
-    numbers = size <= MOST_TASKS_WITH_NUMBERS
-    cells = []
-    for after, row in enumerate(rows):
-        for task, accuracy in enumerate(row):
-            cells.append(_heat_cell(task, after, accuracy, accuracy / top, numbers))
-    return (
-        f'<svg class="heat" viewBox="0 0 {size * CELL} {len(rows) * CELL}" style="max-width:{size * LARGEST_CELL}px" '
-        f'role="img" aria-label="{in_html(title)}">'
-        f"{''.join(cells)}</svg>"
-    )
+def _axes(frame: Frame, across: str) -> Iterator[str]:
+    lines = "".join(f"M{LEFT} {frame.y(level):.1f}H{WIDTH - RIGHT}" for level in frame.ticks)
+    yield f'<path class="grid" d="{lines}"/>'
+    for level in frame.ticks:
+        text = minus(f"{level:.4g}")
+        yield f'<text class="tick end" x="{LEFT - 5}" y="{frame.y(level) + 4:.1f}">{text}</text>'
+    stride = max(1, math.ceil(frame.last / 10))
+    for task in range(stride, int(frame.last) + 1, stride):
+        yield f'<text class="tick middle" x="{frame.x(task):.1f}" y="{HEIGHT - BOTTOM + 16}">{task}</text>'
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    yield f'<text class="tick middle" x="{middle:.0f}" y="{HEIGHT - 4}">{across}</text>'
+
+
+def _curve(points: Sequence[Point], style: str, frame: Frame) -> Iterator[str]:
+    yield f'<g transform="scale({1 / FINE})">'
+    if len(spread := [point for point in points if not math.isnan(point[2])]) > 1:
+        edge = [(x, mean + std) for x, mean, std in spread] + [(x, mean - std) for x, mean, std in reversed(spread)]
+        yield f'<path class="band {style}" d="{_path(edge, frame)}Z"/>'
+    yield f'<path class="line {style}" d="{_path([(x, mean) for x, mean, _ in points], frame)}"/></g>'
+
+
+def _path(points: Sequence[tuple[float, float]], frame: Frame) -> str:
+    """Whole numbers, each relative to the one before: a few characters for each point."""
+    whole = [(round(FINE * frame.x(place)), round(FINE * frame.y(value))) for place, value in points]
+    steps = [f"{x - was_x} {y - was_y}" for (was_x, was_y), (x, y) in pairwise(whole)]
+    return f"M{whole[0][0]} {whole[0][1]}" + (f"l{' '.join(steps)}" if steps else "").replace(" -", "-")
+
+
+def _dots(line: ChartLine, points: Sequence[Point], frame: Frame) -> Iterator[str]:
+    yield f'<g class="dot {line.style}">'
+    for place, mean, std in points:
+        deviation = "" if math.isnan(std) else f" ± {std:.1f}"
+        yield (
+            f'<circle cx="{frame.x(place):.0f}" cy="{frame.y(mean):.1f}">'
+            f"<title>after task {place:g}: {mean:.1f}{deviation} %</title></circle>"
+        )
+    yield "</g>"
+
+
+def heat_map(rows: Sequence[Sequence[float]], *, top: float, title: str) -> str:
+    """A matrix of percentages as a table whose cells are the darker, the closer they are to `top`."""
+    kind = "heat" if max(map(len, rows)) <= MOST_TASKS_WITH_NUMBERS else "heat small"
+    lines = "".join(f"<tr>{''.join(_heat_cell(value, value / top) for value in row)}</tr>" for row in rows)
+    return f'<table class="{kind}" aria-label="{in_html(title)}"><tbody>{lines}</tbody></table>'
 
 
 def highest_accuracy(groups: Sequence[Series], name: str) -> float:
     """The accuracy that the darkest cell of these groups' heat maps stands for."""
-    return max(1.0, *(accuracy for group in groups for row in _mean_matrix(group, name) for accuracy in row))
+    return max(1.0, *(accuracy for group in groups for row in mean_matrix(group, name) for accuracy in row))
 
 
-def _mean_matrix(group: Series, name: str) -> list[list[float]]:
+def mean_matrix(group: Series, name: str) -> list[list[float]]:
     """The mean of each cell of the accuracy matrices over the runs that have it."""
     rows_of_runs = zip_longest(*(run.accuracy[name] for run in group.results), fillvalue=[])
     return [
@@ -103,60 +210,13 @@ def _mean_matrix(group: Series, name: str) -> list[list[float]]:
     ]
 
 
-def _heat_cell(task: int, after: int, accuracy: float, share: float, number: bool) -> str:
-    place = f'x="{task * CELL}" y="{after * CELL}"'
-    opacity = f'fill-opacity="{share:.2f}"'
-    if not number:
-        return f"<rect {place} {opacity}><title>task {task + 1} after {after + 1}: {accuracy:.1f} %</title></rect>"
-    strength = ' class="strong"' if share > STRONG else ""
-    text = f'<text x="{task * CELL + CELL // 2}" y="{after * CELL + 13}"{strength}>{accuracy:.0f}</text>'
-    return f"<rect {place} {opacity}/>{text}"
+def mean_confusion(group: Series) -> list[list[float]]:
+    """How many percent of each task's test images are predicted as classes of each task, over the runs that say it."""
+    found = [run.confusion for run in group.results if run.confusion]
+    summed = [[sum(counts) for counts in zip(*rows, strict=True)] for rows in zip(*found, strict=True)]
+    return [[100 * count / max(sum(row), 1) for count in row] for row in summed]
 
 
-def _axes(tasks: int, top: int) -> Iterator[str]:
-    for level in range(0, top + 1, _step(top)):
-        y = _y(level, top)
-        yield f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
-        yield f'<text class="tick end" x="{LEFT - 5}" y="{y + 4:.1f}">{level}</text>'
-    stride = math.ceil(tasks / 10)
-    for task in range(stride, tasks + 1, stride):
-        yield f'<text class="tick middle" x="{_x(task, tasks):.1f}" y="{HEIGHT - BOTTOM + 16}">{task}</text>'
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    yield f'<text class="tick middle" x="{middle:.0f}" y="{HEIGHT - 4}">tasks learned</text>'
-
-
-def _curve(line: ChartLine, values: Sequence[tuple[float, float]], tasks: int, top: int) -> Iterator[str]:
-    level = len(values) == 1 < tasks  # Joint has no tasks: a horizontal line
-    places = [1, tasks] if level else range(1, len(values) + 1)
-    values = [*values, *values] if level else values
-    points = [(_x(task, tasks), mean, std) for task, (mean, std) in zip(places, values, strict=True)]
-    if spread := [point for point in points if not math.isnan(point[2])]:
-        edge = [(x, mean + std) for x, mean, std in spread] + [(x, mean - std) for x, mean, std in reversed(spread)]
-        yield f'<path class="band {line.style}" d="{_path([(x, _y(value, top)) for x, value in edge])}Z"/>'
-    yield f'<path class="line {line.style}" d="{_path([(x, _y(mean, top)) for x, mean, _ in points])}"/>'
-    if level:
-        return
-    for task, (x, mean, std) in enumerate(points, 1):
-        deviation = "" if math.isnan(std) else f" ± {std:.1f}"
-        yield (
-            f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{_y(mean, top):.1f}" r="2.6">'
-            f"<title>{in_html(line.label)}, after task {task}: {mean:.1f}{deviation} %</title></circle>"
-        )
-
-
-def _path(points: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-
-
-def _x(task: int, tasks: int) -> float:
-    if tasks == 1:
-        return (LEFT + WIDTH - RIGHT) / 2
-    return LEFT + 8 + (task - 1) / (tasks - 1) * (WIDTH - RIGHT - LEFT - 16)
-
-
-def _y(value: float, top: int) -> float:
-    return TOP + (1 - min(max(value, 0), top) / top) * (HEIGHT - TOP - BOTTOM)
-
-
-def _step(top: float) -> int:
-    return 10 if top <= 50 else 20
+def _heat_cell(value: float, share: float) -> str:
+    strength = " on" if share > STRONG else ""
+    return f'<td class="h{round(SHADES * min(share, 1))}{strength}">{value:.0f}</td>'

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from cler.config.comparing import default_settings
 from cler.report.evidence import Evidence, evidence
-from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, duration, interval, minus, signed
+from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, duration, interval, minus
 from cler.report.prose import Block, split
-from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate
+from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate, gained
 from cler.runs.compare import SHOWN_ANYWAY, Comparison, Series, distinguishing_settings
 from cler.runs.results import SCENARIOS, Result
+from cler.runs.survey import Trace, Unfinished
 
 MEASURES = (
     "Accuracy: final average accuracy in %, mean ± standard deviation over the runs. Adjusted forgetting: how much of "
@@ -119,25 +123,45 @@ class Report:
     beside: Published
     sections: tuple[Section, ...]
     complaints: tuple[str, ...]
+    unfinished: tuple[Unfinished, ...] = ()
+    """Runs that have begun and not ended, those that are being trained first."""
+    traces: Mapping[Path, Trace] = field(default_factory=dict)
+    """What lies beside the results of finished runs, by their folders."""
 
 
 def make_report(
-    comparison: Comparison, complaints: Sequence[str] = (), *, preface: str = "", beside: Published | None = None
+    comparison: Comparison,
+    complaints: Sequence[str] = (),
+    *,
+    preface: str = "",
+    beside: Published | None = None,
+    unfinished: Sequence[Unfinished] = (),
+    traces: Mapping[Path, Trace] = MappingProxyType({}),
 ) -> Report:
-    """The report on a comparison, `beside` published numbers; `complaints` are from reading the results."""
+    """The report on a comparison, `beside` published numbers; `complaints` are from reading the results.
+
+    `unfinished` runs and the `traces` of finished ones are told of in the page.
+    """
     groups, beside = comparison.groups, beside or Published()
     sections = make_sections(groups)
     first, last = split(preface)
-    about = f"{sum(len(group.results) for group in groups)} runs on {', '.join(one.title for one in sections)}"
+    about = f"{count_runs([run for group in groups for run in group.results])} on {_listed(sections)}"
+    title = f"{beside.title}: our {about}" if beside.sheets else f"Results of {about}"
     return Report(
-        title=f"{beside.title}: our {about}" if beside.sheets else f"Results of {about}",
+        title=title if groups else f"{count_runs(unfinished)} under way",
         preface=first,
         notes=last,
-        facts=tuple(_facts(groups)),
+        facts=tuple(_facts(groups)) if groups else (),
         beside=beside,
         sections=sections,
         complaints=tuple(map(readable, (*complaints, *comparison.complaints))),
+        unfinished=tuple(sorted(unfinished, key=lambda one: (not one.running, str(one.folder)))),
+        traces=traces,
     )
+
+
+def _listed(sections: Sequence[Section]) -> str:
+    return ", ".join(one.title for one in sections)
 
 
 def possessive(source: str) -> str:
@@ -168,6 +192,16 @@ def readable(text: str) -> str:
 def buffer_size(group: Series) -> str:
     """The size of the replay buffer as tables show it: a dash without one."""
     return str(group.settings["buffer"] or "–")
+
+
+def under_buffer(group: Series) -> str:
+    """The heading that rows with this size of the buffer share."""
+    return f"buffer {group.settings['buffer']}" if group.settings["buffer"] else "without a buffer"
+
+
+def by_buffer(groups: Iterable[Series]) -> list[Series]:
+    """The groups with those of the same size of the buffer beside each other."""
+    return sorted(groups, key=lambda group: group.settings["buffer"])
 
 
 def note(group: Series, groups: Sequence[Series]) -> str:
@@ -201,13 +235,13 @@ def _results_sheet(groups: Sequence[Series]) -> Sheet:
     scores = ["accuracy", "adjusted forgetting", *(["gain"] if any(group.gain for group in groups) else [])]
     columns = [Column(score, above) for above in NAMES.values() for score in scores]
     rows = []
-    for group in groups:
-        cells = [*_name(group, groups), Cell(str(len(group.results)))]
+    for group in by_buffer(groups):
+        cells = [_name(group, groups), Cell(str(len(group.results)))]
         for name in SCENARIOS:
             cells += [estimate(group.final_accuracy[name]), adjusted_forgetting(group, name)]
             cells += [_gain(group, name)] if "gain" in scores else []
-        rows.append(Row(group, tuple(cells)))
-    return Sheet("Results", (*_NAME, Column("runs"), *columns), tuple(rows), MEASURES)
+        rows.append(Row(group, tuple(cells), under_buffer(group)))
+    return Sheet("Results", (_NAME, Column("runs"), *columns), tuple(rows), MEASURES)
 
 
 def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Series]) -> Sheet:
@@ -215,32 +249,32 @@ def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Series]) -> Sheet:
     tests = [Column(heading, "p") for heading in ("Student", "Welch", "paired", "Holm")]
     columns = (Column("scenario", numeric=False), Column("gain"), Column("95 %"), Column("bootstrap"), *tests)
     rows = []
-    for one in found:
+    for one in sorted(found, key=lambda each: each.runs.settings["buffer"]):
         cells = (
             Cell(NAMES[one.scenario]),
-            Cell(minus(signed(one.points, 2))),
+            gained(one.points),
             Cell(minus(interval(one.welch_interval))),
             Cell(minus(interval(one.bootstrap_interval))),
             *map(Cell, map(bare_p, (one.student, one.welch))),
             Cell(bare_p(one.paired), note=f"({one.pairs})" if bare_p(one.paired) else ""),
             Cell(bare_p(one.holm), strong=one.holm < SIGNIFICANT),
         )
-        rows.append(Row(one.runs, (*_name(one.runs, groups), *cells)))
-    return Sheet("Gains", (*_NAME, *columns), tuple(rows), TESTS.format(count=tested))
+        rows.append(Row(one.runs, (_name(one.runs, groups), *cells), under_buffer(one.runs)))
+    return Sheet("Gains", (_NAME, *columns), tuple(rows), TESTS.format(count=tested))
 
 
-_NAME = (Column("method", numeric=False), Column("buffer"))
+_NAME = Column("method", numeric=False)
 
 
-def _name(group: Series, groups: Sequence[Series]) -> tuple[Cell, Cell]:
-    return Cell(group.label, note=note(group, groups)), Cell(buffer_size(group))
+def _name(group: Series, groups: Sequence[Series]) -> Cell:
+    return Cell(group.label, note=note(group, groups))
 
 
 def _gain(group: Series, name: str) -> Cell:
     if not group.gain:
         return Cell("")
     gain = group.gain[name]
-    return Cell(minus(signed(gain.points, 2)), strong=gain.p_value < SIGNIFICANT)
+    return gained(gain.points, strong=gain.p_value < SIGNIFICANT)
 
 
 def _gains_in_words(found: Sequence[Evidence]) -> Iterator[str]:
@@ -280,10 +314,11 @@ def _facts(groups: Sequence[Series]) -> Iterator[tuple[str, str]]:
 
 
 def _shared_settings(groups: Sequence[Series]) -> Iterator[str]:
-    """Settings that all rows have in common, which no table shows; what is switched off is left out."""
+    """Settings that all rows have in common and no table shows, where they are not the default."""
+    defaults = default_settings(groups[0].settings)
     for name, value in groups[0].settings.items():
-        off = value in (None, False, 0)
-        if not (off or name in SHOWN_ANYWAY) and all(one.settings.get(name) == value for one in groups):
+        told = name not in SHOWN_ANYWAY and (name not in defaults or value != defaults[name])
+        if told and all(one.settings.get(name) == value for one in groups):
             yield f"{name} {value}"
 
 

@@ -1,15 +1,22 @@
-"""A report as one HTML page that loads nothing: no network, no script."""
+"""A report as one HTML page that loads nothing. Its script sorts and filters; without it everything is still there."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from typing import Any
 
+from cler.config.comparing import of_a_row, title_of
 from cler.errors import printable
+from cler.files import frozen
+from cler.methods import METHODS
 from cler.report import charts
 from cler.report.charts import ChartLine
 from cler.report.content import (
@@ -22,14 +29,19 @@ from cler.report.content import (
     buffer_size,
     note,
     possessive,
-    time_taken,
 )
 from cler.report.evidence import Evidence
 from cler.report.numbers import SIGNIFICANT, minus, signed
 from cler.report.prose import pieces
 from cler.report.sheets import NAMES, Row, Sheet
+from cler.report.summary import summary
+from cler.report.traces import Drawn, drawn, settings_told
 from cler.runs.compare import Series
 from cler.runs.results import SCENARIOS
+from cler.runs.survey import Unfinished
+
+FEW = 12
+"""Rows of a section up to which what it draws is unfolded from the beginning."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,7 @@ class ChartPanel:
     """Charts of a method with and without regularizers, one for each scenario, and their common legend."""
 
     title: str
+    method: str
     charts: tuple[str, ...]
     legend: tuple[ChartLine, ...]
 
@@ -46,6 +59,7 @@ class Bar:
     """A gain in a forest plot; places are in percent of its width, None where there is nothing to draw."""
 
     label: str
+    method: str
     text: str
     significant: bool
     point: float
@@ -69,34 +83,90 @@ class Forest:
 
 
 @dataclass(frozen=True)
-class HeatMaps:
-    """The accuracy matrices of one group of runs, drawn: one for each scenario."""
+class Part:
+    """A section as the page shows it."""
 
-    label: str
-    note: str
-    maps: tuple[str, ...]
+    section: Section
+    panels: tuple[ChartPanel, ...]
+    forests: tuple[Forest, ...]
+    unfolded: bool
 
 
-def page(report: Report) -> str:
-    """The whole report as HTML."""
+def page(report: Report, *, live: float | None = None) -> str:
+    """The whole report as HTML; with `live`, as it is now, to be loaded again every so many seconds."""
+    groups = [group for section in report.sections for group in section.groups]
+    script = _text("page.js") + ("" if live is None else _text("live.js").replace("SECONDS", f"{live:g}"))
+    colored = charts.colors(groups)
+    return _template().render(
+        report=report,
+        summary=summary(report),
+        parts=[_part(section, report.beside, colored) for section in report.sections],
+        traces=_traces(report),
+        anchors={group: f"runs-{number}" for number, group in enumerate(groups, 1)},
+        methods=_methods(groups, report.unfinished),
+        under_way=_under_way(report.unfinished),
+        style=_text("page.css"),
+        script=script,
+        allowed=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        live=live,
+        now=datetime.now(UTC).strftime("%H:%M:%S UTC") if live is not None else "",
+    )
+
+
+@cache
+def _template() -> Any:
     from jinja2 import Environment, StrictUndefined  # takes a while to import
 
     environment = Environment(
         autoescape=True, finalize=_printable, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals |= {"names": list(NAMES.values()), "zip": zip}
-    environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": _settings, "pieces": pieces}
+    environment.globals |= {"names": list(NAMES.values()), "zip": zip, "shades": charts.SHADES, "moment": _moment}
+    environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": settings_told, "pieces": pieces}
     environment.globals |= {"marks": MARKS, "legend": LEGEND, "possessive": possessive}
-    template = environment.from_string(files("cler.report").joinpath("page.html.jinja").read_text("utf-8"))
-    forests = [forest for section in report.sections for forest in _forests(section, report.beside)]
-    colored = charts.colors(group for section in report.sections for group in section.groups)
-    drawn = [(section, _panels(section, colored), *_heat_maps(section)) for section in report.sections]
-    return template.render(report=report, forests=forests, drawn=drawn)
+    return environment.from_string(_text("page.html.jinja"))
+
+
+def _text(name: str) -> str:
+    return files("cler.report").joinpath(name).read_text("utf-8").strip("\n")
 
 
 def _printable(value: Any) -> Any:
     """What a page shows of a value; what has been made harmless before is of another class."""
     return printable(value) if type(value) is str else value
+
+
+def _methods(groups: Sequence[Series], unfinished: Sequence[Unfinished]) -> dict[str, str]:
+    """The methods that there are rows of, and what readers call them."""
+    names = [group.settings["method"] for group in groups] + [one.settings["method"] for one in unfinished]
+    return {name: title_of(METHODS, name) for name in dict.fromkeys(names)}
+
+
+def _under_way(unfinished: Sequence[Unfinished]) -> list[tuple[Unfinished, Series, str]]:
+    """Runs that are not finished, the row that each belongs to, and what distinguishes it from other such rows."""
+    rows: dict[Any, Series] = {}
+    for one in unfinished:
+        settings = of_a_row(one.settings)
+        rows.setdefault(frozen(settings), Series(settings, ()))
+    notes = {row: note(row, list(rows.values())) for row in rows.values()}
+    own = [rows[frozen(of_a_row(one.settings))] for one in unfinished]
+    return [(one, row, notes[row]) for one, row in zip(unfinished, own, strict=True)]
+
+
+def _moment(time: str) -> str:
+    """The time of day of a time as logs write it."""
+    try:
+        return datetime.fromisoformat(time).astimezone(UTC).strftime("%H:%M:%S")
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _traces(report: Report) -> dict[Series, list[Drawn]]:
+    """What there is to see of each row beyond its numbers."""
+    found: dict[Series, list[Drawn]] = {}
+    for section in report.sections:
+        tops = {name: charts.highest_accuracy(section.groups, name) for name in SCENARIOS}
+        found |= {group: list(drawn(group, report.traces, tops)) for group in section.groups}
+    return found
 
 
 def _headings(sheet: Sheet | Glance) -> list[tuple[str, int]]:
@@ -111,16 +181,9 @@ def _blocks(sheet: Sheet) -> list[tuple[str, list[Row]]]:
     return [(heading, list(rows)) for heading, rows in groupby(sheet.rows, key=lambda row: row.heading)]
 
 
-def _settings(group: Series) -> list[tuple[str, str]]:
-    """The settings of runs, their seeds, accuracies and time, to be shown under their row."""
-    shown = {name.replace("_", " "): value for name, value in group.settings.items() if value is not None}
-    seeds = ", ".join(map(str, group.seeds))
-    accuracies = {
-        f"{NAMES[name]} by seed": ", ".join(f"{accuracy:.2f}" for accuracy in group.accuracies(name))
-        for name in SCENARIOS
-    }
-    rows = shown | {"seeds": seeds} | accuracies | {"time": time_taken(group.results)}
-    return [(name, str(value)) for name, value in rows.items()]
+def _part(section: Section, beside: Published, colored: Mapping[str, int]) -> Part:
+    forests, panels = _forests(section, beside), _panels(section, colored)
+    return Part(section, tuple(panels), tuple(forests), len(section.groups) <= FEW)
 
 
 def _panels(section: Section, colored: Mapping[str, int]) -> list[ChartPanel]:
@@ -132,10 +195,10 @@ def _panels(section: Section, colored: Mapping[str, int]) -> list[ChartPanel]:
         lines = charts.chart_lines(family, labels, [one for one in references if one not in family], colored)
         title = _joined(*_title(family[0], section.groups))
         drawn = [
-            charts.curve_chart(lines, name, top=tops[name], title=f"{title}: {NAMES[name]} accuracy after each task")
+            charts.curve_chart(lines, name, top=tops[name], title=f"{title}: {NAMES[name]} accuracy")
             for name in SCENARIOS
         ]
-        panels.append(ChartPanel(title, tuple(drawn), tuple(lines)))
+        panels.append(ChartPanel(title, family[0].settings["method"], tuple(drawn), tuple(lines)))
     return panels
 
 
@@ -181,8 +244,7 @@ def _forests(section: Section, beside: Published) -> list[Forest]:
     for name in SCENARIOS:
         found = [one for one in section.evidence if one.scenario == name]
         published = [beside.gains.get((one.runs, name)) for one in found]
-        title = f"{section.title}, {NAMES[name]}"
-        forests += [_forest(title, found, published, section.groups)] if found else []
+        forests += [_forest(NAMES[name], found, published, section.groups)] if found else []
     return forests
 
 
@@ -191,7 +253,7 @@ def _forest(
 ) -> Forest:
     bounds = [bound for one in found for bound in (one.points, *one.welch_interval)]
     shown = [number for number in (*bounds, *published) if number is not None and not math.isnan(number)]
-    ticks = _ticks([0.0, *shown])
+    ticks = charts.round_ticks(min(0.0, *shown), max(0.0, *shown))
 
     def place(number: float) -> float:
         return round(100 * (number - ticks[0]) / (ticks[-1] - ticks[0]), 2)
@@ -199,6 +261,7 @@ def _forest(
     bars = [
         Bar(
             label=_joined(*_title(one.runs, groups)),
+            method=one.runs.settings["method"],
             text=minus(signed(one.points, 2)),
             significant=one.holm < SIGNIFICANT,
             point=place(one.points),
@@ -208,23 +271,3 @@ def _forest(
         for one, other in zip(found, published, strict=True)
     ]
     return Forest(title, tuple(bars), tuple((minus(f"{tick:g}"), place(tick)) for tick in ticks), place(0))
-
-
-def _ticks(shown: Sequence[float]) -> list[float]:
-    """At most eight round numbers, from below everything that is shown to above it."""
-    low, high = min(shown), max(shown)
-    step = next((step for step in (0.5, 1, 2, 5, 10, 20) if high - low <= 6 * step), 50)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    return [step * index for index in range(first, max(last, first + 1) + 1)]
-
-
-def _heat_maps(section: Section) -> tuple[list[HeatMaps], list[float]]:
-    tops = {name: charts.highest_accuracy(section.groups, name) for name in SCENARIOS}
-    found = []
-    for group in section.groups:
-        maps = [
-            charts.heat_map(group, name, top=tops[name], title=f"{group.label}: {NAMES[name]} accuracy matrix")
-            for name in SCENARIOS
-        ]
-        found.append(HeatMaps(*_title(group, section.groups), tuple(maps)))
-    return found, list(tops.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cler.report.numbers import plus_minus, tenths
+from cler.report.numbers import minus, plus_minus, signed, tenths
 from cler.runs.compare import Estimate, Series
 from cler.runs.results import Result
 from cler.tune.selection import told
@@ -20,6 +20,8 @@ class Cell:
     text: str
     note: str = ""
     strong: bool = False
+    tone: str = ""
+    """'up' or 'down' for a gain or a loss."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,12 @@ class Sheet:
     def stamps(self) -> list[str]:
         """A line for each row whose settings were tuned."""
         return told(dict.fromkeys(row.runs for row in self.rows))
+
+
+def gained(points: float, *, strong: bool = False) -> Cell:
+    """A gain in points in a cell: '+3.26', with its tone."""
+    text = minus(signed(points, 2))
+    return Cell(text, strong=strong, tone={"+": "up", "−": "down"}[text[0]] if text.strip("+−0.") else "")
 
 
 def estimate(mean_and_std: Estimate) -> Cell:

@@ -50,7 +50,10 @@ def _tuned(group: Series, name: str) -> dict[str, Any]:
     if not group.tuned:
         return {}
     unseen = group.unseen_by_tuning(name)
-    return {"tuned": in_words(group.tuned), "accuracy_unseen_by_tuning": unseen.mean if unseen else math.nan}
+    return {
+        "tuned": in_words(group.tuned, group.settings),
+        "accuracy_unseen_by_tuning": unseen.mean if unseen else math.nan,
+    }
 
 
 def _gain(one: Evidence | None) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from cler.report.markdown import markdown
 from cler.report.page import page
 from cler.report.spreadsheets import results_csv, runs_csv
 
+PAGE = "index.html"
 FORMATS = {
-    "index.html": page,
+    PAGE: page,
     "report.md": markdown,
     "report.tex": latex,
     "results.csv": results_csv,
@@ -23,11 +24,19 @@ FORMATS = {
 
 def write_report(report: Report, folder: Path) -> list[Path]:
     """Write every format into a folder, which is made if it is missing, and return the files."""
+    return _write({name: render(report) for name, render in FORMATS.items()}, folder)
+
+
+def write_page(report: Report, folder: Path, *, live: float | None = None) -> Path:
+    """Write only the page; with `live`, one that loads itself again every so many seconds."""
+    return _write({PAGE: page(report, live=live)}, folder)[0]
+
+
+def _write(texts: dict[str, str], folder: Path) -> list[Path]:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: give another folder for the report")
-    texts = {folder / name: render(report) for name, render in FORMATS.items()}
-    for path, text in texts.items():
-        with writing(path):
+    for name, text in texts.items():
+        with writing(folder / name):
             folder.mkdir(parents=True, exist_ok=True)
-            write_text(path, text)
-    return list(texts)
+            write_text(folder / name, text)
+    return [folder / name for name in texts]

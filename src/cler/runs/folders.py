@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -111,6 +112,17 @@ def given_up(attempt: Any) -> bool:
         return True
     except OSError:
         return False
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process seems to be at work in a folder, for people to know; nothing is written there."""
+    try:
+        owner, beat = _owner(folder), (folder / OWNER).stat().st_mtime
+    except (OSError, UsageError):
+        return False
+    if owner.get("host") == HOST:
+        return is_alive(owner.get("process"))
+    return bool(owner) and time.time() - beat < EXPIRY
 
 
 _TOKENS: dict[Path, str] = {}

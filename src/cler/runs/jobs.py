@@ -18,6 +18,7 @@ from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
 from cler.files import frozen, read_json, write_json, writing
+from cler.runs import pictures
 from cler.runs.folders import check_writable, locked, search
 from cler.runs.results import read_result
 from cler.runs.revisions import differing, revisions
@@ -41,6 +42,8 @@ class Job:
     """Seconds between checkpoints within a task; 0 for none but that at its end."""
     save_network: bool = False
     """Whether the trained network is kept beside the result."""
+    save_buffer_images: int = 0
+    """How many images of the buffer are kept beside the result."""
     until_task: int | None = None
     """After how many tasks the run stops, with a checkpoint; None for all."""
     tuned: dict[str, Any] | None = None
@@ -118,6 +121,7 @@ def make_jobs(
     *,
     checkpoint_every: float = 60.0,
     save_network: bool = False,
+    save_buffer_images: int = 0,
     until_task: int | None = None,
     tuned: dict[str, Any] | None = None,
     data: str | None = None,
@@ -133,7 +137,7 @@ def make_jobs(
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     index = index or Index(out)
     folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}", data) for seed in seeds}
-    how = (checkpoint_every, save_network, until_task, tuned, data)
+    how = (checkpoint_every, save_network, save_buffer_images, until_task, tuned, data)
     return [Job(settings, seed, folder, *how) for seed, folder in folders.items()]
 
 
@@ -284,6 +288,16 @@ def tidy(jobs: Sequence[Job]) -> None:
                 checkpoint.delete(job.folder)
 
 
+def to_do_and_ended(jobs: Sequence[Job], *, again: bool = False) -> tuple[list[Job], list[Job]]:
+    """The jobs that are to do, and those that have ended, without their checkpoints; `again` is to do all of them."""
+    if again:
+        redo(jobs)
+    todo = remaining(jobs)
+    ended = [job for job in jobs if job not in todo]
+    tidy(ended)
+    return todo, ended
+
+
 def restart(jobs: Sequence[Job]) -> None:
     """Delete the checkpoints of jobs that were stopped, but for those that another process is doing."""
     _drop(jobs, ())
@@ -291,7 +305,7 @@ def restart(jobs: Sequence[Job]) -> None:
 
 def redo(jobs: Sequence[Job]) -> None:
     """Delete the results and checkpoints of jobs, finished or not, but for those that another process is doing."""
-    _drop(jobs, ("result.json",))
+    _drop(jobs, ("result.json", pictures.NAME))
 
 
 def _drop(jobs: Sequence[Job], names: Sequence[str]) -> None:

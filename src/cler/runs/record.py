@@ -39,9 +39,11 @@ from cler.files import write_json, writing
 from cler.runs.build import build_run
 from cler.runs.folders import OWNER, still_ours
 from cler.runs.jobs import Job, same_run
+from cler.runs.logs import log_line, trim_log
 from cler.runs.machine import environment
 from cler.runs.networks import save_network
-from cler.runs.results import Result, log_line, make_result, trim_log
+from cler.runs.pictures import save_buffer_images
+from cler.runs.results import Result, make_result
 from cler.runs.revisions import differing, revisions
 from cler.tracking import Tracking
 
@@ -186,7 +188,8 @@ class Recorder(Control):
                 losses = {term: float(f"{mean:.6g}") for term, mean in means(sums).items()}
                 with self._going_on_without("losses"):
                     if self._owns(self.jobs[name].folder):
-                        self._log(name, {"event": "progress", "task": event.task, "step": event.step, "losses": losses})
+                        line = {"task": event.task, "step": event.step, "steps": event.steps, "losses": losses}
+                        self._log(name, {"event": "progress", **line})
                 written, sums = now, {}
             self._losses[name] = written, sums
 
@@ -203,6 +206,9 @@ class Recorder(Control):
             if job.save_network:
                 with writing(job.folder):
                     save_network(job.folder, run, job.settings)
+            if job.save_buffer_images:
+                with writing(job.folder):
+                    save_buffer_images(job.folder, run, job.save_buffer_images)
             self._end(event.run, line)
         else:
             with self._going_on_without("results so far"):
@@ -280,6 +286,7 @@ class Recorder(Control):
             complete=run.complete,
             failure=run.failure,
             curves=run.curves if run.evaluate_every else None,
+            confusion=run.confusion,
             tuned=job.tuned,
         )
 

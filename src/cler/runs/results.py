@@ -1,14 +1,12 @@
-"""Runs on disk: one folder each, with `settings.json`, `result.json` and `log.jsonl`."""
+"""The results of runs on disk: a folder each, with a `result.json`."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from cler.config.reading import is_stamp
 from cler.config.values import number_of_tasks, read_tasks
 from cler.engine.run import VALIDATION
 from cler.errors import UsageError
-from cler.files import append, as_path, read_bytes, read_json, without_non_finite, write_text
+from cler.files import as_path, read_json
 from cler.methods import METHODS
 from cler.metrics import Curve
 from cler.runs.folders import search
@@ -27,9 +25,6 @@ FORMAT = 2
 MOST = 1e12
 """Largest count, and largest number of seconds, that is read."""
 SCENARIOS = ("class_il", "task_il")
-LOG = "log.jsonl"
-LARGEST_LOG = 1 << 32
-"""Bytes that are read of a log, which grows by a line every few seconds."""
 
 _FIELDS = {
     "settings": dict,
@@ -85,7 +80,8 @@ class Result:
     """The same matrices on training images that were held out, where the setting `validate` asked for it."""
     curves: dict[str, list[Any]] | None = None
     """What was found within tasks, where the setting `evaluate_every` asked for it, as `cler.engine.run.Curves`."""
-
+    confusion: list[list[int]] | None = None
+    """How many test images of each task (rows) were predicted as a class of each task (columns) at the end."""
     tuned: dict[str, Any] | None = None
     """How the settings were tuned, as `cler tune` says it; None where they were not."""
 
@@ -121,7 +117,15 @@ class Result:
 
         validation = cut(self.validation) if self.validation else None
         curves = _curves_until(self.curves, tasks) if self.curves else None
-        return replace(self, accuracy=cut(self.accuracy), validation=validation, curves=curves, complete=True)
+        confusion = self.confusion if len(self.accuracy["class_il"]) == tasks else None
+        return replace(
+            self,
+            accuracy=cut(self.accuracy),
+            validation=validation,
+            curves=curves,
+            confusion=confusion,
+            complete=True,
+        )
 
     @classmethod
     def from_dict(cls, path: Path, value: dict[str, Any]) -> Result:
@@ -143,6 +147,7 @@ class Result:
             revisions=value.get("revisions", {}),
             validation=value.get("validation"),
             curves=value.get("curves"),
+            confusion=value.get("confusion"),
             tuned=value.get("tuned"),
         )
 
@@ -162,6 +167,7 @@ def make_result(
     complete: bool = True,
     failure: str | None = None,
     curves: Mapping[str, Sequence[Any]] | None = None,
+    confusion: Sequence[Sequence[int]] | None = None,
     tuned: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The content of `result.json`: facts, from which metrics are computed when it is read."""
@@ -182,6 +188,7 @@ def make_result(
         result["validation"] = dict(zip(SCENARIOS, _matrices(accuracy, VALIDATION).values(), strict=True))
     if curves is not None:
         result["curves"] = _rounded(dict(curves))
+    result |= {} if confusion is None else {"confusion": [list(row) for row in confusion]}
     result |= {} if tuned is None else {"tuned": tuned}
     return result if failure is None else result | {"failure": failure}
 
@@ -206,30 +213,6 @@ def _curves_until(curves: dict[str, list[Any]], tasks: int) -> dict[str, list[An
     return {name: each[:points] for name, each in curves.items()} | {"tested": curves.get("tested", [])} | ahead
 
 
-def log_line(folder: str | Path, event: dict[str, Any]) -> None:
-    """Append one event to the run's `log.jsonl`; non-finite numbers (a diverged loss) become null."""
-    line = json.dumps(without_non_finite(event), ensure_ascii=False, allow_nan=False)
-    append(Path(folder) / LOG, line + "\n")
-
-
-def trim_log(folder: str | Path, task: int, step: int) -> None:
-    """Keep of the run's `log.jsonl` what it told before it had taken more steps of this task, where it is resumed."""
-    path = Path(folder) / LOG
-    with suppress(FileNotFoundError):
-        lines = read_bytes(path, LARGEST_LOG, follow=False).decode("utf-8", "replace").split("\n")
-        write_text(path, "".join(f"{line}\n" for line in lines if _moment(line) <= (task, step)))
-
-
-def _moment(line: str) -> tuple[float, float]:
-    """The task and step of a line of the log: a task's evaluation is after all steps, a broken line after all tasks."""
-    try:
-        value = json.loads(line)
-        task, step = float(value["task"]), float(value.get("step", math.inf))
-    except (AttributeError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return math.inf, math.inf
-    return (math.inf, math.inf) if math.isnan(task + step) else (task, step)
-
-
 def read_result(folder_or_file: str | Path) -> dict[str, Any]:
     """The checked content of a `result.json`; `UsageError` says in one line what is wrong with the file."""
     path = Path(folder_or_file)
@@ -244,21 +227,30 @@ def read_result(folder_or_file: str | Path) -> dict[str, Any]:
 
 def find_results(paths: Iterable[str | Path]) -> tuple[list[Result], list[str]]:
     """Every result under the given folders, and a complaint for each `result.json` or folder that cannot be read."""
-    files: dict[str, Path] = {}
-    results, complaints = [], []
-    for path in map(as_path, paths):
-        if not path.exists():
-            raise UsageError(f"no such file or folder: {path}")
-        found, unreadable = search(path, ["result.json"]) if path.is_dir() else ([path], [])
-        for file in found:
-            files.setdefault(os.path.realpath(file), file)
-        complaints += [f"skipped: {line}" for line in unreadable]
-    for file in files.values():
+    files, complaints = find_files(paths, ["result.json"])
+    results = []
+    for file in files:
         try:
             results.append(Result.from_dict(file, read_result(file)))
         except UsageError as error:
             complaints.append(f"skipped: {error}")
     return results, complaints
+
+
+def find_files(paths: Iterable[str | Path], names: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """The files of these names under the given folders, each once, and a complaint for each folder not to be read."""
+    files: dict[str, Path] = {}
+    complaints = []
+    real = cache(os.path.realpath)  # of folders, since there are many files in few of them
+    for path in map(as_path, paths):
+        if not path.exists():
+            raise UsageError(f"no such file or folder: {path}")
+        found, unreadable = search(path, names) if path.is_dir() else ([path], [])
+        for file in found:
+            whole = os.path.realpath(file) if file.is_symlink() else os.path.join(real(file.parent), file.name)
+            files.setdefault(whole, file)
+        complaints += [f"skipped: {line}" for line in unreadable]
+    return list(files.values()), complaints
 
 
 def _check(value: Any) -> None:
@@ -268,9 +260,8 @@ def _check(value: Any) -> None:
         raise UsageError(f"format {value['format']} is newer than {FORMAT}, the newest this cler reads; update cler")
     fields = _FIELDS_OF_FORMAT[value["format"]]
     _check_fields(value, _FIELDS | fields, "")
-    _check_fields(value["settings"], _SETTINGS_FIELDS, "settings.")
+    check_settings(value["settings"])
     _check_least(value, _LEAST, "")
-    _check_least(value["settings"], _SETTINGS_LEAST, "settings.")
     if "steps_per_second" in fields:
         _check_least(value, {"steps_per_second": 0}, "")
     if "counts" in fields:
@@ -287,8 +278,16 @@ def _check(value: Any) -> None:
     if "curves" in value:
         _check_fields(value, {"curves": dict}, "")
         _check_curves(value["curves"])
+    if "confusion" in value:
+        _check_confusion(value["confusion"], number_of_tasks(checked_tasks(value["settings"]["tasks"])))
     if value["complete"]:
         _check_complete(value)
+
+
+def check_settings(settings: dict[str, Any]) -> None:
+    """Refuse settings, as files hold them, that do not say what every run has."""
+    _check_fields(settings, _SETTINGS_FIELDS, "settings.")
+    _check_least(settings, _SETTINGS_LEAST, "settings.")
 
 
 def _check_origin(value: dict[str, Any]) -> None:
@@ -332,13 +331,20 @@ def _check_curves(curves: dict[str, Any]) -> None:
             raise UsageError(f"'curves.{name}' has rows that are not of the tasks met so far")
 
 
+def _check_confusion(rows: Any, tasks: int) -> None:
+    if not (isinstance(rows, list) and all(_are(row, int, 0) and len(row) == tasks for row in rows)):
+        raise UsageError("'confusion' is not a matrix of counts")
+    if len(rows) != tasks:
+        raise UsageError(f"'confusion' has {len(rows)} rows for {tasks} tasks")
+
+
 def _are(values: Any, kind: Any, least: float, most: float = MOST) -> bool:
     return isinstance(values, list) and all(_is(each, kind) and least <= each <= most for each in values)
 
 
 def _check_complete(value: dict[str, Any]) -> None:
     """A run that has ended has accuracies after every task, or after all at once."""
-    tasks, method = _tasks(value["settings"]["tasks"]), METHODS.get(value["settings"]["method"])
+    tasks, method = number_of_tasks(checked_tasks(value["settings"]["tasks"])), METHODS.get(value["settings"]["method"])
     allowed = (1, tasks) if method is None else (1,) if method.merged else (tasks,)
     for name in SCENARIOS:
         rows = value["accuracy"][name]
@@ -346,9 +352,10 @@ def _check_complete(value: dict[str, Any]) -> None:
             raise UsageError(f"'accuracy.{name}' does not have the size of a complete run with {tasks} tasks")
 
 
-def _tasks(written: int | str) -> int:
+def checked_tasks(written: int | str) -> int | str:
+    """The setting `tasks` as a file has it, if it is one."""
     try:
-        return number_of_tasks(read_tasks(written))
+        return read_tasks(written)
     except ValueError as error:
         raise UsageError(f"'settings.tasks' {error}") from None
 

@@ -15,8 +15,7 @@ from cler.data.images import ImageData, Progress
 from cler.errors import UsageError
 from cler.runs.build import check_fit
 from cler.runs.folders import check_writable
-from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, tidy
-from cler.runs.jobs import redo as redo_jobs
+from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, to_do_and_ended
 from cler.runs.jobs import restart as restart_jobs
 
 Bar = Callable[[str], AbstractContextManager[Progress | None]]
@@ -72,16 +71,13 @@ def prepare(
             machine.out,
             checkpoint_every=machine.checkpoint_every,
             save_network=machine.save_network,
+            save_buffer_images=machine.save_buffer_images,
             until_task=machine.until_task,
             tuned=tuned,
             data=fingerprint(data.key(one)) if data.has_path(one.dataset) else None,
             index=index,
         )
-    if redo:
-        redo_jobs(jobs)
-    todo = remaining(jobs)
-    ended = [job for job in jobs if job not in todo]
-    tidy(ended)
+    todo, ended = to_do_and_ended(jobs, again=redo)
     failures = past_failures(ended)
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")

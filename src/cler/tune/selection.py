@@ -54,17 +54,20 @@ class Selection:
         return [*range(2, last), last] if last > 1 else [1]
 
 
-def in_words(tuned: Mapping[str, Any]) -> str:
-    """What a stamp says: 'lr, weight tuned on first-tasks:3 of cifar100 (60 trials, seed 0)'."""
+def in_words(tuned: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """What a stamp says of settings: 'lr 0.02, weight 1.3 tuned on first-tasks:3 of cifar100 (60 trials, seed 0)'."""
     seeds = tuned["seeds"]
     which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     where = "" if tuned["select_on"].startswith("other-dataset") else f" of {tuned['dataset']}"
-    return f"{', '.join(tuned['names'])} tuned on {tuned['select_on']}{where} ({tuned['trials']} trials, {which})"
+    values = ", ".join(f"{name} {settings.get(name, '–')}" for name in tuned["names"])
+    return f"{values} tuned on {tuned['select_on']}{where} ({tuned['trials']} trials, {which})"
 
 
 def told(groups: Iterable[Series]) -> list[str]:
     """A line for each row whose settings were tuned, with its accuracy on the tasks that tuning did not see."""
-    return [one_line(f"{row.label}: {in_words(row.tuned)}; {_unseen(row)}") for row in groups if row.tuned]
+    return [
+        one_line(f"{row.label}: {in_words(row.tuned, row.settings)}; {_unseen(row)}") for row in groups if row.tuned
+    ]
 
 
 def _unseen(row: Series) -> str:

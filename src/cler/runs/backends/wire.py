@@ -12,12 +12,11 @@ from typing import Any, Literal
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
 from cler.engine import RunName
-from cler.engine import events as known
 from cler.engine.events import Event
 from cler.runs.custom import Code
 from cler.runs.jobs import Job
 
-_OF_A_JOB = ("seed", "checkpoint_every", "save_network", "until_task", "tuned", "data", "track")
+_OF_A_JOB = tuple(each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe"))
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ class Ended:
 
 Word = Event | Begun | Ended
 """What is heard of an attempt."""
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*Event.__subclasses__(), Begun, Ended)}
 
 
 def plain_job(job: Job) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def read_line(line: str, names: Sequence[RunName]) -> Word | None:
             values["schedule"] = tuple(values["schedule"])
         if isinstance(values.get("accuracy"), dict):
             values["accuracy"] = {name: tuple(row) for name, row in values["accuracy"].items()}
-        word: Word = {**vars(known), "Begun": Begun, "Ended": Ended}[kind](**values)
+        word: Word = _KINDS[kind](**values)
         return word
     except (ValueError, TypeError, LookupError, AttributeError):
         return None

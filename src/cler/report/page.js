@@ -1,0 +1,125 @@
+// Sorts tables by a click on a heading, filters rows by method and text, and finds what a link leads to.
+(() => {
+  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+  const state = Object.assign({methods: [], text: "", sorts: {}, folds: {}}, history.state || {});
+  const first = row => row.querySelector("td").textContent.trim();
+  const more = row => row.nextElementSibling?.matches("tr.more") ? row.nextElementSibling : null;
+
+  const number = text => parseFloat(text.replace(/−/g, "-").replace(/^[<(]\s*/, ""));
+  const compare = (one, other, sign) => {
+    if (!one || !other) return other ? 1 : one ? -1 : 0;  // what is not known comes last
+    const [a, b] = [number(one), number(other)];
+    return sign * (isNaN(a) || isNaN(b) ? one.localeCompare(other) : a - b);
+  };
+  const order = new Map();
+  const sort = (table, column, direction) => {
+    for (const body of table.tBodies) {
+      const rows = [...body.rows].filter(row => !row.matches(".heading, .more"));
+      if (!order.has(body)) order.set(body, [...rows]);
+      const sorted = [...order.get(body)];
+      const text = row => row.cells[column]?.textContent.trim() || "";
+      const sign = direction === "ascending" ? 1 : -1;
+      if (direction) sorted.sort((one, other) => compare(text(one), text(other), sign));
+      for (const row of sorted) {
+        const below = more(row);
+        body.append(row);
+        if (below) body.append(below);
+      }
+    }
+    const headings = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+    headings.forEach((heading, index) => {
+      if (direction && index === column) heading.setAttribute("aria-sort", direction);
+      else heading.removeAttribute("aria-sort");
+    });
+    if (direction) state.sorts[table.dataset.sheet] = [column, direction];
+    else delete state.sorts[table.dataset.sheet];
+  };
+  for (const table of all("table[data-sheet]")) {
+    const headings = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+    headings.forEach((heading, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.append(...heading.childNodes);
+      heading.append(button);
+      const turns = heading.matches(".text") ? ["ascending", "descending"] : ["descending", "ascending"];
+      button.addEventListener("click", () => {
+        sort(table, column, turns[turns.indexOf(heading.getAttribute("aria-sort")) + 1]);
+      });
+    });
+    if (state.sorts[table.dataset.sheet]) sort(table, ...state.sorts[table.dataset.sheet]);
+  }
+
+  const bar = document.getElementById("filters");
+  const said = bar.querySelector("output");
+  const items = all("[data-method]").map(item => {
+    const heading = item.closest("tbody")?.querySelector("tr.heading")?.textContent || "";
+    const name = item.matches("tr") ? first(item) : item.dataset.name;
+    return {item, text: `${name} ${heading}`.toLowerCase()};
+  });
+  const filter = () => {
+    const words = state.text.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0, rows = 0;
+    for (const {item, text} of items) {
+      const chosen = !state.methods.length || state.methods.includes(item.dataset.method);
+      item.hidden = !chosen || !words.every(word => text.includes(word));
+      if (more(item)) more(item).hidden = item.hidden;
+      if (item.matches("tr.runs")) { rows += 1; shown += !item.hidden; }
+    }
+    for (const body of all("tbody")) {
+      const heading = body.querySelector("tr.heading");
+      if (heading) heading.hidden = all("tr[data-method]", body).every(row => row.hidden);
+    }
+    said.value = shown < rows ? `${shown} of ${rows} rows` : "";
+    for (const box of all("input[type=checkbox]", bar)) box.checked = state.methods.includes(box.value);
+    for (const box of all("input[type=search]", bar)) if (box.value !== state.text) box.value = state.text;
+  };
+  bar.hidden = false;
+  bar.addEventListener("submit", event => event.preventDefault());
+  bar.addEventListener("input", () => {
+    state.methods = all("input:checked", bar).map(box => box.value);
+    state.text = bar.querySelector("input[type=search]").value;
+    filter();
+  });
+  const show_all = () => {
+    Object.assign(state, {methods: [], text: ""});
+    filter();
+  };
+  bar.addEventListener("reset", event => {
+    event.preventDefault();  // filter empties the boxes
+    show_all();
+  });
+
+  const key = details => {
+    const table = details.closest("table")?.dataset.sheet || "";
+    return `${table}: ${details.querySelector("summary").textContent.trim()}`;
+  };
+  for (const details of all("details")) {
+    const name = key(details);
+    if (name in state.folds) details.open = state.folds[name];
+    details.addEventListener("toggle", () => { state.folds[name] = details.open; });
+  }
+
+  const show = () => {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    if (target.hidden) show_all();
+    const fold = target.closest("details:not([open])");
+    if (fold) fold.open = true;
+    if (target.matches("tr.runs")) target.querySelector("details").open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", show);
+  filter();
+  if ("top" in state) {
+    scrollTo({top: state.top, behavior: "instant"});
+    if (state.caret) {
+      const box = bar.querySelector("input[type=search]");
+      box.focus({preventScroll: true});
+      box.setSelectionRange(...state.caret);
+    }
+    delete state.top;
+    history.replaceState(null, "");
+  } else show();
+  window.cler = {state, bar};
+})();

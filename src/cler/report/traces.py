@@ -1,0 +1,121 @@
+"""What a page tells of runs beyond their row: settings, curves of the loss, matrices, images of the buffer."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from cler import stats
+from cler.report import charts
+from cler.report.charts import Point
+from cler.report.content import time_taken
+from cler.report.sheets import NAMES
+from cler.runs.compare import Series
+from cler.runs.logs import Log
+from cler.runs.pictures import small
+from cler.runs.results import SCENARIOS
+from cler.runs.survey import Trace
+
+MOST_POINTS = 50
+"""Points of a curve of the loss."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A chart, a matrix or a picture, with its caption."""
+
+    caption: str
+    note: str
+    html: str
+    kind: str = "curve"
+    """Or 'matrix' or 'picture'."""
+
+
+def settings_told(group: Series) -> list[tuple[str, str]]:
+    """The settings of runs, their seeds, accuracies and time."""
+    shown = {name.replace("_", " "): value for name, value in group.settings.items() if value is not None}
+    seeds = ", ".join(map(str, group.seeds))
+    accuracies = {
+        f"{NAMES[name]} by seed": ", ".join(f"{accuracy:.2f}" for accuracy in group.accuracies(name))
+        for name in SCENARIOS
+    }
+    rows = shown | {"seeds": seeds} | accuracies | {"time": time_taken(group.results)}
+    return [(name, str(value)) for name, value in rows.items()]
+
+
+def drawn(group: Series, traces: Mapping[Path, Trace], tops: Mapping[str, float]) -> Iterator[Drawn]:
+    """Everything to see of runs with the same settings; `tops` are the accuracies of the darkest cells."""
+    found = [trace for run in group.results if (trace := traces.get(run.path.parent))]
+    yield from _losses(group, [trace.log for trace in found])
+    yield from _accuracy_within(group)
+    for name in SCENARIOS:
+        yield Drawn(
+            f"accuracy matrix, {NAMES[name]}",
+            f"% on each task (across) after learning each (down); darkest: {tops[name]:.0f}",
+            charts.heat_map(charts.mean_matrix(group, name), top=tops[name], title=f"{group.label}: {NAMES[name]}"),
+            "matrix",
+        )
+    if rows := charts.mean_confusion(group):
+        yield Drawn(
+            "confusion between tasks",
+            "% of the test images of each task (down) that are predicted as a class of each (across) at the end",
+            charts.heat_map(rows, top=100.0, title=f"{group.label}: confusion between tasks"),
+            "matrix",
+        )
+    yield from _buffer(group, traces)
+
+
+def _losses(group: Series, logs: Sequence[Log]) -> Iterator[Drawn]:
+    """A chart for each loss term."""
+    for term in dict.fromkeys(name for log in logs for name in log.losses):
+        points = loss_curve(term, [log for log in logs if term in log.losses])
+        tasks = max(1, round(points[-1][0] + 0.499))
+        title = f"{group.label}: loss term {term}"
+        yield Drawn(f"loss: {term}", "", charts.loss_chart(points, tasks, title=title))
+
+
+def loss_curve(term: str, logs: Sequence[Log]) -> list[Point]:
+    """The mean and deviation over runs of a loss term, at as many moments at most, for as long as any run has it."""
+    runs = [_thinned([(log.place(task, step), mean) for task, step, mean in log.losses[term]]) for log in logs]
+    first, last = min(places[0] for places, _ in runs), max(places[-1] for places, _ in runs)
+    found = []
+    for place in np.linspace(first, last, max(len(places) for places, _ in runs)):
+        values = [np.interp(place, *run) for run in runs if run[0][0] <= place <= run[0][-1]]
+        found += [(float(place), *stats.mean_std(list(map(float, values))))] if values else []
+    return found
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Places and means, each the mean of several points where there are too many."""
+    size = math.ceil(len(points) / MOST_POINTS)
+    parts = [points[start : start + size] for start in range(0, len(points), size)]
+    return [part[-1][0] for part in parts], [fmean(mean for _, mean in part) for part in parts]
+
+
+def _accuracy_within(group: Series) -> Iterator[Drawn]:
+    for name in SCENARIOS:
+        if points := charts.within_tasks(group, name):
+            title = f"{group.label}: {NAMES[name]} accuracy within tasks"
+            line = charts.ChartLine(NAMES[name], "c0 d0", group)
+            yield Drawn(
+                f"accuracy, {NAMES[name]}",
+                "% on the tasks seen so far, within tasks and after each",
+                charts.curve_chart([line], name, top=charts.highest(points), title=title),
+            )
+
+
+def _buffer(group: Series, traces: Mapping[Path, Trace]) -> Iterator[Drawn]:
+    """Images of the buffer of the first run that kept some."""
+    for run in group.results:
+        trace = traces.get(run.path.parent)
+        if trace and trace.picture and (picture := small(trace.picture, trace.picture_changed)):
+            source = f"data:image/webp;base64,{base64.b64encode(picture).decode()}"
+            html = f'<img src="{source}" alt="images of the buffer at the end of seed {run.seed}">'
+            yield Drawn(f"buffer at the end, seed {run.seed}", "in the order of the classes", html, "picture")
+            return

@@ -1,0 +1,43 @@
+"""A report that is written again as runs go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from cler.report.numbers import count_runs
+from cler.runs.survey import Survey
+
+REST = 4.0
+"""Times as long as looking and writing took that nothing is done afterwards, so that training is not held up."""
+
+
+def watch(
+    survey: Survey,
+    write: Callable[[], None],
+    stop: Callable[[], bool],
+    *,
+    every: float,
+    status: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Look at the runs every so many seconds, and write when something has changed, until asked to stop.
+
+    Folders may come later. `status` is told how many runs there are.
+    """
+    written = False
+    while not stop():
+        began = time.monotonic()
+        if survey.look(wait=True) or not written:
+            write()
+            written = True
+        running = sum(one.running for one in survey.unfinished)
+        status(f"{count_runs(survey.results)} finished, {running} running, {len(survey.unfinished) - running} stopped")
+        took = time.monotonic() - began
+        sleep(max(every, REST * took), stop)
+
+
+def sleep(seconds: float, stop: Callable[[], bool]) -> None:
+    """Wait, unless asked to stop meanwhile."""
+    end = time.monotonic() + seconds
+    while not stop() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, 0.1))
