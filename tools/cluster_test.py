@@ -372,7 +372,7 @@ def one_round(cluster: Any, doing: list[str], expected: dict[int, Any], folder: 
         for what in doing:
             with contextlib.suppress(CannotStartError):
                 wait_for(lambda: workers(out) or command.process.poll() is not None, 240, "nothing trains")
-            time.sleep(draw.uniform(0.0, 6.0))
+            time.sleep(draw.uniform(0.0, 3.0))
             over = command.process.poll() is not None
             told.append(f"ended before the {what}" if over else disturb(what, cluster, command, draw))
         command.end()

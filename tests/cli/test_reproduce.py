@@ -19,7 +19,6 @@ from cler.engine.events import Evaluated
 from cler.methods.er_ace import ErAce
 from cler.paper import cost, reproduce, tables
 from cler.paper import settings as paper_settings
-from cler.runs import machine
 from cler.runs.record import Recorder
 from cler.runs.results import read_result
 from toys import Toy
@@ -190,7 +189,7 @@ def test_a_cpu_has_one_queue_and_a_gpu_groups_and_the_cheapest_runs_come_first(t
         return []
 
     monkeypatch.setattr(command, "train_with_progress", train)
-    monkeypatch.setattr(machine, "find_device", lambda _: torch.device(device))
+    monkeypatch.setattr("cler.runs.backends.local.find_device", lambda _: torch.device(device))
     monkeypatch.setattr(cost, "MOST_AT_ONCE", 3)
     monkeypatch.setattr(
         cost,
