@@ -19,7 +19,7 @@ from torch import nn
 import cler
 from cler.data.images import DATASETS
 from cler.methods import METHODS
-from cler.runs import execute
+from cler.runs.backends import local
 from toys import EveryTenth
 
 ROOT = Path(__file__).parent.parent
@@ -53,7 +53,7 @@ def run_example(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
     monkeypatch.setitem(DATASETS._entries, "cifar10-sample", EveryTenth(DATASETS["cifar10-sample"]))
-    monkeypatch.setattr(execute, "workers_that_fit", lambda *_: 1)
+    monkeypatch.setattr(local, "workers_that_fit", lambda *_: 1)
 
     def run(name):
         runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")

@@ -333,6 +333,8 @@ def _harmless(tar: tarfile.TarFile, limit: int, members: int) -> Iterator[tarfil
         if total > limit:
             raise tarfile.TarError(f"it unpacks to more than {limit} bytes")
         yield member
+    if not tar.getmembers():  # some versions of tarfile take a broken first header for the end
+        raise tarfile.TarError("it holds no files")
 
 
 def _move_into(source: Path, folder: Path) -> None:
