@@ -121,3 +121,7 @@ def test_a_package_that_is_missing_is_told_with_what_to_install(cler_here, monke
         answer = cler_here("run", "er-ace", *TOY, "--device", "cpu", "--on", on)
         assert answer.code == 2
         assert f"pip install 'cler[{on}]'" in answer.err.splitlines()[-1]
+
+
+def test_the_help_names_the_table_as_it_is_written(cler_here):
+    assert "whose table [slurm] has partition" in cler_here("run", "--help").out

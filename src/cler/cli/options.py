@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand, TyperOption
 
 from cler.config.learner import learner_settings
@@ -132,21 +133,21 @@ def _parameters(known: dict[str, Setting], argument: str) -> Iterator[inspect.Pa
 
 
 def _argument(each: Setting) -> Any:
-    return typer.Argument(help=each.help, show_default=str(each.default))
+    return typer.Argument(help=escape(each.help), show_default=str(each.default))
 
 
 def _option(each: Setting) -> Any:
     flag = "--" + each.name.replace("_", "-")
     if _is_flag(each) and each.default:
         negated = f"Do not {each.help[0].lower()}{each.help[1:]}"
-        return typer.Option(f"--no-{flag[2:]}", help=negated, show_default=False)
+        return typer.Option(f"--no-{flag[2:]}", help=escape(negated), show_default=False)
     if _is_flag(each):
-        return typer.Option(flag, help=each.help, show_default=False)
+        return typer.Option(flag, help=escape(each.help), show_default=False)
     shown = "" if each.default is None else str(each.default).lower() if each.kind is bool else str(each.default)
     environment = "CLER_DATA" if each.name == "data_dir" else None
     return typer.Option(
         flag,
-        help=each.help,
+        help=escape(each.help),
         metavar=_METAVARS.get(each.kind, "TEXT"),
         show_default=shown or False,
         envvar=environment,
