@@ -93,6 +93,18 @@ def test_a_variant_of_a_method_has_no_published_number():
         assert entry.published is None if number is None else str(entry.published) == number
 
 
+def test_runs_in_another_protocol_are_not_called_the_published_method():
+    chosen = {"method": "er", "protocol": "online-10+64", "buffer": 1000}
+    other_order = results([90.0] * 5, **chosen, class_order=3)
+    natural_order = results([90.0] * 5, method="er", replay_batch=64, buffer=1000)
+    for changes in ({"augment": "none"}, {"optimizer": "sgd"}, {"normalize": True}):
+        changed = results([50.0] * 5, **chosen, **changes)
+        found = frontier(results([30.0] * 5, **chosen), changed, other_order, natural_order)
+        assert [str(entry.published) for entry in found.of(Column("10+64", 1000))] == ["None", "24.5 ± 0.7"]
+        ((name, value),) = changes.items()
+        assert f"| 10+64 | 1000 | ER, {name} {value} | 50.00 |" in best_table(found)
+
+
 def test_what_cler_adds_is_told_also_where_it_is_nothing(found):
     (row,) = gains_sheet(found).rows
     texts = [cell.text for cell in row.cells]

@@ -17,8 +17,6 @@ from cler.runs.compare import Series, distinguishing_settings, gain
 
 LATER = "---"
 """A line of the notes; what follows it comes after the tables."""
-SHOWN = ("dataset", "buffer", "protocol", "replay_batch", "normalize", "class_order", "optimizer", "augment")
-"""Settings that the columns stand for."""
 READING = (
     "Accuracy: final average accuracy in %, class-incremental, mean ± standard deviation over the seeds. Averaged over "
     "the stream: the mean, over the tasks as they come, of the accuracy on those seen so far. Forgetting: mean drop of "
@@ -32,8 +30,8 @@ GAINS = (
     "to the accuracy averaged over the stream."
 )
 PICKED = (
-    f"Picked: the row of the column with the highest mean over seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, which is "
-    "flattered by the choice. On other seeds: the same row on those that did not decide."
+    f"Best row: the one of the column with the highest mean over seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, which is "
+    "flattered by the choice. Other seeds: the same row on those that did not decide; how many, in brackets."
 )
 
 
@@ -72,7 +70,8 @@ def best_table(frontier: Frontier) -> str:
         fresh = best.fresh
         told = f"{estimate(fresh).text} ({len(best.entry.fresh)})" if fresh else "not run"
         beside = f"{best.published} ({in_markdown(best.published.label)})" if best.published else "–"
-        name = in_markdown(best.entry.row.label)
+        note = _note(best.entry, frontier.entries)
+        name = in_markdown(", ".join(filter(None, [best.entry.row.label, note])))
         numbers = [f"{best.entry.picked_by:.2f}", told, f"{best.entry.arithmetic:.1f} ×", beside]
         lines.append([best.column.protocol, str(best.column.buffer), name, *numbers])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -106,7 +105,7 @@ def column_sheet(frontier: Frontier, column: Place) -> Sheet:
 def _note(entry: Entry, entries: Sequence[Entry]) -> str:
     """What distinguishes a row from others in its column that have the same parts."""
     beside = [one.row for one in entries if one.column == entry.column and one.row.label == entry.row.label]
-    return distinguishing_settings(entry.row, beside, shown=SHOWN)
+    return distinguishing_settings(entry.row, beside)
 
 
 def _row(entry: Entry, entries: Sequence[Entry], picked: bool) -> Row:

@@ -227,14 +227,14 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
         if look(one) == look(group) and (one.settings["dataset"] != own["dataset"] or _agree(one, group, told))
     ]
     told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
-    return ", ".join(filter(None, (_told(key, own.get(key, "–")) for key in told)))
+    return ", ".join(filter(None, (_told(key, own.get(key)) for key in told)))
 
 
 def _told(setting: str, value: Any) -> str:
     """A setting and its value, in words; nothing for one epoch."""
     if setting == "epochs":
         return f"{value} epochs" if value > 1 else ""
-    return f"{setting} {value}"
+    return f"{setting} {'–' if value is None else value}"
 
 
 def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
