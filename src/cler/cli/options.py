@@ -144,13 +144,11 @@ def _option(each: Setting) -> Any:
     if _is_flag(each):
         return typer.Option(flag, help=escape(each.help), show_default=False)
     shown = "" if each.default is None else str(each.default).lower() if each.kind is bool else str(each.default)
-    environment = "CLER_DATA" if each.name == "data_dir" else None
     return typer.Option(
         flag,
         help=escape(each.help),
         metavar=_METAVARS.get(each.kind, "TEXT"),
         show_default=shown or False,
-        envvar=environment,
     )
 
 
