@@ -11,7 +11,7 @@ from typing import Any
 from cler import metrics as measures
 from cler import stats
 from cler.config.comparing import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
-from cler.config.values import number_of_tasks
+from cler.config.values import OWN_SEED, number_of_tasks
 from cler.errors import one_line
 from cler.files import frozen, without_non_finite
 from cler.methods import METHODS
@@ -100,11 +100,15 @@ class Series:
 
     @property
     def seen_by_tuning(self) -> int:
-        """How many of the tasks, from the first on, decided when the settings were tuned."""
+        """How many of the tasks, from the first on, decided when the settings were tuned.
+
+        Where each seed has a class order of its own, the classes of any task may have decided: all count.
+        """
         if not self.tuned or self.tuned["dataset"] != self.settings["dataset"]:
             return 0
         way, _, number = self.tuned["select_on"].partition(":")
-        return min(int(number), self.tasks) if way == "first-tasks" else self.tasks
+        first = way == "first-tasks" and self.settings.get("class_order") != OWN_SEED
+        return min(int(number), self.tasks) if first else self.tasks
 
     def unseen_by_tuning(self, scenario: str) -> Estimate | None:
         """Final average accuracy on the tasks that tuning did not see; None where it saw all, or there was none."""
