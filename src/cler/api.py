@@ -227,9 +227,11 @@ def train_jobs(
     if not jobs:
         return []
     backend = find_backend(machine)
+    of_the_machine = ("checkpoint_every", "save_network", "save_buffer_images", "track")
+    how: dict[str, Any] = {name: getattr(machine, name) for name in of_the_machine}
     with ProgressBars(console, len(jobs)) as bars:
         execute(
-            [replace(job, track=machine.track) for job in jobs],
+            [replace(job, **how) for job in jobs],
             device=backend.device(machine.device),
             data_dir=machine.data_dir,
             workers=machine.workers,
