@@ -278,8 +278,8 @@ def register(thing: T) -> T:
         DATASETS.register(thing.name, thing)  # type: ignore[attr-defined]
     else:
         raise UsageError(
-            f"{thing!r} cannot be made known by a name: it is no method, regularizer, teacher, stream, network, dataset "
-            "or tracker"
+            f"{thing!r} cannot be made known by a name: it is no method, regularizer, teacher, stream, network, "
+            "dataset or tracker"
         )
     return thing
 
