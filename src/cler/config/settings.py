@@ -345,6 +345,6 @@ def own_settings(
 
 def no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:
     """The mistake of a setting that neither all runs nor these parts have."""
-    of_its_own = f"has of its own: {', '.join(own)}" if own else "has none of its own"
+    of_its_own = f"only has {', '.join(own)} of its own" if own else "has none of its own"
     meant = hint(name, [*own, *settings_of(Settings)])
-    return UsageError(f"unknown setting '{name}': it is no setting of all runs, and {method} {of_its_own}{meant}")
+    return UsageError(f"unknown setting '{name}': {method} {of_its_own}, and it is no setting of all runs{meant}")

@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from cler.config.registry import METHODS
 from cler.report.content import make_sections, note
 from cler.report.markdown import markdown_sections
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
@@ -55,8 +56,10 @@ def comparison_table(groups: Sequence[Series]) -> Table:
 
 
 def _as_of(groups: Sequence[Series]) -> str:
-    """Of runs that are compared before their end, after which task that is."""
-    learned = {(len(group.results[0].accuracy["class_il"]), group.tasks) for group in groups}
+    """Of runs that are compared as they were before their end, after which task that was."""
+    merged = {name for name, method in METHODS.items() if method.merged}
+    one_by_one = [group for group in groups if group.settings["method"] not in merged]
+    learned = {(len(group.results[0].accuracy["class_il"]), group.tasks) for group in one_by_one}
     early = [f"task {task} of {tasks}" for task, tasks in sorted(learned) if task < tasks]
     return f"All numbers are as of the end of {', '.join(early)}. " if early else ""
 

@@ -54,5 +54,5 @@ class Pace:
             return ""
         return (
             f"{self.steps} steps: {self.steps / self.stepping:.1f} a second on each device, "
-            f"{self.steps / self.whole:.1f} with loading, building, evaluation and checkpoints"
+            f"{self.steps / self.whole:.1f} on all together, with loading, building, evaluation and checkpoints"
         )
