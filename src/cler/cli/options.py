@@ -44,6 +44,9 @@ class OnceEach(TyperCommand):
             if each and each.choices is not None and "`cler" not in each.help and isinstance(parameter, TyperOption):
                 told, _, _ = (parameter.help or "").partition(" One of ")
                 parameter.help = f"{told} One of {', '.join(each.choices)}."
+        for parameter in self.get_params(ctx):
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""  # it takes no value
         super().format_help(ctx, formatter)
 
 
