@@ -289,8 +289,8 @@ def results(*folders: str | Path) -> Table:
 
 def compare(*runs: Series) -> Table:
     """Runs beside each other; one with a regularizer has its gain over the same method without, and a p-value."""
-    if not runs:
-        raise UsageError("give the runs to compare, as cler.train and cler.results give them")
+    if not runs or not all(isinstance(one, Series) for one in runs):
+        raise UsageError("give the runs to compare, each as cler.train gives them: cler.compare(alone, regularized)")
     comparison = compare_results(result for one in runs for result in one.results)
     rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
     return Table(type(comparison)(tuple(rows), comparison.complaints))

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from cler.config.registry import Registry
 from cler.errors import UsageError, unknown
 from cler.files import as_path
 
@@ -68,12 +69,15 @@ class Setting:
         if self.read is not None:
             try:
                 return self.read(value)
+            except UsageError:
+                raise
             except ValueError as error:
                 raise UsageError(str(error), self.name) from None
         value = self._of_kind(value)
         if self.choices is not None and value not in self.choices:
-            offered = getattr(self.choices, "offered", self.choices)
-            raise unknown(getattr(self.choices, "kind", None) or self.name.replace("_", " "), value, offered)
+            if isinstance(self.choices, Registry):
+                raise self.choices.no_such(value)
+            raise unknown(self.name.replace("_", " "), value, self.choices)
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_bounds(value)
         return value

@@ -92,7 +92,7 @@ class Npz:
         return self.check(folder)
 
 
-DATASETS.register_family("npz:PATH", Npz)
+DATASETS.register_family("npz:PATH", Npz, likely=lambda name: name.endswith(".npz"))
 
 
 def _arrays(path: Path) -> tuple[Any, ...]:
