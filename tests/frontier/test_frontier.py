@@ -119,6 +119,13 @@ def test_what_cler_adds_is_told_also_where_it_is_nothing(found):
     assert "](figure.png)" in told
 
 
+def test_a_page_of_few_runs_says_what_there_is_not():
+    told = page(frontier(results([20.0, 21.0], method="er-ace", buffer=500)), "# Few", "figure.png")
+    assert "## The best of each column\n\nNo row has all of the seeds 0 to 4, which decide.\n\n## Acc" in told
+    assert told.endswith("## What CLER adds\n\nNo row with CLER has one without it beside it.\n")
+    assert "\n\n\n" not in told
+
+
 def test_the_front_is_by_accuracy_and_arithmetic(found):
     assert [entry.row.label for entry in found.cheapest(Column("10+64", 1000))] == ["ER"]
     both = frontier(results(PLAIN, **MKD), results(LUCKY, **MKD, regularizer="jigsaw"))

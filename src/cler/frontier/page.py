@@ -38,13 +38,16 @@ PICKED = (
 def page(frontier: Frontier, notes: str, figure: str) -> str:
     """The whole page: what a person says first, the tables, the figure, and what a person says after them."""
     first, _, last = notes.partition(f"\n{LATER}\n")
-    return "\n\n".join([first.strip(), *_tables(frontier, figure), *filter(None, [last.strip()])]) + "\n"
+    return "\n\n".join(filter(None, [first.strip(), *_tables(frontier, figure), last.strip()])) + "\n"
 
 
 def _tables(frontier: Frontier, figure: str) -> Iterator[str]:
     yield "## The best of each column"
-    yield best_table(frontier)
-    yield PICKED
+    if frontier.best():
+        yield best_table(frontier)
+        yield PICKED
+    else:
+        yield f"No row has all of the seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, which decide."
     yield "## Accuracy against arithmetic"
     yield f"![Accuracy against arithmetic, a panel for each column; the best methods are named]({figure})"
     yield from _fronts(frontier)
@@ -57,7 +60,8 @@ def _tables(frontier: Frontier, figure: str) -> Iterator[str]:
     yield "## What CLER adds"
     sheet = gains_sheet(frontier)
     yield from _gains_in_words(sheet)
-    yield markdown_sheet(sheet)
+    if sheet.rows:
+        yield markdown_sheet(sheet)
 
 
 def best_table(frontier: Frontier) -> str:
@@ -161,6 +165,9 @@ def _incremental(row: Series) -> list[float]:
 
 
 def _gains_in_words(sheet: Sheet) -> Iterator[str]:
+    if not sheet.rows:
+        yield "No row with CLER has one without it beside it."
+        return
     significant = [row for row in sheet.rows if row.cells[7].strong]
     others = [row for row in sheet.rows if not row.cells[7].strong]
     yield (
