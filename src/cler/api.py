@@ -42,6 +42,8 @@ from cler.streams.base import Stream
 from cler.streams.base import register as register_stream
 from cler.teachers.base import Teacher
 from cler.teachers.base import register as register_teacher
+from cler.tracking.base import Tracker
+from cler.tracking.base import register as register_tracker
 
 Callback = Callable[[Event], None]
 
@@ -227,9 +229,11 @@ def train_jobs(
     if not jobs:
         return []
     backend = find_backend(machine)
+    of_the_machine = ("checkpoint_every", "save_network", "save_buffer_images", "track")
+    how: dict[str, Any] = {name: getattr(machine, name) for name in of_the_machine}
     with ProgressBars(console, len(jobs)) as bars:
         execute(
-            [replace(job, track=machine.track) for job in jobs],
+            [replace(job, **how) for job in jobs],
             device=backend.device(machine.device),
             data_dir=machine.data_dir,
             workers=machine.workers,
@@ -252,11 +256,11 @@ T = TypeVar("T")
 
 
 def register(thing: T) -> T:
-    """Make a method, regularizer, teacher, stream, network or dataset of yours known by name; also a class's decorator.
+    """Make a part of yours known by a name: a method, regularizer, teacher, stream, network, dataset or tracker.
 
-    Takes a subclass of `cler.Method`, `cler.Teacher` or `cler.streams.Stream`, a `cler.regularizers.Entry`, a
-    `cler.nets.Network`, or an object with the attributes of `cler.data.images.Dataset`. In worker processes it is known
-    where it can be imported.
+    Takes a subclass of `cler.Method`, `cler.Teacher`, `cler.streams.Stream` or `cler.tracking.Tracker`, also as its
+    decorator, a `cler.regularizers.Entry`, a `cler.nets.Network`, or an object with the attributes of
+    `cler.data.images.Dataset`. In worker processes it is known where it can be imported.
     """
     if isinstance(thing, type) and issubclass(thing, Method):
         METHODS.register(thing.name, thing)
@@ -264,6 +268,8 @@ def register(thing: T) -> T:
         register_teacher(thing)
     elif isinstance(thing, type) and issubclass(thing, Stream):
         register_stream(thing)
+    elif isinstance(thing, type) and issubclass(thing, Tracker):
+        register_tracker(thing)
     elif isinstance(thing, Entry):
         register_regularizer(thing)
     elif isinstance(thing, Network):
@@ -272,7 +278,8 @@ def register(thing: T) -> T:
         DATASETS.register(thing.name, thing)  # type: ignore[attr-defined]
     else:
         raise UsageError(
-            f"{thing!r} is no method, regularizer, teacher, stream, network or dataset that can be made known by a name"
+            f"{thing!r} cannot be made known by a name: it is no method, regularizer, teacher, stream, network, "
+            "dataset or tracker"
         )
     return thing
 

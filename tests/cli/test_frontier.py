@@ -39,3 +39,11 @@ def test_runs_of_something_else_are_refused(cler_here):
     code, _, err = cler_here("frontier", ROOT / "results" / "mini-imagenet" / "joint_mini-imagenet_precision-bf16")
     assert code == 2
     assert "none of these runs is comparable" in err
+
+
+def test_a_place_where_nothing_can_be_kept_is_told_in_one_line(cler_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(arithmetic, "flops_per_image", lambda shape: 1.0)
+    (tmp_path / "file").write_text("")
+    code, _, err = cler_here("frontier", RESULTS, "--arithmetic", "file/counts.json")
+    assert code == 2
+    assert err.splitlines()[-1] == "cler: cannot write to file/counts.json: Not a directory"

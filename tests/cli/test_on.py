@@ -63,6 +63,13 @@ def test_a_dataset_need_not_be_where_the_driver_is(cler_here, noting):
     assert cler_here("run", "er-ace", "--dataset", "cifar100", "--on", "local").code == 2
 
 
+def test_the_variable_for_the_datasets_is_that_of_each_node_unless_somebody_gives_a_folder(cler_here, tmp_path, noting):
+    (tmp_path / "lab.toml").write_text('data_dir = "of-the-file"\n')  # cler_here sets the variable
+    for given in ((), ("--config", "lab.toml"), ("--config", "lab.toml", "--data-dir", "given")):
+        assert cler_here("run", "er-ace", *TOY, "--on", "slurm", *given).code == 0
+    assert [order.data_dir and order.data_dir.name for _, order in noting.trained] == [None, "of-the-file", "given"]
+
+
 def test_train_takes_its_jobs_to_the_backend(tmp_path, monkeypatch, noting):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RuntimeError, match="no run has ended here"):
@@ -121,3 +128,7 @@ def test_a_package_that_is_missing_is_told_with_what_to_install(cler_here, monke
         answer = cler_here("run", "er-ace", *TOY, "--device", "cpu", "--on", on)
         assert answer.code == 2
         assert f"pip install 'cler[{on}]'" in answer.err.splitlines()[-1]
+
+
+def test_the_help_names_the_table_as_it_is_written(cler_here):
+    assert "whose table [slurm] has partition" in cler_here("run", "--help").out

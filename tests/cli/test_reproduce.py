@@ -86,6 +86,13 @@ def test_a_table_from_nothing_and_then_from_what_is_there(toy, cler):
     assert toy.fetched == 1
 
 
+def test_what_is_said_of_checkpoints_and_images_reaches_the_runs(toy, cler, monkeypatch):
+    asked = []
+    monkeypatch.setattr("cler.api.execute", lambda jobs, **_: asked.extend(jobs))
+    cler("small", "--seeds", 1, "--checkpoint-every", 7, "--save-buffer-images", 4)
+    assert [(job.checkpoint_every, job.save_buffer_images) for job in asked] == [(7.0, 4)] * 2
+
+
 def test_a_dry_run_writes_nothing(toy, cler, tmp_path):
     code, out, err = cler(*QUICK, "--dry-run")
     assert code == 0

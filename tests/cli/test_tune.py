@@ -59,6 +59,17 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     assert told in " ".join(repr(table).split())
     assert told in table._repr_html_()
 
+    result["settings"]["class_order"] = "seed"
+    path.write_text(json.dumps(result))
+    out = " ".join(command("compare", "runs").out.split())
+    assert "it may have seen classes of every task here, for each seed has them in another order" in out
+    assert "which it did not see" not in out
+
+    code, _, err = command("run", "--config", "tune/best.toml", *QUICK, "--tasks", 2)
+    assert (code, err.splitlines()[-1]) == (
+        2,
+        "cler: --tasks decides which tasks the tuning of tune/best.toml has seen: leave it out, or tune with it",
+    )
     code, out, err = command("run", "--config", "tune/best.toml", *QUICK, "--lr", 0.2, "--out", "other")
     assert "tuned" not in out
     (path,) = (tmp_path / "other").rglob("result.json")

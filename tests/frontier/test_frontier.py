@@ -93,6 +93,18 @@ def test_a_variant_of_a_method_has_no_published_number():
         assert entry.published is None if number is None else str(entry.published) == number
 
 
+def test_runs_in_another_protocol_are_not_called_the_published_method():
+    chosen = {"method": "er", "protocol": "online-10+64", "buffer": 1000}
+    other_order = results([90.0] * 5, **chosen, class_order=3)
+    natural_order = results([90.0] * 5, method="er", replay_batch=64, buffer=1000)
+    for changes in ({"augment": "none"}, {"optimizer": "sgd"}, {"normalize": True}):
+        changed = results([50.0] * 5, **chosen, **changes)
+        found = frontier(results([30.0] * 5, **chosen), changed, other_order, natural_order)
+        assert [str(entry.published) for entry in found.of(Column("10+64", 1000))] == ["None", "24.5 ± 0.7"]
+        ((name, value),) = changes.items()
+        assert f"| 10+64 | 1000 | ER, {name} {value} | 50.00 |" in best_table(found)
+
+
 def test_what_cler_adds_is_told_also_where_it_is_nothing(found):
     (row,) = gains_sheet(found).rows
     texts = [cell.text for cell in row.cells]
@@ -105,6 +117,13 @@ def test_what_cler_adds_is_told_also_where_it_is_nothing(found):
     assert told.startswith("# First\n\n## The best of each column")
     assert told.endswith("## Last\n")
     assert "](figure.png)" in told
+
+
+def test_a_page_of_few_runs_says_what_there_is_not():
+    told = page(frontier(results([20.0, 21.0], method="er-ace", buffer=500)), "# Few", "figure.png")
+    assert "## The best of each column\n\nNo row has all of the seeds 0 to 4, which decide.\n\n## Acc" in told
+    assert told.endswith("## What CLER adds\n\nNo row with CLER has one without it beside it.\n")
+    assert "\n\n\n" not in told
 
 
 def test_the_front_is_by_accuracy_and_arithmetic(found):

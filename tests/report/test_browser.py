@@ -251,6 +251,25 @@ def test_rows_are_filtered_by_method_and_by_words(look, hundred):
     assert window.wrong == []
 
 
+def test_a_page_that_loads_again_unfolds_what_was_unfolded_and_no_more(look, hundred):
+    window = look(hundred.as_uri())
+    rows, folds = window.locator("tr.runs details"), window.locator("details.fold")
+    rows.nth(30).locator("summary").click()  # the same method with another buffer and on another dataset has rows too
+    folds.last.locator("summary").click()
+    window.wait_for_function("Object.keys(window.cler.state.folds).length === 2")
+    window.evaluate("history.replaceState(window.cler.state, '')")
+    window.reload()
+    unfolded = "list => list.map((one, number) => one.open ? number : -1).filter(number => number >= 0)"
+    assert rows.evaluate_all(unfolded) == [30]
+    assert folds.evaluate_all(unfolded) == [folds.count() - 1]
+
+
+def test_a_link_that_leads_nowhere_breaks_nothing(look, hundred):
+    window = look(f"{hundred.as_uri()}#%")
+    assert window.evaluate("'bar' in window.cler")
+    assert window.wrong == []
+
+
 def test_a_hundred_rows_stay_readable(look, hundred):
     assert hundred.stat().st_size < 1_500_000
     window = look(hundred.as_uri())

@@ -62,6 +62,8 @@ def test_only_a_live_page_loads_itself_again(report):
     for sign in ("location.reload()", 'http-equiv="refresh"', 'class="live"'):
         assert sign in live
         assert sign not in final
+    assert 'content="2"' in live
+    assert 'content="1"' in page(report, live=0.1)  # 0 would load it without a pause
     assert page(report) == final  # which does not tell the time
 
 

@@ -159,6 +159,15 @@ def test_a_package_that_is_missing_is_named_before_anything_is_done(cler_here, f
     assert not (tmp_path / "there").exists()
 
 
+def test_one_of_your_own_is_made_known_as_other_parts_are_and_needs_no_package(fragile):
+    mine = type("Mine", (Tracker,), {"name": "mine"})
+    try:
+        assert cler.register(mine) is mine
+        assert Machine(track="fragile+mine").track == "fragile+mine"
+    finally:
+        TRACKERS._entries.pop("mine", None)
+
+
 def test_a_settings_file_may_name_trackers_and_the_command_line_wins(cler_here, fragile, tmp_path):
     (tmp_path / "settings.toml").write_text("track = 'fragile'\ntasks = 2\nwidth = 2\nworkers = 1\ndevice = 'cpu'\n")
     run = ("run", "er-ace", "--dataset", "toy", "--config", "settings.toml")

@@ -15,6 +15,7 @@ import typer
 from rich.table import Table
 
 from cler import __version__
+from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.errors import UsageError, one_line, stopped_by
 from cler.report.console import Terminal
@@ -34,10 +35,7 @@ errors = Terminal(stderr=True)
 TABLE_WIDTH = 80
 """Columns that the tables of numbers need."""
 
-DataDir = Annotated[
-    Path | None,
-    typer.Option(envvar="CLER_DATA", help="Folder of the datasets (default: ~/.cache/cler/data).", show_default=False),
-]
+DataDir = Annotated[Path | None, typer.Option(help=settings_of(Machine)["data_dir"].help, show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 OwnSettings = Annotated[
     list[str] | None,

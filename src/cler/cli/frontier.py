@@ -35,7 +35,7 @@ def frontier(
     """Put online learners on Seq. CIFAR-100 beside each other: accuracy, arithmetic, and what others have published.
 
     It takes the results that were trained as the published ones were: ten tasks, one pass, batches of ten images of the
-    stream, none held out, ResNet-18 with 64 filters. Arithmetic is counted on the CPU.
+    stream, none held out, ResNet-18 with 64 filters, the class order of the protocol. Arithmetic is counted on the CPU.
     """
     from cler.files import read_text, write_text, writing
     from cler.frontier.arithmetic import Counts

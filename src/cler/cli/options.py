@@ -136,7 +136,7 @@ def _parameters(known: dict[str, Setting], argument: str) -> Iterator[inspect.Pa
 
 
 def _argument(each: Setting) -> Any:
-    return typer.Argument(help=each.help, show_default=str(each.default))
+    return typer.Argument(help=escape(each.help), show_default=str(each.default))
 
 
 def _option(each: Setting) -> Any:
@@ -148,13 +148,11 @@ def _option(each: Setting) -> Any:
     if _is_flag(each):
         return typer.Option(flag, help=told, show_default=False)
     shown = "" if each.default is None else str(each.default).lower() if each.kind is bool else str(each.default)
-    environment = "CLER_DATA" if each.name == "data_dir" else None
     return typer.Option(
         flag,
         help=told,
         metavar=_METAVARS.get(each.kind, "TEXT"),
         show_default=shown or False,
-        envvar=environment,
     )
 
 

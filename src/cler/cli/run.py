@@ -70,6 +70,8 @@ def run(
     chosen |= own
     if tuned and not (given.settings | own).keys().isdisjoint(tuned["names"]):
         tuned = None  # other values are taken
+    elif tuned and tuned["select_on"].startswith("first-tasks"):
+        _check_tasks_are_those_of_tuning(given.settings, filed, config)
     if "precision" not in chosen:
         chosen["precision"] = default_precision(find_backend(machine).device(machine.device))
     bar = partial(decoding_bar, errors)
@@ -84,6 +86,14 @@ def run(
             say(f"runs are in {machine.out}; `cler report {shlex.quote(str(machine.out))}` makes a page of them")
     if failures:
         raise typer.Exit(1)
+
+
+def _check_tasks_are_those_of_tuning(given: dict[str, Any], filed: dict[str, Any], config: Path | None) -> None:
+    """Refuse other tasks: nobody could say which of them the tuning of the file has seen."""
+    for name in ("protocol", "stream", "tasks", "class_order"):
+        if "dataset" not in given and name in given and given[name] != filed.get(name):
+            told = f"decides which tasks the tuning of {config} has seen: leave it out, or tune with it"
+            raise UsageError(told, name)
 
 
 def chosen_seeds(seeds: str | None, seed: str | None, chosen: dict[str, Any], config: Path | None) -> list[int]:

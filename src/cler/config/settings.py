@@ -255,7 +255,10 @@ class Machine:
         "it reads them (host); auto is device if they fit.",
         choices=PLACES, role="machine",
     )  # fmt: skip
-    data_dir: Path | None = setting(None, "Folder of the datasets.", role="machine")
+    data_dir: Path | None = setting(
+        None, "Folder of the datasets (default: what the variable CLER_DATA says, else ~/.cache/cler/data).",
+        role="machine",
+    )  # fmt: skip
     out: Path = setting(Path("runs"), "Folder for the results.", role="machine")
     checkpoint_every: float = setting(
         60.0, "Seconds between checkpoints; 0 is only after each task.", least=0, most=1e9, role="machine"

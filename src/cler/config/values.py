@@ -103,7 +103,7 @@ def read_track(value: Any) -> str:
     names = value.split("+")
     for name in names:
         package = TRACKERS.find(name).package
-        if find_spec(package) is None:
+        if package is not None and find_spec(package) is None:
             raise ValueError(f"{name} needs the package {package}: pip install {package}")
     if len(set(names)) < len(names):
         raise ValueError(f"must name different trackers, not {value!r}")

@@ -15,7 +15,7 @@ from cler.config.settings import Settings
 from cler.config.values import is_own_network
 from cler.engine.bundles import begin_second_task
 from cler.errors import UsageError
-from cler.files import read_json, write_json
+from cler.files import read_json, write_json, writing
 from cler.runs.bench import flops_of_a_step, random_images
 from cler.runs.build import build_run
 
@@ -95,7 +95,8 @@ class Counts:
             self._known[key] = flops_per_image(shape)
             if self.path is not None:
                 counts = [json.loads(key) | {"flops_per_image": flops} for key, flops in sorted(self._known.items())]
-                write_json(self.path, {"counts": counts})
+                with writing(self.path):
+                    write_json(self.path, {"counts": counts})
         return self._known[key]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cler import stats
 from cler.config.making import make_settings
+from cler.config.protocols import PROTOCOLS
 from cler.config.settings import Settings
 from cler.config.values import is_own_network
 from cler.frontier.arithmetic import Counts, cheapest, shape_of
@@ -19,7 +20,9 @@ SAME = {
     "dataset": "cifar100", "stream": "class-incremental", "tasks": 10, "epochs": 1, "batch": 10, "validate": 0.0,
     "width": 64, "pretrained": False, "freeze": False, "classifier": "network",
 }  # fmt: skip
-"""What runs have to share to be compared with what is published."""
+"""What runs have to share to be compared with what is published, beside the class order of their protocol."""
+AS_PUBLISHED = ("optimizer", "augment", "normalize")
+"""Settings that a method has to have from its protocol to be called the published one."""
 REGULARIZERS = ("none", "jigsaw")
 Beside = Callable[[Sequence[Series]], Mapping[Series, Number]]
 PICKED_ON = range(5)
@@ -127,7 +130,7 @@ def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> F
     entries = []
     for row in rows:
         column = column_of(row)
-        same = [one for one in numbers if one.column == column and one.label == row.label and _usual(row)]
+        same = [one for one in numbers if one.column == column and one.label == row.label and _as_published(row)]
         entries.append(Entry(row, column, counts.relative(row.settings), printed.get(row) or next(iter(same), None)))
     return Frontier(tuple(entries), (*printed.values(), *numbers))
 
@@ -135,13 +138,20 @@ def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> F
 def _comparable(row: Series) -> bool:
     settings = row.settings
     same = all(settings.get(name) == value for name, value in SAME.items())
+    ordered = settings["class_order"] == PROTOCOLS.get(_protocol(row), {}).get("class_order")
     network = settings["network"] == Settings.network or is_own_network(settings["network"])
     known = settings["method"] in METHODS and settings["regularizer"] in REGULARIZERS
-    return same and network and known and settings["buffer"] > 0
+    return same and ordered and network and known and settings["buffer"] > 0
 
 
-def _usual(row: Series) -> bool:
-    """Whether the method computes what it does by default, as its authors published it."""
-    parts = ("method", "regularizer", "teacher", "replay_batch")
-    usual = make_settings(**{name: row.settings[name] for name in parts}, dataset=SAME["dataset"])
-    return shape_of(row.settings) == shape_of(usual.to_dict())
+def _protocol(row: Series) -> str:
+    """The name of the protocol whose batches the runs have; there may be none of this name."""
+    return f"online-{column_of(row).protocol}"
+
+
+def _as_published(row: Series) -> bool:
+    """Whether the method computes what it does by default, in the protocol that others publish it in."""
+    parts = {name: row.settings[name] for name in ("method", "regularizer", "teacher")}
+    usual = make_settings(**parts, protocol=_protocol(row), dataset=SAME["dataset"]).to_dict()
+    alike = all(row.settings[name] == usual[name] for name in AS_PUBLISHED)
+    return alike and shape_of(row.settings) == shape_of(usual)

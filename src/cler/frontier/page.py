@@ -17,8 +17,6 @@ from cler.runs.compare import Series, distinguishing_settings, gain
 
 LATER = "---"
 """A line of the notes; what follows it comes after the tables."""
-SHOWN = ("dataset", "buffer", "protocol", "replay_batch", "normalize", "class_order", "optimizer", "augment")
-"""Settings that the columns stand for."""
 READING = (
     "Accuracy: final average accuracy in %, class-incremental, mean ± standard deviation over the seeds. Averaged over "
     "the stream: the mean, over the tasks as they come, of the accuracy on those seen so far. Forgetting: mean drop of "
@@ -32,21 +30,24 @@ GAINS = (
     "to the accuracy averaged over the stream."
 )
 PICKED = (
-    f"Picked: the row of the column with the highest mean over seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, which is "
-    "flattered by the choice. On other seeds: the same row on those that did not decide."
+    f"Best row: the one of the column with the highest mean over seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, which is "
+    "flattered by the choice. Other seeds: the same row on those that did not decide; how many, in brackets."
 )
 
 
 def page(frontier: Frontier, notes: str, figure: str) -> str:
     """The whole page: what a person says first, the tables, the figure, and what a person says after them."""
     first, _, last = notes.partition(f"\n{LATER}\n")
-    return "\n\n".join([first.strip(), *_tables(frontier, figure), *filter(None, [last.strip()])]) + "\n"
+    return "\n\n".join(filter(None, [first.strip(), *_tables(frontier, figure), last.strip()])) + "\n"
 
 
 def _tables(frontier: Frontier, figure: str) -> Iterator[str]:
     yield "## The best of each column"
-    yield best_table(frontier)
-    yield PICKED
+    if frontier.best():
+        yield best_table(frontier)
+        yield PICKED
+    else:
+        yield f"No row has all of the seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, which decide."
     yield "## Accuracy against arithmetic"
     yield f"![Accuracy against arithmetic, a panel for each column; the best methods are named]({figure})"
     yield from _fronts(frontier)
@@ -59,7 +60,8 @@ def _tables(frontier: Frontier, figure: str) -> Iterator[str]:
     yield "## What CLER adds"
     sheet = gains_sheet(frontier)
     yield from _gains_in_words(sheet)
-    yield markdown_sheet(sheet)
+    if sheet.rows:
+        yield markdown_sheet(sheet)
 
 
 def best_table(frontier: Frontier) -> str:
@@ -72,7 +74,8 @@ def best_table(frontier: Frontier) -> str:
         fresh = best.fresh
         told = f"{estimate(fresh).text} ({len(best.entry.fresh)})" if fresh else "not run"
         beside = f"{best.published} ({in_markdown(best.published.label)})" if best.published else "–"
-        name = in_markdown(best.entry.row.label)
+        note = _note(best.entry, frontier.entries)
+        name = in_markdown(", ".join(filter(None, [best.entry.row.label, note])))
         numbers = [f"{best.entry.picked_by:.2f}", told, f"{best.entry.arithmetic:.1f} ×", beside]
         lines.append([best.column.protocol, str(best.column.buffer), name, *numbers])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -106,7 +109,7 @@ def column_sheet(frontier: Frontier, column: Place) -> Sheet:
 def _note(entry: Entry, entries: Sequence[Entry]) -> str:
     """What distinguishes a row from others in its column that have the same parts."""
     beside = [one.row for one in entries if one.column == entry.column and one.row.label == entry.row.label]
-    return distinguishing_settings(entry.row, beside, shown=SHOWN)
+    return distinguishing_settings(entry.row, beside)
 
 
 def _row(entry: Entry, entries: Sequence[Entry], picked: bool) -> Row:
@@ -162,6 +165,9 @@ def _incremental(row: Series) -> list[float]:
 
 
 def _gains_in_words(sheet: Sheet) -> Iterator[str]:
+    if not sheet.rows:
+        yield "No row with CLER has one without it beside it."
+        return
     significant = [row for row in sheet.rows if row.cells[7].strong]
     others = [row for row in sheet.rows if not row.cells[7].strong]
     yield (

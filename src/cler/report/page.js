@@ -91,8 +91,8 @@
   });
 
   const key = details => {
-    const table = details.closest("table")?.dataset.sheet || "";
-    return `${table}: ${details.querySelector("summary").textContent.trim()}`;
+    const above = [details.closest("section")?.querySelector("h2"), details.closest("tbody")?.querySelector("tr.heading")];
+    return [...above, details.querySelector("summary")].map(one => one?.textContent.trim()).join(": ");
   };
   for (const details of all("details")) {
     const name = key(details);
@@ -101,7 +101,7 @@
   }
 
   const show = () => {
-    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = location.hash && document.getElementById(location.hash.slice(1));
     if (!target) return;
     if (target.hidden) show_all();
     const fold = target.closest("details:not([open])");

@@ -11,7 +11,7 @@ from typing import Any
 from cler import metrics as measures
 from cler import stats
 from cler.config.comparing import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
-from cler.config.values import number_of_tasks
+from cler.config.values import OWN_SEED, number_of_tasks
 from cler.errors import one_line
 from cler.files import frozen, without_non_finite
 from cler.methods import METHODS
@@ -100,11 +100,15 @@ class Series:
 
     @property
     def seen_by_tuning(self) -> int:
-        """How many of the tasks, from the first on, decided when the settings were tuned."""
+        """How many of the tasks, from the first on, decided when the settings were tuned.
+
+        Where each seed has a class order of its own, the classes of any task may have decided: all count.
+        """
         if not self.tuned or self.tuned["dataset"] != self.settings["dataset"]:
             return 0
         way, _, number = self.tuned["select_on"].partition(":")
-        return min(int(number), self.tasks) if way == "first-tasks" else self.tasks
+        first = way == "first-tasks" and self.settings.get("class_order") != OWN_SEED
+        return min(int(number), self.tasks) if first else self.tasks
 
     def unseen_by_tuning(self, scenario: str) -> Estimate | None:
         """Final average accuracy on the tasks that tuning did not see; None where it saw all, or there was none."""
@@ -227,7 +231,7 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
         if look(one) == look(group) and (one.settings["dataset"] != own["dataset"] or _agree(one, group, told))
     ]
     told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
-    return ", ".join(filter(None, (_told(key, own.get(key, "–")) for key in told)))
+    return ", ".join(filter(None, (_told(key, own.get(key)) for key in told)))
 
 
 _EXPECTED = {"epochs": 1, "stream": "class-incremental", "validate": 0.0, "class_order": None}
@@ -238,7 +242,7 @@ def _told(setting: str, value: Any) -> str:
     """A setting and its value, in words; nothing for what a reader expects."""
     if _EXPECTED.get(setting, ()) == value:
         return ""
-    return f"{value} epochs" if setting == "epochs" else f"{setting} {value}"
+    return f"{value} epochs" if setting == "epochs" else f"{setting} {'–' if value is None else value}"
 
 
 def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:

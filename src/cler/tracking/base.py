@@ -41,8 +41,8 @@ class Tracker(ABC):
 
     name: ClassVar[str]
     """As `--track` has it."""
-    package: ClassVar[str]
-    """The package that has to be installed."""
+    package: ClassVar[str | None] = None
+    """The package that has to be installed; None where it needs none."""
 
     @abstractmethod
     def __init__(self, run: TrackedRun) -> None:
