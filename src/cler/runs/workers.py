@@ -123,7 +123,7 @@ def _listen(ears: Sequence[Connection], bundles: Iterator[Bundle], emit: Emit) -
                 heard = ear.recv()
                 if heard == Request("next"):
                     bundle = next(bundles, None)
-                    ear.send(bundle and ([code_of(job.settings) for job in bundle], bundle))
+                    ear.send(bundle and ([code_of(job) for job in bundle], bundle))
                     continue
             except (EOFError, OSError):
                 raise UsageError(

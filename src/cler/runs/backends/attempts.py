@@ -70,7 +70,7 @@ class Attempt:
     def make(cls, parent: Path, jobs: Bundle, order: Order, backend: str, tries: int) -> Attempt:
         """A new attempt, written down for a machine to make."""
         folder = parent.absolute() / uuid4().hex[:16]
-        codes = [code_of(job.settings) for job in jobs]
+        codes = [code_of(job) for job in jobs]
         about = {
             "cler": __version__,
             "backend": backend,

@@ -38,7 +38,7 @@ def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit, poll:
     Attempts that an earlier driver has left are found again. When this one is stopped, those of a lasting cluster stay;
     others are asked for checkpoints and ended.
     """
-    if strange := [*only_here(job.settings for job in jobs), *(["a probe"] if any(job.probe for job in jobs) else [])]:
+    if strange := [*only_here(jobs), *(["a probe"] if any(job.probe for job in jobs) else [])]:
         raise UsageError(
             f"{', '.join(strange)}: no other machine can import this; put it into a file of its own, which all "
             "machines share, or train it here",

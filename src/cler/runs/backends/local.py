@@ -32,7 +32,7 @@ class Local:
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; what no other process can import is trained in this one, and a message says so."""
         bundles, places = _shared_out(jobs, order)
-        if len(places) > 1 and (strange := only_here(job.settings for job in jobs)):
+        if len(places) > 1 and (strange := only_here(jobs)):
             on_gpu = order.device.type == "cuda"
             bundles, places, told = ([jobs], places[:1], "on one GPU") if on_gpu else (bundles, places[:1], "in turn")
             emit(Message(f"{', '.join(strange)}: no other process can import this, so this one trains all runs {told}"))
