@@ -44,6 +44,8 @@ from cler.teachers.base import Teacher
 from cler.teachers.base import register as register_teacher
 
 Callback = Callable[[Event], None]
+OF_JOBS = ("checkpoint_every", "save_network", "save_buffer_images", "track")
+"""Settings of the machine that each job has, whichever command made it."""
 
 
 class Runs(Series):
@@ -227,9 +229,10 @@ def train_jobs(
     if not jobs:
         return []
     backend = find_backend(machine)
+    of_jobs: dict[str, Any] = {name: getattr(machine, name) for name in OF_JOBS}
     with ProgressBars(console, len(jobs)) as bars:
         execute(
-            [replace(job, track=machine.track) for job in jobs],
+            [replace(job, **of_jobs) for job in jobs],
             device=backend.device(machine.device),
             data_dir=machine.data_dir,
             workers=machine.workers,

@@ -3,6 +3,7 @@
 import re
 import shutil
 import threading
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -282,7 +283,7 @@ def training(tmp_path, monkeypatch):
     """A run in this process, which waits after each task to be let on."""
     monkeypatch.setitem(images.DATASETS._entries, "toy", Toy())
     settings = make_settings(method="er-ace", dataset="toy", tasks=2, buffer=16, width=4, batch=4, replay_batch=4)
-    jobs = make_jobs(settings, [0], tmp_path / "runs", save_buffer_images=4)
+    jobs = [replace(job, save_buffer_images=4) for job in make_jobs(settings, [0], tmp_path / "runs")]
     let_on = threading.Semaphore(0)
 
     def wait(event):

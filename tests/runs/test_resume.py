@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,7 +40,7 @@ CLER = Path(sys.executable).with_name("cler")
 def make_job(out, seed=0, **changes):
     options = {"method": "er-ace", "dataset": "toy", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
     options |= {"buffer": 10} | changes
-    return make_jobs(make_settings(**options), [seed], out, checkpoint_every=1e-9)[0]
+    return replace(make_jobs(make_settings(**options), [seed], out)[0], checkpoint_every=1e-9)
 
 
 class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
@@ -575,7 +576,7 @@ def told_at_every_step(monkeypatch):
 
 @pytest.mark.usefixtures("told_at_every_step")
 def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(tmp_path, whole):
-    (job,) = make_jobs(make_job(tmp_path).settings, [0], tmp_path, checkpoint_every=0)
+    job = replace(make_job(tmp_path), checkpoint_every=0)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as end:
         execute([job], device=CPU, workers=1, callbacks=[signal_at(1, 3)])

@@ -15,7 +15,7 @@ from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
-NOT_OF_TRIALS = ("save_network", "until_task")
+NOT_OF_TRIALS = ("save_network", "save_buffer_images", "until_task")
 """Settings of the machine that trials have no use for: they stop where tuning says."""
 FIGURE = "study.png"
 HELD_OUT = 0.1
@@ -83,7 +83,7 @@ def tune(
     if not chosen["validate"]:
         raise UsageError("must be above 0: the held-out images decide", "validate")
     selection, numbers = Selection.parse(select_on), parse_seeds(seeds)
-    study = Study(chosen, ranges, selection, tuple(numbers), machine.out, machine.checkpoint_every)
+    study = Study(chosen, ranges, selection, tuple(numbers), machine.out)
     middle = study.settings({each.name: each.choices[0] if each.choices else each.low for each in ranges})
     selection.rungs(middle)
     check_fit(middle, data.load_for(middle, machine.data_dir), numbers)

@@ -52,7 +52,6 @@ class Study:
     selection: Selection
     seeds: tuple[int, ...]
     out: Path
-    checkpoint_every: float = 60.0
 
     def settings(self, values: dict[str, Any]) -> Settings:
         """Those of a trial, on the dataset that decides."""
@@ -145,9 +144,7 @@ def _generation(
 def _jobs(study: Study, trial: Trial, tasks: int, index: Index) -> list[Job]:
     settings = study.settings(trial.values)
     until = tasks if tasks < number_of_tasks(settings.tasks) else None
-    return make_jobs(
-        settings, study.seeds, study.out, checkpoint_every=study.checkpoint_every, until_task=until, index=index
-    )
+    return make_jobs(settings, study.seeds, study.out, until_task=until, index=index)
 
 
 def _held_out_accuracy(job: Job) -> float:
