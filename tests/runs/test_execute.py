@@ -4,6 +4,7 @@ import json
 import math
 import platform
 import weakref
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from cler.config.making import make_settings
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
 from cler.data.images import ImageData
-from cler.engine import bundles, checkpoint
+from cler.engine import RunName, bundles, checkpoint
 from cler.engine.events import (
     Checkpointed,
     Elsewhere,
@@ -623,3 +624,13 @@ def test_images_that_a_regularizer_cannot_take_are_refused():
     with pytest.raises(UsageError, match="jigsaw needs images of even size"):
         check_fit(make_jobs(Path("unused"), regularizer="jigsaw")[0].settings, odd)
     check_fit(make_jobs(Path("unused"), regularizer="rotation")[0].settings, odd)
+
+
+def test_trackers_end_though_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):
+    closed, recorder, written = [], record.Recorder(ignore), Future()
+    monkeypatch.setattr(recorder._tracking, "close", lambda: closed.append(True))
+    written.set_exception(UsageError("it is a link"))
+    recorder._being_written[tmp_path] = written, Checkpointed(RunName("er"), 0, 0)
+    with pytest.raises(UsageError, match="it is a link"), recorder:
+        pass
+    assert closed
