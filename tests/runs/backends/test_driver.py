@@ -1,5 +1,7 @@
 import json
 import os
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -7,7 +9,7 @@ from cler.engine.events import Checkpointed, Elsewhere, Evaluated, Finished, Mes
 from cler.errors import UsageError
 from cler.files import HOST, read_json
 from cler.runs import trainers
-from cler.runs.backends import attempts
+from cler.runs.backends import attempts, driver
 from cler.runs.backends.attempts import ATTEMPTS, EVENTS, Attempt, Mailbox, train_attempt
 from cler.runs.backends.base import Order
 from cler.runs.backends.driver import drive
@@ -300,7 +302,7 @@ def test_a_job_that_somebody_cancels_is_not_made_again(here, order, toy_jobs):
 
 
 def test_code_that_no_other_machine_can_import_is_refused(here, order, toy_jobs, monkeypatch):
-    monkeypatch.setattr("cler.runs.backends.driver.only_here", lambda settings: ["the method mine"])
+    monkeypatch.setattr("cler.runs.backends.driver.only_here", lambda jobs: ["the method mine"])
     with pytest.raises(UsageError, match="the method mine: no other machine can import this"):
         drive(toy_jobs(), here(), order, ignore, poll=0)
 
@@ -316,3 +318,26 @@ def test_a_cluster_that_does_not_answer_loses_nothing(here, order, toy_jobs):
         drive(toy_jobs(), Deaf(), order, ignore, poll=0)
     assert find_device("cpu") == order.device
     assert still_ours(order.out)
+
+
+def test_a_driver_whose_folder_is_being_swept_away_takes_another(here, order, toy_jobs, monkeypatch):
+    asked = []
+
+    @contextmanager
+    def first_of_another(folder):
+        asked.append(folder)
+        with locked(folder) if len(asked) > 1 else nullcontext(False) as ours:
+            yield ours
+
+    monkeypatch.setattr(driver, "locked", first_of_another)
+    cluster = here()
+    drive(toy_jobs(), cluster, order, ignore, poll=0)
+    first, second = asked
+    assert [attempt.parent for attempt in cluster.submitted] == [second] != [first]
+
+
+def test_a_machine_with_other_images_under_the_same_name_is_refused(here, order, toy_jobs):
+    (job,) = toy_jobs()
+    with pytest.raises(UsageError, match=rf"{HOST}: toy has other images here \(fingerprint \w+\) than .* \(abc\)"):
+        drive([replace(job, data="abc")], here(), order, ignore, poll=0)
+    assert not (job.folder / "result.json").exists()

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from uuid import uuid4
 
 from cler.engine import RunName
@@ -57,7 +58,7 @@ class _Driver:
         self.cluster, self.order, self.emit, self.poll = cluster, order, emit, poll
         self.live: dict[str, Attempt] = {}
         self._drivers = order.out.absolute() / ATTEMPTS
-        self._folder = self._drivers / f"{HOST}-{os.getpid()}-{uuid4().hex[:8]}"
+        self._folder = self._new_folder()
         self._locks = ExitStack()
         self._avoid: dict[str, None] = {}
         """Machines that were given up."""
@@ -73,13 +74,18 @@ class _Driver:
         self._states: dict[str, State] = {}
         self._asked = -math.inf
 
+    def _new_folder(self) -> Path:
+        return self._drivers / f"{HOST}-{os.getpid()}-{uuid4().hex[:8]}"
+
     @contextmanager
     def present(self) -> Iterator[None]:
         """Inside, other drivers know that this one is there."""
         try:
             check_writable(self._folder)
             with self._locks:
-                self._locks.enter_context(locked(self._folder))
+                while not self._locks.enter_context(locked(self._folder)):  # another driver is sweeping it away
+                    self._folder = self._new_folder()
+                    check_writable(self._folder)
                 yield
         finally:
             sweep_attempts(self._drivers)
