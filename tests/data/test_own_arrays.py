@@ -53,6 +53,10 @@ def test_labels_of_any_kind_and_a_share_to_test_on():
     assert data.arrays(COLOR, LABELS, classes="abcd").classes == ("a", "b", "c", "d")
 
 
+def test_labels_that_are_no_unicode():
+    assert data.arrays(GRAY, [("\udcff", "\ud800")[label % 2] for label in LABELS]).classes == ("\ud800", "\udcff")
+
+
 def test_a_size_for_images_of_many():
     mixed = [*COLOR[:20], *COLOR[20:, :, :8]]
     with pytest.raises(UsageError, match=r"size must be given, .* there are 12×10 and 12×8"):
