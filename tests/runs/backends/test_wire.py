@@ -11,7 +11,9 @@ from cler.engine.events import Event, Progress
 from cler.files import read_json
 from cler.runs.backends.attempts import ATTEMPTS, Attempt, _jobs
 from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, read_job, read_line
+from cler.runs.custom import code_of, only_here
 from cler.runs.folders import ATTEMPT
+from cler.tracking import TRACKERS, Tracker
 
 NAMES = [RunName("er, seed 0", "er", 0, Path("a")), RunName("er, seed 1", "er", 1, Path("b"))]
 VALUES = {
@@ -71,6 +73,16 @@ def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
         job, tuned={"names": ["lr"]}, track="tensorboard", data="ab", until_task=1, save_network=True
     )
     assert read_job(plain_job(job)) == job
+
+
+def test_a_tracker_of_a_user_is_imported_on_the_other_machine(toy_jobs, monkeypatch):
+    own = type("Own", (Tracker,), {"__module__": "toys"})
+    monkeypatch.setitem(TRACKERS._entries, "own", own)
+    (job,) = toy_jobs()
+    assert "toys" in code_of(dataclasses.replace(job, track="tensorboard+own")).modules
+    own.__module__ = "__main__"
+    assert only_here([dataclasses.replace(job, track="own")]) == ["the tracker own"]
+    assert only_here([job]) == []
 
 
 def test_code_of_a_user_is_imported_on_the_other_machine(tmp_path, order, toy_jobs, monkeypatch):
