@@ -174,6 +174,29 @@ def test_links_lead_somewhere(page):
         assert link.startswith("https://") or (page.parent / link).exists(), link
 
 
+@pytest.mark.parametrize("folder", ["blurry", "mini64"])
+def test_the_page_of_streams_has_the_results(folder):
+    page = (ROOT / "docs" / "streams.md").read_text("utf-8")
+    for group in compare(find_results([ROOT / "results" / folder])[0]).groups:
+        accuracy = group.final_accuracy["class_il"]
+        row = [group.label, f"{accuracy.mean:.2f} ± {accuracy.std:.2f}"]
+        if folder == "blurry":
+            within = ("average_anytime_accuracy", "worst_case_accuracy", "prequential_accuracy")
+            row += [f"{group.metrics[name]['class_il'].mean:.2f}" for name in within]
+        assert f"| {' | '.join(row)} |" in page
+
+
+def test_the_page_on_speed_has_what_images_in_main_memory_cost():
+    page = (ROOT / "docs" / "speed.md").read_text("utf-8")
+    steps = json.loads((ROOT / "benchmarks" / "host_images.json").read_text("utf-8"))["steps"]
+    times = {(each["size"], each["method"], each["images"]): each["ms"] for each in steps}
+    names = {"er-ace": "ER-ACE", "er-ace+jigsaw": "ER-ACE + CLER"}
+    for size, method, _ in times:
+        device, host = (times[size, method, place] for place in ("device", "host"))
+        end = f"| {names[method]} | {device:.3f} | {host:.3f} | {100 * (host / device - 1):+.1f} % |"
+        assert any(line.startswith(f"| {size}×{size} ") and line.endswith(end) for line in page.splitlines())
+
+
 def test_every_question_can_be_asked(monkeypatch):
     """Its command is understood, and trains as many runs as its page says."""
     asked = []

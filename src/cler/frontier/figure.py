@@ -11,6 +11,8 @@ from cler.report.figures import COLORS, GRAY, INK, finish_panel, new_figure, wri
 
 ACROSS = 2
 """Panels beside each other."""
+CLOSE = 0.1
+"""Share of a panel's height in which two names are in each other's way."""
 MARKERS = {"none": "o", "ema": "^", "mkd": "s"}
 """By teacher."""
 
@@ -41,10 +43,10 @@ def _draw(panel: Any, frontier: Frontier, column: Column) -> None:
     )  # fmt: skip
     for entry in frontier.of(column):
         panel.scatter(entry.arithmetic, entry.accuracy.mean, s=34, linewidths=1.2, zorder=3, **_style(entry))
-    for entry in front:
+    for entry, below in zip(front, _below([one.accuracy.mean for one in front]), strict=True):
         panel.annotate(
-            entry.row.label, (entry.arithmetic, entry.accuracy.mean),
-            xytext=(-6, 5), textcoords="offset points", ha="right", fontsize=8, color=INK,
+            entry.row.label, (entry.arithmetic, entry.accuracy.mean), textcoords="offset points", fontsize=8, color=INK,
+            xytext=(6, -12) if below else (-6, 5), ha="left" if below else "right",
         )  # fmt: skip
     finish_panel(panel, str(column), "Arithmetic for an image of the stream (ER at 10+10 is 1)")
     panel.set_xscale("log", base=2)
@@ -53,6 +55,15 @@ def _draw(panel: Any, frontier: Frontier, column: Column) -> None:
     panel.margins(x=0.2, y=0.15)
     low, high = panel.get_xlim()
     panel.set_xlim(low / 2, high)
+
+
+def _below(heights: list[float]) -> list[bool]:
+    """Whether each name goes to the right and below, for rising points: where the one before it is in its way."""
+    below = [False] * len(heights)
+    for number in range(1, len(heights)):
+        close = heights[number] - heights[number - 1] < CLOSE * (heights[-1] - heights[0])
+        below[number] = close and not below[number - 1]
+    return below
 
 
 def _style(entry: Entry) -> dict[str, Any]:
