@@ -19,7 +19,7 @@ from cler.runs.compare import compare
 from cler.runs.jobs import make_jobs
 from cler.runs.logs import Log
 from cler.runs.survey import Survey, Trace, Unfinished
-from cler.runs.trainers import train_bundles
+from cler.runs.trainers import Order, train_bundles
 from toys import Toy, wait_until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -290,7 +290,7 @@ def training(tmp_path, monkeypatch):
         if isinstance(event, Evaluated):
             assert let_on.acquire(timeout=HANG / 1000)
 
-    thread = threading.Thread(target=lambda: train_bundles([jobs], torch.device("cpu"), None, wait))
+    thread = threading.Thread(target=lambda: train_bundles([jobs], Order(torch.device("cpu")), wait))
     yield thread, let_on
     let_on.release(10)
     if thread.ident:

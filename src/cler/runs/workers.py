@@ -10,9 +10,8 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -23,7 +22,7 @@ from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.runs.custom import Code, code_of
 from cler.runs.machine import VISIBLE
-from cler.runs.trainers import Bundle, raising_when_terminated, train_bundles
+from cler.runs.trainers import Bundle, Order, raising_when_terminated, train_bundles
 
 
 class Sender:
@@ -56,16 +55,7 @@ class Request:
     why: str = ""
 
 
-def train_in_processes(
-    bundles: Sequence[Bundle],
-    data_dir: Path | None,
-    places: Sequence[Place],
-    emit: Emit,
-    *,
-    at_once: int | None = None,
-    images: str = "auto",
-    graph: bool = True,
-) -> None:
+def train_in_processes(bundles: Sequence[Bundle], order: Order, places: Sequence[Place], emit: Emit) -> None:
     """Train the bundles, each by the next process that is free, of which every place has one.
 
     An error in one of them ends them all and is raised here.
@@ -73,18 +63,18 @@ def train_in_processes(
     Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
     """
     with raising_when_terminated():
-        _train_in_processes(bundles, places, emit, (data_dir, at_once, images, graph))
+        _train_in_processes(bundles, order, places, emit)
 
 
-def _train_in_processes(
-    bundles: Sequence[Bundle], places: Sequence[Place], emit: Emit, how: tuple[Path | None, int | None, str, bool]
-) -> None:
+def _train_in_processes(bundles: Sequence[Bundle], order: Order, places: Sequence[Place], emit: Emit) -> None:
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
     ears, processes = [], []
     try:
         for place in places:
             ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
-            process = context.Process(target=_work, args=(mouth, place.device, *how), daemon=True)
+            process = context.Process(
+                target=_work, args=(mouth, replace(order, device=torch.device(place.device))), daemon=True
+            )
             with without_main(), _seeing(place.gpu):
                 process.start()
             mouth.close()
@@ -148,7 +138,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | None, images: str, graph: bool) -> None:
+def _work(mouth: Connection, order: Order) -> None:
     """What a worker does: bundles until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
@@ -166,11 +156,7 @@ def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | 
         return bundle
 
     try:
-        bundles = iter(ask, None)
-        where = torch.device(device)
-        train_bundles(
-            bundles, where, data_dir, sender, at_once=at_once, images=images, graph=graph, signals=[signal.SIGTERM]
-        )
+        train_bundles(iter(ask, None), order, sender, signals=[signal.SIGTERM])
         sender(Request("done"))
     except (SystemExit, EOFError, ConnectionError):
         pass  # the process that started this one has gone

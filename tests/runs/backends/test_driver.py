@@ -11,12 +11,12 @@ from cler.files import HOST, read_json
 from cler.runs import trainers
 from cler.runs.backends import attempts, driver
 from cler.runs.backends.attempts import ATTEMPTS, EVENTS, Attempt, Mailbox, train_attempt
-from cler.runs.backends.base import Order
 from cler.runs.backends.driver import drive
 from cler.runs.backends.wire import Begun, line_of
 from cler.runs.folders import ATTEMPT, OWNER, locked, still_ours
 from cler.runs.jobs import remaining
 from cler.runs.machine import find_device
+from cler.runs.trainers import Order
 
 
 def accuracy(job):
@@ -29,7 +29,7 @@ def said(heard):
 
 def test_jobs_are_trained_elsewhere_with_the_same_numbers_and_all_is_heard(tmp_path, here, order, toy_jobs):
     plain, jobs, heard = toy_jobs([0, 1], tmp_path / "plain"), toy_jobs([0, 1]), []
-    trainers.train_bundles([plain], order.device, None, ignore)
+    trainers.train_bundles([plain], order, ignore)
     drive(jobs, here(), order, heard.append, poll=0)
     assert [accuracy(job) for job in jobs] == [accuracy(job) for job in plain]
     assert {type(event) for event in heard} == {Message, Started, Progress, Evaluated, Checkpointed, Finished}
@@ -59,7 +59,7 @@ def test_bundles_are_made_without_a_look_at_this_machine(tmp_path, here, toy_job
         drive(toy_jobs(range(25)), cluster, order, ignore, poll=0)
     described = [read_json(attempt / ATTEMPT) for attempt in cluster.submitted]
     assert [len(each["jobs"]) for each in described] == sizes
-    assert {each["device"] for each in described} == {device}
+    assert {each["order"]["device"] for each in described} == {device}
 
 
 # -- what is lost ------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def killed_after(kind, count):
 
 def test_a_lost_attempt_is_made_again_from_its_checkpoint(tmp_path, here, order, toy_jobs):
     (plain,), (job,), heard = toy_jobs(out=tmp_path / "plain"), toy_jobs(), []
-    trainers.train_bundles([[plain]], order.device, None, ignore)
+    trainers.train_bundles([[plain]], order, ignore)
     cluster = here({1: killed_after(Checkpointed, 1)})
     drive([job], cluster, order, heard.append, poll=0)
     assert accuracy(job) == accuracy(plain)

@@ -13,8 +13,8 @@ from cler.runs import trainers
 from cler.runs.backends import driver, find_backend
 from cler.runs.backends import ray as backend
 from cler.runs.backends.attempts import ATTEMPTS
-from cler.runs.backends.base import Order
 from cler.runs.backends.ray import OnRay, RayCluster
+from cler.runs.trainers import Order
 
 
 class StandIn:
@@ -71,7 +71,7 @@ def ray(monkeypatch):
 def test_tasks_are_spread_and_give_the_same_numbers(tmp_path, ray, order, toy_jobs):
     made, heard = ray(), []
     plain, jobs = toy_jobs([0, 1], tmp_path / "plain"), toy_jobs([0, 1])
-    trainers.train_bundles([plain], order.device, None, ignore)
+    trainers.train_bundles([plain], order, ignore)
     find_backend(Machine(on="ray")).train(jobs, order, heard.append)
     results = [[read_json(job.folder / "result.json")["accuracy"] for job in each] for each in (jobs, plain)]
     assert results[0] == results[1]

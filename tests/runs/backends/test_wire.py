@@ -1,8 +1,10 @@
 import dataclasses
+import json
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import toys
 from cler.config.registry import METHODS, import_code
@@ -10,9 +12,10 @@ from cler.engine import RunName
 from cler.engine.events import Event, Progress
 from cler.files import read_json
 from cler.runs.backends.attempts import ATTEMPTS, Attempt, _jobs
-from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, read_job, read_line
+from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, plain_order, read_job, read_line, read_order
 from cler.runs.custom import code_of, only_here
 from cler.runs.folders import ATTEMPT
+from cler.runs.trainers import Order
 from cler.tracking import TRACKERS, Tracker
 
 NAMES = [RunName("er, seed 0", "er", 0, Path("a")), RunName("er, seed 1", "er", 1, Path("b"))]
@@ -73,6 +76,13 @@ def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
         job, tuned={"names": ["lr"]}, track="tensorboard", data="ab", until_task=1, save_network=True
     )
     assert read_job(plain_job(job)) == job
+
+
+def test_an_order_arrives_with_all_that_matters_there():
+    order = Order(torch.device("cpu"), Path("there").absolute(), at_once=3, images="host", graph=False)
+    assert read_order(json.loads(json.dumps(plain_order(order)))) == order
+    own = dataclasses.replace(order, data_dir=None)
+    assert read_order(plain_order(dataclasses.replace(own, workers=2, out=Path("here"), give_up_after=1.0))) == own
 
 
 def test_a_tracker_of_a_user_is_imported_on_the_other_machine(toy_jobs, monkeypatch):

@@ -16,12 +16,12 @@ from cler.engine.events import Checkpointed, Elsewhere, Emit, Evaluated, Event, 
 from cler.errors import UsageError
 from cler.files import HOST
 from cler.runs.backends.attempts import ATTEMPTS, Attempt, find_attempts, sweep_attempts
-from cler.runs.backends.base import Cluster, Order, State
+from cler.runs.backends.base import Cluster, State
 from cler.runs.backends.wire import Begun, Ended
 from cler.runs.custom import only_here
 from cler.runs.folders import check_writable, locked
 from cler.runs.jobs import Job, remaining
-from cler.runs.trainers import Bundle, in_bundles, raising_when_terminated
+from cler.runs.trainers import Bundle, Order, in_bundles, raising_when_terminated
 
 LOOK = 0.3
 """Seconds between two looks at what attempts say."""

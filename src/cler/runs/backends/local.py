@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from cler.config.settings import Machine
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.engine.events import Emit, Message
-from cler.runs.backends.base import Order
 from cler.runs.custom import only_here
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device, gpus, workers_that_fit
-from cler.runs.trainers import Bundle, in_bundles, train_bundles
+from cler.runs.trainers import Bundle, Order, in_bundles, train_bundles
 from cler.runs.workers import Place, train_in_processes
 
 
@@ -36,11 +34,10 @@ class Local:
             on_gpu = order.device.type == "cuda"
             bundles, places, told = ([jobs], places[:1], "on one GPU") if on_gpu else (bundles, places[:1], "in turn")
             emit(Message(f"{', '.join(strange)}: no other process can import this, so this one trains all runs {told}"))
-        how: Any = {"at_once": order.at_once, "images": order.images, "graph": order.graph}
         if len(places) > 1:
-            train_in_processes(bundles, order.data_dir, places, emit, **how)
+            train_in_processes(bundles, order, places, emit)
         else:
-            train_bundles(bundles, order.device, order.data_dir, emit, **how)
+            train_bundles(bundles, order, emit)
 
 
 def _shared_out(jobs: Sequence[Job], order: Order) -> tuple[Sequence[Bundle], Sequence[Place]]:

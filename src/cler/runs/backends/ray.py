@@ -14,10 +14,11 @@ from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError
 from cler.runs.backends.attempts import train_attempt
-from cler.runs.backends.base import Order, State
+from cler.runs.backends.base import State
 from cler.runs.backends.driver import drive
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device
+from cler.runs.trainers import Order
 
 POLL = 1.0
 """Seconds between two questions to the cluster."""
