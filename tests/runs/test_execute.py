@@ -496,7 +496,7 @@ def test_in_processes_equals_in_turn(tmp_path):
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])  # this dataset is not known in a new process
     with pytest.raises(UsageError, match="unknown dataset 'toy'"):
-        workers.train_in_processes([jobs], Order(CPU), [workers.Place("cpu")], ignore)
+        workers.train_in_processes([jobs], Order(CPU), [None], ignore)
 
 
 @pytest.mark.parametrize(
@@ -528,7 +528,7 @@ def test_every_gpu_has_a_process_and_its_share(tmp_path, monkeypatch, gpus, at_o
     assert [len(bundle) for bundle in bundles] == sizes
     assert [job for bundle in bundles for job in bundle] == jobs
     alone = len(sizes) == 1
-    assert places == ([None] if alone else [workers.Place("cuda", name) for name in named][: len(sizes)])
+    assert places == ([None] if alone else named[: len(sizes)])
 
 
 def test_threads_are_the_runs_own(tmp_path, monkeypatch):

@@ -10,11 +10,9 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Literal
-
-import torch
 
 from cler.data.decoding import without_main
 from cler.engine.events import Emit, Event
@@ -39,15 +37,6 @@ class Sender:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a worker trains."""
-
-    device: str
-    gpu: str | None = None
-    """The only GPU that the worker sees; None for whatever there is."""
-
-
-@dataclass(frozen=True)
 class Request:
     """A worker's message that is no event: that it wants the next bundle, that it has ended, or why it cannot work."""
 
@@ -55,27 +44,25 @@ class Request:
     why: str = ""
 
 
-def train_in_processes(bundles: Sequence[Bundle], order: Order, places: Sequence[Place], emit: Emit) -> None:
-    """Train the bundles, each by the next process that is free, of which every place has one.
+def train_in_processes(bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
+    """Train the bundles, each by the next process that is free: there is one for each of `gpus`, and sees it alone.
 
-    An error in one of them ends them all and is raised here.
+    None stands for a process that sees whatever there is. An error in one of them ends them all and is raised here.
 
     Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
     """
     with raising_when_terminated():
-        _train_in_processes(bundles, order, places, emit)
+        _train_in_processes(bundles, order, gpus, emit)
 
 
-def _train_in_processes(bundles: Sequence[Bundle], order: Order, places: Sequence[Place], emit: Emit) -> None:
+def _train_in_processes(bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
     ears, processes = [], []
     try:
-        for place in places:
+        for gpu in gpus:
             ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
-            process = context.Process(
-                target=_work, args=(mouth, replace(order, device=torch.device(place.device))), daemon=True
-            )
-            with without_main(), _seeing(place.gpu):
+            process = context.Process(target=_work, args=(mouth, order), daemon=True)
+            with without_main(), _seeing(gpu):
                 process.start()
             mouth.close()
             ears.append(ear)
