@@ -221,7 +221,9 @@ def test_a_damaged_file_of_arrays_however_it_is_compressed(tmp_path, kind):
     whole = bytearray(path.read_bytes())
     whole[300:320] = bytes(20)
     path.write_bytes(whole)
-    with pytest.raises(UsageError, match="cannot be read as a file of np.savez"):
+    with pytest.raises(
+        UsageError, match=r"mine\.npz cannot be read as a file|cannot read .*mine\.npz: Invalid data stream"
+    ):
         data.load(f"npz:{path}")
 
 

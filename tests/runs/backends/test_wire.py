@@ -10,8 +10,8 @@ import toys
 from cler.config.registry import METHODS, import_code
 from cler.engine import RunName
 from cler.engine.events import Event, Progress
-from cler.files import read_json
-from cler.runs.backends.attempts import ATTEMPTS, Attempt, _jobs
+from cler.files import read_json, write_json
+from cler.runs.backends.attempts import ATTEMPTS, Attempt, _jobs, find_attempts
 from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, plain_order, read_job, read_line, read_order
 from cler.runs.custom import code_of, only_here
 from cler.runs.folders import ATTEMPT
@@ -45,10 +45,20 @@ def test_every_event_arrives_as_it_was_sent(event):
 
 
 @pytest.mark.parametrize(
-    "line", ["", "{", '["Progress", {}]', '["Nothing", {"run": 0}]', "[1, 2]", "null", '["Path", {}]']
+    "line", ["", "{", '["Progress", {}]', '["Nothing", {"run": 0}]', "[1, 2]", "null", '["Path", {}]', "[" * 100_000]
 )
 def test_a_line_that_is_not_whole_is_nothing(line):
     assert not isinstance(read_line(line, NAMES), Event)
+
+
+@pytest.mark.parametrize("name", ["backend", "tries", "jobs"])
+@pytest.mark.parametrize("value", [None, "x", -1, [{}], {"folder": 3}])
+def test_a_description_that_is_not_ours_is_no_attempt(tmp_path, order, toy_jobs, name, value):
+    (job,) = toy_jobs()
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
+    write_json(attempt.folder / ATTEMPT, read_json(attempt.folder / ATTEMPT) | {name: value})
+    found = find_attempts(tmp_path / ATTEMPTS, {job.folder.absolute(): job}, "here")
+    assert bool(found) == (name == "tries" and value == -1)
 
 
 def test_a_line_that_was_never_finished_hides_no_other(tmp_path, order, toy_jobs):

@@ -183,12 +183,13 @@ def find_attempts(drivers: Path, wanted: dict[Path, Job], backend: str) -> dict[
     """The attempts of a backend at any of the wanted jobs, by the folder of their driver; runs by their folder."""
     found: dict[Path, list[Attempt]] = {}
     for path in sorted(drivers.glob(f"*/*/{ATTEMPT}")):
-        with suppress(UsageError, LookupError, TypeError):
+        with suppress(ValueError, LookupError, TypeError):  # not one of ours
             about = read_json(path)
             folders = [Path(job["folder"]) for job in about["jobs"]]
             if about["backend"] == backend and not wanted.keys().isdisjoint(folders):
                 jobs = [wanted.get(folder) or read_job(job) for folder, job in zip(folders, about["jobs"], strict=True)]
-                found.setdefault(path.parents[1], []).append(Attempt(path.parent, jobs, int(about["tries"])))
+                attempt = Attempt(path.parent, jobs, int(about["tries"]))
+                found.setdefault(path.parents[1], []).append(attempt)
     return found
 
 

@@ -115,5 +115,5 @@ def read_line(line: str, names: Sequence[RunName]) -> Word | None:
             values["accuracy"] = {name: tuple(row) for name, row in values["accuracy"].items()}
         word: Word = _KINDS[kind](**values)
         return word
-    except (ValueError, TypeError, LookupError, AttributeError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
