@@ -46,6 +46,8 @@ from cler.tracking.base import Tracker
 from cler.tracking.base import register as register_tracker
 
 Callback = Callable[[Event], None]
+OF_JOBS = ("checkpoint_every", "save_network", "save_buffer_images", "track")
+"""Settings of the machine that each job has, whichever command made it."""
 
 
 class Runs(Series):
@@ -229,11 +231,10 @@ def train_jobs(
     if not jobs:
         return []
     backend = find_backend(machine)
-    of_the_machine = ("checkpoint_every", "save_network", "save_buffer_images", "track")
-    how: dict[str, Any] = {name: getattr(machine, name) for name in of_the_machine}
+    of_jobs: dict[str, Any] = {name: getattr(machine, name) for name in OF_JOBS}
     with ProgressBars(console, len(jobs)) as bars:
         execute(
-            [replace(job, **how) for job in jobs],
+            [replace(job, **of_jobs) for job in jobs],
             device=backend.device(machine.device),
             data_dir=machine.data_dir,
             workers=machine.workers,

@@ -104,7 +104,10 @@ class Setting:
             return int(value)
         if self.kind is Path and isinstance(value, str | Path):
             return as_path(value)
-        if self.kind in (str, bool) and isinstance(value, self.kind):
+        if self.kind is str and isinstance(value, str):
+            _check_can_be_kept(value, self.name)
+            return value
+        if self.kind is bool and isinstance(value, bool):
             return value
         raise UsageError(f"must be {self.takes}, not {value!r}", self.name)
 
@@ -131,6 +134,14 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
     float: float,
     bool: {"true": True, "false": False}.__getitem__,
 }
+
+
+def _check_can_be_kept(text: str, name: str) -> None:
+    """Refuse what a file of UTF-8 cannot hold, as the name of a folder may be."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"must be UTF-8, for results to name it, not {text!r}: rename it", name) from None
 
 
 def _float(value: Any) -> float:
