@@ -190,3 +190,12 @@ def test_an_edited_method_is_not_answered_with_old_results(tmp_path, monkeypatch
     assert redone["revisions"]["method"] != first["revisions"]["method"]
     told, _ = call("2")
     assert "was made by" not in told
+
+
+def test_a_misspelled_setting_is_told_its_name_and_only_runs_are_compared():
+    with pytest.raises(cler.UsageError, match=r"unknown setting 'bufer': er-ace has none .*; did you mean 'buffer'\?$"):
+        cler.train("er-ace", bufer=3)
+    with pytest.raises(cler.UsageError, match=r"unknown setting 'alfa': derpp only has alpha, beta .* 'alpha'\?$"):
+        cler.train("derpp", alfa=3)
+    with pytest.raises(cler.UsageError, match="give the runs to compare"):
+        cler.compare("runs")

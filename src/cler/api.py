@@ -46,6 +46,8 @@ from cler.tracking.base import Tracker
 from cler.tracking.base import register as register_tracker
 
 Callback = Callable[[Event], None]
+OF_JOBS = ("checkpoint_every", "save_network", "save_buffer_images", "track")
+"""Settings of the machine that each job has, whichever command made it."""
 
 
 class Runs(Series):
@@ -229,11 +231,10 @@ def train_jobs(
     if not jobs:
         return []
     backend = find_backend(machine)
-    of_the_machine = ("checkpoint_every", "save_network", "save_buffer_images", "track")
-    how: dict[str, Any] = {name: getattr(machine, name) for name in of_the_machine}
+    of_jobs: dict[str, Any] = {name: getattr(machine, name) for name in OF_JOBS}
     with ProgressBars(console, len(jobs)) as bars:
         execute(
-            [replace(job, **how) for job in jobs],
+            [replace(job, **of_jobs) for job in jobs],
             device=backend.device(machine.device),
             data_dir=machine.data_dir,
             workers=machine.workers,
@@ -296,8 +297,8 @@ def results(*folders: str | Path) -> Table:
 
 def compare(*runs: Series) -> Table:
     """Runs beside each other; one with a regularizer has its gain over the same method without, and a p-value."""
-    if not runs:
-        raise UsageError("give the runs to compare, as cler.train and cler.results give them")
+    if not runs or not all(isinstance(one, Series) for one in runs):
+        raise UsageError("give the runs to compare, each as cler.train gives them: cler.compare(alone, regularized)")
     comparison = compare_results(result for one in runs for result in one.results)
     rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
     return Table(type(comparison)(tuple(rows), comparison.complaints))

@@ -54,7 +54,11 @@ def one_line(text: str) -> str:
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
     """The error for a name that does not exist: what exists, and what may have been meant."""
     allowed = list(allowed)
+    return UsageError(f"unknown {kind} '{name}' (known: {', '.join(allowed)}){hint(name, allowed)}")
+
+
+def hint(name: str, allowed: Iterable[str]) -> str:
+    """The end of a line about a name that does not exist: what may have been meant, or nothing."""
     by_lower_case = {each.lower(): each for each in allowed}
     near = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
-    hint = f"; did you mean '{by_lower_case[near[0]]}'?" if near else ""
-    return UsageError(f"unknown {kind} '{name}' (known: {', '.join(allowed)}){hint}")
+    return f"; did you mean '{by_lower_case[near[0]]}'?" if near else ""

@@ -54,7 +54,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"cannot write to {path}: {error.strerror}") from None
+        raise UsageError(f"cannot write to {path}: {error.strerror or error}") from None
 
 
 @contextmanager

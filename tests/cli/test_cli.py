@@ -230,6 +230,11 @@ def test_help_has_a_sentence_for_every_option(cler, command):
         assert re.search(r"[A-Za-z][a-z]+ ?[a-z]*", rest.replace("INTEGER", "").replace("TEXT", "")), name
 
 
+def test_help_shows_brackets_as_they_are(cler):
+    told = " ".join(re.sub("[│|]", " ", cler("run", "--help").out).split())
+    assert "whose table [slurm] has partition" in told
+
+
 def test_a_run_its_repetition_and_a_comparison(cler, tmp_path):
     runs = tmp_path / "runs"
     first = cler("run", "finetune", *QUICK, "--seeds", "0,1", "--out", "runs")
@@ -288,7 +293,9 @@ HUGE = "9" * 30
 MISTAKES = [
     (["er-acee"], r"unknown method 'er-acee' \(known: .*\); did you mean 'er-ace'\?"),
     (["something"], r"unknown method 'something' \(known: finetune"),
-    (["--regularizer", "jigsow"], r"unknown regularizer 'jigsow'.*did you mean 'jigsaw'\?"),
+    (["--regularizer", "jigsow"], r"^cler: unknown regularizer 'jigsow'.*did you mean 'jigsaw'\?"),
+    (["--dataset", "."], r"unknown dataset '\.': write folder:\.$"),
+    (["--dataset", "mine.npz"], r"unknown dataset 'mine\.npz': write npz:mine\.npz$"),
     (["--dataset", "cifar1000"], r"unknown dataset 'cifar1000'.*did you mean 'cifar100'\?"),
     (["--bufer", 20], r"--bufer.*--buffer"),
     (["--optimizer", "adamm"], r"unknown optimizer 'adamm'.*did you mean 'adam'\?"),

@@ -86,11 +86,11 @@ def test_a_table_from_nothing_and_then_from_what_is_there(toy, cler):
     assert toy.fetched == 1
 
 
-def test_what_is_said_of_checkpoints_and_images_reaches_the_runs(toy, cler, monkeypatch):
-    asked = []
-    monkeypatch.setattr("cler.api.execute", lambda jobs, **_: asked.extend(jobs))
-    cler("small", "--seeds", 1, "--checkpoint-every", 7, "--save-buffer-images", 4)
-    assert [(job.checkpoint_every, job.save_buffer_images) for job in asked] == [(7.0, 4)] * 2
+def test_what_is_kept_of_runs_can_be_chosen(toy, cler, monkeypatch):
+    given = []
+    monkeypatch.setattr("cler.api.execute", lambda jobs, **_: given.extend(jobs))
+    assert cler(*QUICK, "--checkpoint-every", 7, "--save-buffer-images", 3).code == 0
+    assert {(job.checkpoint_every, job.save_buffer_images) for job in given} == {(7, 3)}
 
 
 def test_a_dry_run_writes_nothing(toy, cler, tmp_path):

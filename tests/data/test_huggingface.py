@@ -11,6 +11,8 @@ from PIL import Image
 
 import photos
 from cler import data
+from cler.config.making import make_settings
+from cler.config.settings import Settings
 from cler.data import huggingface
 from cler.errors import UsageError
 
@@ -71,6 +73,26 @@ def test_a_broken_picture_is_named_by_its_row(tmp_path):
     with pytest.raises(UsageError, match=r"1 of 20 cannot be read, train/7 \(it is no image\)"):
         load(tmp_path)
     assert load(tmp_path, skip_broken=True).train_labels.bincount().tolist() == [4, 4, 4, 3]
+
+
+@pytest.mark.parametrize("size", [None, 8])
+def test_a_row_without_a_picture_is_named(tmp_path, size):
+    columns = {
+        "image": [None if number == 7 else {"bytes": png(number), "path": None} for number in range(20)],
+        "label": [number % 4 for number in range(20)],
+    }
+    datasets.Dataset.from_dict(columns, features=datasets.Features(FEATURES)).save_to_disk(tmp_path / "saved")
+    with pytest.raises(UsageError, match=r"1 of 20 cannot be read, train/7 \(it is no image\)"):
+        load(tmp_path, size=size)
+    assert load(tmp_path, size=size, skip_broken=True).train_labels.bincount().tolist() == [4, 4, 4, 3]
+
+
+def test_labels_that_are_lists_are_refused_in_one_line(tmp_path):
+    kind = datasets.Sequence(datasets.Value("int64"))
+    rows(2, labels=[[0], [1], [2], [3]], label=kind).save_to_disk(tmp_path / "saved")
+    assert make_settings(dataset=f"hf:{tmp_path / 'saved'}").tasks == Settings.tasks
+    with pytest.raises(UsageError, match=r"a label must be a string or a whole number, not \[0\]"):
+        load(tmp_path)
 
 
 def png(number):

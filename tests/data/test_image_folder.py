@@ -150,7 +150,7 @@ def test_pictures_of_different_sizes_need_one(tmp_path):
     status = data.check(f"folder:{root}", tmp_path / "kept")
     assert status.state == "present"
     assert status.reason.endswith(
-        "in 4 classes of 9 to 11, 10 test images, of different sizes: runs need to be given one"
+        "in 4 classes of 9 to 11, 10 test images, of different sizes: runs need a size, as 64"
     )
 
 

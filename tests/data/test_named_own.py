@@ -140,3 +140,8 @@ def test_digits_that_are_not_here(monkeypatch, tmp_path):
     (tmp_path / "digits.csv.gz").write_bytes(b"x")
     monkeypatch.setattr(digits, "_file", lambda: tmp_path / "digits.csv.gz")
     assert find("digits").check(tmp_path).state == "damaged"
+
+
+def test_a_path_that_results_could_not_name_is_refused_in_one_line(tmp_path):
+    with pytest.raises(UsageError, match="dataset must be UTF-8, for results to name it"):
+        make_settings(dataset=f"folder:{tmp_path}/\udcff")

@@ -1,5 +1,8 @@
 """Arrays, files of arrays and datasets of PyTorch as datasets."""
 
+import io
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -51,6 +54,10 @@ def test_labels_of_any_kind_and_a_share_to_test_on():
         assert every[image.tobytes()] == found.classes[label]
     assert data.arrays(COLOR, LABELS + 5).classes == ("5", "6", "7", "8")
     assert data.arrays(COLOR, LABELS, classes="abcd").classes == ("a", "b", "c", "d")
+
+
+def test_labels_that_are_no_unicode():
+    assert data.arrays(GRAY, [("\udcff", "\ud800")[label % 2] for label in LABELS]).classes == ("\ud800", "\udcff")
 
 
 def test_a_size_for_images_of_many():
@@ -201,6 +208,23 @@ def test_files_that_are_no_dataset(tmp_path, write, state, says):
         data.load(f"npz:{path}")
     assert "\n" not in str(raised.value)
     assert data.check(f"npz:{path}").state == state
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_file_of_arrays_however_it_is_compressed(tmp_path, kind):
+    path = tmp_path / "mine.npz"
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for name, array in (("x", COLOR), ("y", LABELS)):
+            np.save(stream := io.BytesIO(), array)
+            archive.writestr(f"{name}.npy", stream.getvalue())
+    assert len(data.load(f"npz:{path}").train_labels) == 32
+    whole = bytearray(path.read_bytes())
+    whole[300:320] = bytes(20)
+    path.write_bytes(whole)
+    with pytest.raises(
+        UsageError, match=r"mine\.npz cannot be read as a file|cannot read .*mine\.npz: Invalid data stream"
+    ):
+        data.load(f"npz:{path}")
 
 
 def test_a_truncated_file_of_arrays(tmp_path):

@@ -55,6 +55,15 @@ def shown(table, width=80):
     return stream.getvalue()
 
 
+def test_a_table_of_runs_before_their_end_says_after_which_task(groups):
+    assert "as of the end of" not in printed(groups)
+    early = compare([run.until(1) for group in groups for run in group.results]).groups
+    assert "All numbers are as of the end of task 1 of 2." in " ".join(printed(early).split())
+    joint = compare(runs({**FINETUNE, "method": "joint"}, [60.0])).groups
+    joint[0].results[0].accuracy["class_il"].pop(0)  # one row, after all tasks at once
+    assert "as of the end of" not in printed(joint)
+
+
 @pytest.mark.parametrize(
     ("p_value", "text"),
     [

@@ -187,6 +187,13 @@ def test_one_epoch_goes_without_saying_and_comes_first():
     ]  # fmt: skip
 
 
+def test_the_usual_benchmark_goes_without_saying_beside_others():
+    blurry, held_out = {"stream": "blurry"}, {"validate": 0.1, "lr": 0.1}
+    groups = compare([run(PLAIN), run(PLAIN | blurry), run(PLAIN | held_out)]).groups
+    notes = sorted(distinguishing_settings(group, groups) for group in groups)
+    assert notes == ["", "stream blurry", "validate 0.1"]
+
+
 def test_another_network_is_told_in_every_row_of_its_method():
     groups = compare(
         [

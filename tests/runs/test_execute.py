@@ -4,6 +4,7 @@ import json
 import math
 import platform
 import weakref
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from cler.config.making import make_settings
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
 from cler.data.images import ImageData
-from cler.engine import bundles, checkpoint
+from cler.engine import RunName, bundles, checkpoint
 from cler.engine.events import (
     Checkpointed,
     Elsewhere,
@@ -38,7 +39,7 @@ from cler.runs.folders import OWNER, locked
 from cler.runs.jobs import make_jobs as jobs_of
 from cler.runs.jobs import remaining
 from cler.runs.results import find_results, read_result
-from cler.runs.trainers import in_bundles
+from cler.runs.trainers import Order, in_bundles
 from toys import shades
 
 CPU = torch.device("cpu")
@@ -387,7 +388,7 @@ def test_runs_that_another_process_is_doing_are_left_to_it(tmp_path, way):
         if way == "in turn":
             execute(jobs, device=CPU, workers=1, callbacks=[notes])
         else:
-            trainers.train_bundles([jobs], CPU, None, notes, at_once=2)
+            trainers.train_bundles([jobs], Order(CPU, at_once=2), notes)
     assert notes.of(Elsewhere) == [Elsewhere(jobs[1].name, complete=False)]
     assert [event.run for event in notes.of(Finished)] == [jobs[0].name, jobs[2].name]
     assert remaining(jobs) == [jobs[1]]
@@ -408,7 +409,7 @@ def test_a_run_that_another_process_has_just_done_is_not_done_again(tmp_path, wa
     if way == "in turn":
         execute(todo, device=CPU, workers=1, callbacks=[notes])
     else:
-        trainers.train_bundles([todo], CPU, None, notes)
+        trainers.train_bundles([todo], Order(CPU), notes)
     assert notes.of(Elsewhere) == [Elsewhere(jobs[0].name, complete=True)]
     assert not notes.of(Message)
     assert (jobs[0].folder / "result.json").read_bytes() == before
@@ -495,7 +496,7 @@ def test_in_processes_equals_in_turn(tmp_path):
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])  # this dataset is not known in a new process
     with pytest.raises(UsageError, match="unknown dataset 'toy'"):
-        workers.train_in_processes([jobs], None, [workers.Place("cpu")], ignore)
+        workers.train_in_processes([jobs], Order(CPU), [None], ignore)
 
 
 @pytest.mark.parametrize(
@@ -527,7 +528,7 @@ def test_every_gpu_has_a_process_and_its_share(tmp_path, monkeypatch, gpus, at_o
     assert [len(bundle) for bundle in bundles] == sizes
     assert [job for bundle in bundles for job in bundle] == jobs
     alone = len(sizes) == 1
-    assert places == ([None] if alone else [workers.Place("cuda", name) for name in named][: len(sizes)])
+    assert places == ([None] if alone else named[: len(sizes)])
 
 
 def test_threads_are_the_runs_own(tmp_path, monkeypatch):
@@ -558,7 +559,7 @@ def test_images_that_stay_in_main_memory_are_told_of(tmp_path, monkeypatch):
     monkeypatch.setattr(ImageData, "to", to)
     notes = Notes()
     jobs = make_jobs(tmp_path, seeds=[0, 1])
-    trainers.train_bundles([jobs], CPU, None, notes, images="host")
+    trainers.train_bundles([jobs], Order(CPU, images="host"), notes)
     assert asked == ["host"]  # once for both
     told = [message.text for message in notes.of(Message)]
     assert told == ["0.0 GB of images of toy stay in main memory, where the GPU reads them"]
@@ -578,7 +579,7 @@ def test_side_by_side_equals_in_turn(tmp_path):
     )
     run_all(in_turn)
     notes = Notes()
-    trainers.train_bundles([bundled], CPU, None, notes, at_once=10)
+    trainers.train_bundles([bundled], Order(CPU, at_once=10), notes)
     for one, other in zip(in_turn, bundled, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
     assert [read_json(job.folder / "result.json")["at_once"] for job in bundled] == [3, 3, 3, 1, 1, 1]
@@ -623,3 +624,13 @@ def test_images_that_a_regularizer_cannot_take_are_refused():
     with pytest.raises(UsageError, match="jigsaw needs images of even size"):
         check_fit(make_jobs(Path("unused"), regularizer="jigsaw")[0].settings, odd)
     check_fit(make_jobs(Path("unused"), regularizer="rotation")[0].settings, odd)
+
+
+def test_trackers_end_though_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):
+    closed, recorder, written = [], record.Recorder(ignore), Future()
+    monkeypatch.setattr(recorder._tracking, "close", lambda: closed.append(True))
+    written.set_exception(UsageError("it is a link"))
+    recorder._being_written[tmp_path] = written, Checkpointed(RunName("er"), 0, 0)
+    with pytest.raises(UsageError, match="it is a link"), recorder:
+        pass
+    assert closed

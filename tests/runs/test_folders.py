@@ -218,3 +218,10 @@ def test_an_attempt_that_was_given_up_takes_nothing(attempts):
     with locked(run, first) as ours:
         assert not ours
     assert not list(run.iterdir())
+
+
+def test_an_owner_whose_attempt_is_no_path_keeps_its_folder_while_it_gives_signs_of_life(attempts):
+    _, second, run = attempts
+    write_json(run / OWNER, {"host": "elsewhere", "process": 1, "token": "other", "attempt": "a\0b"})
+    with locked(run, second) as ours:
+        assert not ours

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from cler.methods.loss import total
 from cler.runs import record
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy
-from cler.runs.trainers import STOPPING, stopping_after_a_step, train_bundles
+from cler.runs.trainers import STOPPING, Order, stopping_after_a_step, train_bundles
 from toys import DIES_AFTER, Toy
 
 CPU = torch.device("cpu")
@@ -39,7 +40,7 @@ CLER = Path(sys.executable).with_name("cler")
 def make_job(out, seed=0, **changes):
     options = {"method": "er-ace", "dataset": "toy", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
     options |= {"buffer": 10} | changes
-    return make_jobs(make_settings(**options), [seed], out, checkpoint_every=1e-9)[0]
+    return replace(make_jobs(make_settings(**options), [seed], out)[0], checkpoint_every=1e-9)
 
 
 class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
@@ -193,7 +194,7 @@ def test_side_by_side_runs_go_on_with_those_that_stand_where_they_do(tmp_path, m
         if isinstance(event, Progress):
             seen.append(event.labels)
 
-    train_bundles([together], CPU, None, look, at_once=10)
+    train_bundles([together], Order(CPU, at_once=10), look)
     labels = [job.label for job in together]
     assert set(seen) == {(labels[0], labels[2]), (labels[1],), (labels[3],)}
     for one, other in zip(alone, together, strict=True):
@@ -228,7 +229,7 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
     for job in together:
         job.folder.mkdir(parents=True)
     notes = Notes()
-    train_bundles([together], CPU, None, notes, at_once=10)
+    train_bundles([together], Order(CPU, at_once=10), notes)
     assert "out of memory with 4 runs at once; continuing with 2" in notes.messages
     assert sorted(label for label, _ in notes.ended) == [job.label for job in together]
     assert [line["event"] for line in logged(together[0].folder)] == ["failed"]
@@ -575,7 +576,7 @@ def told_at_every_step(monkeypatch):
 
 @pytest.mark.usefixtures("told_at_every_step")
 def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(tmp_path, whole):
-    (job,) = make_jobs(make_job(tmp_path).settings, [0], tmp_path, checkpoint_every=0)
+    job = replace(make_job(tmp_path), checkpoint_every=0)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as end:
         execute([job], device=CPU, workers=1, callbacks=[signal_at(1, 3)])

@@ -4,6 +4,7 @@ import signal
 from dataclasses import replace
 
 import pytest
+import torch
 
 import toys
 from cler.config.making import make_settings
@@ -12,8 +13,9 @@ from cler.errors import UsageError
 from cler.files import read_json
 from cler.runs import workers
 from cler.runs.jobs import make_jobs
+from cler.runs.trainers import Order
 
-CPU = workers.Place("cpu")
+CPU = torch.device("cpu")
 
 
 def kill_one(event):
@@ -29,7 +31,7 @@ def test_a_worker_that_is_killed_ends_the_others_and_the_command_with_one_line(t
     for job in jobs:
         job.folder.mkdir(parents=True)
     with pytest.raises(UsageError, match="a worker process was killed"):
-        workers.train_in_processes([[job] for job in jobs], None, [CPU, CPU], kill_one)
+        workers.train_in_processes([[job] for job in jobs], Order(CPU), [None, None], kill_one)
     assert not multiprocessing.active_children()
 
 
@@ -38,7 +40,7 @@ def test_a_worker_sees_its_gpu_alone_and_trains_its_bundle_side_by_side(tmp_path
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,7")
     settings = make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5)
     jobs = [replace(job, probe=toys.visible_gpus) for job in make_jobs(settings, [0, 1], tmp_path)]
-    workers.train_in_processes([jobs], None, [workers.Place("cpu", gpu="7")], ignore, at_once=2)
+    workers.train_in_processes([jobs], Order(CPU, at_once=2), ["7"], ignore)
     assert [read_json(job.finding(1)) for job in jobs] == [{"gpus": "7"}] * 2
     assert [read_json(job.folder / "result.json")["at_once"] for job in jobs] == [2, 2]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,7"

@@ -56,7 +56,7 @@ def test_a_number_that_does_not_divide_the_classes_is_refused(tasks):
         sizes_of(tasks, 12)
     assert str(refused.value) == (
         "tasks must be a number that divides the 12 classes (1, 2, 3, 4, 6, 12), or the number of classes of each "
-        f"task, joined by +, not {tasks}"
+        f"task, joined by +, as 11+1; {'nothing' if tasks == '' else tasks} does not divide them"
     )
 
 

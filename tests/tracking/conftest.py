@@ -38,7 +38,7 @@ def train(tmp_path):
     def train(track, *, out="runs", callbacks=(), start_over=False, **changes):
         options = {"method": "er-ace", "dataset": "toy", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
         settings = make_settings(**options | {"buffer": 10} | changes)
-        (job,) = make_jobs(settings, [0], tmp_path / out, checkpoint_every=1e-9)
+        (job,) = make_jobs(settings, [0], tmp_path / out)
         if start_over:
             restart([job])
         said = []
@@ -47,7 +47,12 @@ def train(tmp_path):
             if isinstance(event, Message):
                 said.append(event.text)
 
-        execute([replace(job, track=track)], device=torch.device("cpu"), workers=1, callbacks=[hear, *callbacks])
+        execute(
+            [replace(job, track=track, checkpoint_every=1e-9)],
+            device=torch.device("cpu"),
+            workers=1,
+            callbacks=[hear, *callbacks],
+        )
         return job.folder, said
 
     return train

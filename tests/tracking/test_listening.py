@@ -187,3 +187,12 @@ def test_from_python(fragile, tmp_path):
         "er-ace", dataset="toy", tasks=2, width=2, device="cpu", workers=1, track="fragile", out=tmp_path, verbose=False
     )
     assert Fragile.said[-1][1]["accuracy"]["class_il"] == pytest.approx(runs.metric("accuracy")[0])
+
+
+def test_one_that_is_not_known_where_a_run_is_trained_stops_no_training(train, plain, facts):
+    folder, said = train("elsewhere")
+    assert said == [
+        "elsewhere failed, and training continues without it: UsageError: unknown tracker 'elsewhere' "
+        "(known: tensorboard, wandb)"
+    ]
+    assert facts(folder) == plain

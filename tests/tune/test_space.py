@@ -35,6 +35,8 @@ def test_a_methods_own_settings_are_tuned_like_the_others():
         ("lr=0.1..1,lr=1..2", "lr is given twice"),
         ("regularizer=jigsaw|rotation", "unknown setting to tune 'regularizer'"),
         ("tasks=2|5", "unknown setting to tune 'tasks'"),
+        ("evaluate_every=0|5", "unknown setting to tune 'evaluate_every' (known: buffer, lr, weight, "),
+        ("skip_broken=true|false", "unknown setting to tune 'skip_broken'"),
         ("alpha=0..1", "unknown setting to tune 'alpha'"),
         ("optimizer=a..b", "unknown optimizer 'a'"),
         ("optimizer=sgd..adam", "optimizer takes no range"),

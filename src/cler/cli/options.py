@@ -44,6 +44,9 @@ class OnceEach(TyperCommand):
             if each and each.choices is not None and "`cler" not in each.help and isinstance(parameter, TyperOption):
                 told, _, _ = (parameter.help or "").partition(" One of ")
                 parameter.help = f"{told} One of {', '.join(each.choices)}."
+        for parameter in self.get_params(ctx):
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""  # it takes no value
         super().format_help(ctx, formatter)
 
 
@@ -138,15 +141,16 @@ def _argument(each: Setting) -> Any:
 
 def _option(each: Setting) -> Any:
     flag = "--" + each.name.replace("_", "-")
+    told = escape(each.help)  # a table [slurm] is no style
     if _is_flag(each) and each.default:
-        negated = f"Do not {each.help[0].lower()}{each.help[1:]}"
-        return typer.Option(f"--no-{flag[2:]}", help=escape(negated), show_default=False)
+        negated = f"Do not {told[0].lower()}{told[1:]}"
+        return typer.Option(f"--no-{flag[2:]}", help=negated, show_default=False)
     if _is_flag(each):
-        return typer.Option(flag, help=escape(each.help), show_default=False)
+        return typer.Option(flag, help=told, show_default=False)
     shown = "" if each.default is None else str(each.default).lower() if each.kind is bool else str(each.default)
     return typer.Option(
         flag,
-        help=escape(each.help),
+        help=told,
         metavar=_METAVARS.get(each.kind, "TEXT"),
         show_default=shown or False,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -81,6 +82,8 @@ def run(
         say(str(pace))
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
         show_comparison([job.folder for job in plan.jobs], as_json, until_task=machine.until_task)
+        if plan.todo:
+            say(f"runs are in {machine.out}; `cler report {shlex.quote(str(machine.out))}` makes a page of them")
     if failures:
         raise typer.Exit(1)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cler.config.registry import METHODS, REGULARIZERS, TEACHERS
+from cler.config.making import has_width
+from cler.config.registry import DATASETS, METHODS, REGULARIZERS, TEACHERS
 from cler.config.schema import Setting, settings_of
-from cler.config.settings import PARTS, Machine, Settings, own_settings
+from cler.config.settings import OF_READING, OF_REPLAY, PARTS, Machine, Settings, own_settings
 from cler.config.values import is_own_network
 
 
@@ -86,9 +87,20 @@ def title_of(table: Mapping[str, Any], name: str) -> str:
 
 
 def in_words(settings: Settings, seeds: Sequence[int]) -> str:
-    """One line that says what will run, with every setting as it was resolved."""
-    values = settings.to_dict()
+    """One line that says what will run, with every setting that means something to it as it was resolved."""
     shown = ("method", "regularizer", "teacher", "dataset")
-    told = ", ".join(f"{name} {value}" for name, value in values.items() if value is not None and name not in shown)
+    told = ", ".join(f"{name} {value}" for name, value in _meant(settings).items() if name not in shown)
     which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     return f"{label_of(settings.method, settings.regularizer, settings.teacher)} on {settings.dataset}, {which}: {told}"
+
+
+def _meant(settings: Settings) -> dict[str, Any]:
+    """The settings that these parts make use of, without what is off unless it is asked for, and is not."""
+    takes = getattr(DATASETS.find(settings.dataset), "takes", ())
+    unused = {name for name in OF_READING if name not in takes}
+    unused |= set() if METHODS.find(settings.method).replays else set(OF_REPLAY)
+    unused |= set() if has_width(settings.network) else {"width"}
+    unused |= set() if settings.regularizers else {"weight"}
+    values, defaults = settings.to_dict(), default_settings(settings.to_dict())
+    off = {name for name, value in values.items() if value is None or (not defaults[name] and value == defaults[name])}
+    return {name: value for name, value in values.items() if name not in (off - {"weight"}) | unused}

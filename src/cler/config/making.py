@@ -76,7 +76,7 @@ def make_settings(**given: Any) -> Settings:
             if given.get(name):
                 raise UsageError(f"{given[name]} has no effect: {method} has no buffer; leave it out", name)
         merged["buffer"] = 0
-    if given.get("width") is not None and not _has_width(merged["network"]):
+    if given.get("width") is not None and not has_width(merged["network"]):
         raise UsageError(f"{given['width']} has no effect on {merged['network']}: leave it out", "width")
     teacher, stream = (declared[name].checked(merged[name]) for name in ("teacher", "stream"))
     own = own_settings(method, regularizer, merged["network"], teacher, stream)
@@ -122,7 +122,7 @@ def unusual(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in settings.to_dict().items() if name not in shown and value != expected[name]}
 
 
-def _has_width(network: str) -> bool:
+def has_width(network: str) -> bool:
     """Whether the width of a network can be chosen: of ours, not of timm's and of a user's own."""
     if network in NETWORKS:
         return getattr(NETWORKS[network], "width", None) is not None

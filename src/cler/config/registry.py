@@ -20,6 +20,10 @@ PLUGINS = "cler.plugins"
 """The group of entry points through which an installed package registers methods, networks and so on of its own."""
 
 
+def _never(name: str) -> bool:
+    return False
+
+
 class Registry(Mapping[str, T], Generic[T]):
     """All registered things of one kind, by name.
 
@@ -29,8 +33,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def __init__(self, kind: str, room: str) -> None:
         self.kind, self.room = kind, room
         self._entries: dict[str, T] = {}
-        self._families: dict[str, tuple[str, Callable[[str], T]]] = {}
-        """By the prefix of their names: how they are written, and what makes one of the rest of its name."""
+        self._families: dict[str, tuple[str, Callable[[str], T], Callable[[str], bool]]] = {}
+        """By the prefix of their names: how they are written, what makes one of the rest of its name, and `likely`."""
 
     def register(self, name: str, entry: T) -> T:
         """Register an entry; the same class again, as from a notebook cell that runs twice, replaces it."""
@@ -40,20 +44,30 @@ class Registry(Mapping[str, T], Generic[T]):
         self._entries[name] = entry
         return entry
 
-    def register_family(self, written: str, make: Callable[[str], T]) -> None:
-        """Register all names of a form, such as 'folder:PATH': `make` is given what stands for PATH."""
-        self._families[written.partition(":")[0]] = written, make
+    def register_family(self, written: str, make: Callable[[str], T], likely: Callable[[str], bool] = _never) -> None:
+        """Register all names of a form, such as 'folder:PATH': `make` is given what stands for PATH.
+
+        `likely` tells whether who writes an unknown name without the prefix has probably forgotten it.
+        """
+        self._families[written.partition(":")[0]] = written, make, likely
 
     @property
     def offered(self) -> list[str]:
         """All names, and the forms of those that are made of something: 'folder:PATH'."""
-        return [*self, *(written for written, _ in self._families.values())]
+        return [*self, *(written for written, *_ in self._families.values())]
 
     def find(self, name: str) -> T:
         """The entry of that name."""
         if name not in self:
-            raise unknown(self.kind, name, self.offered)
+            raise self.no_such(name)
         return self[name]
+
+    def no_such(self, name: str) -> UsageError:
+        """The mistake of a name that is not registered."""
+        for prefix, (_, _, likely) in self._families.items():
+            if likely(name):
+                return UsageError(f"unknown {self.kind} '{name}': write {prefix}:{name}")
+        return unknown(self.kind, name, self.offered)
 
     def __getitem__(self, name: str) -> T:
         self._load()

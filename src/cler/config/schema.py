@@ -18,6 +18,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from cler.config.registry import Registry
 from cler.errors import UsageError, unknown
 from cler.files import as_path
 
@@ -68,12 +69,15 @@ class Setting:
         if self.read is not None:
             try:
                 return self.read(value)
+            except UsageError:
+                raise
             except ValueError as error:
                 raise UsageError(str(error), self.name) from None
         value = self._of_kind(value)
         if self.choices is not None and value not in self.choices:
-            offered = getattr(self.choices, "offered", self.choices)
-            raise unknown(getattr(self.choices, "kind", None) or self.name.replace("_", " "), value, offered)
+            if isinstance(self.choices, Registry):
+                raise self.choices.no_such(value)
+            raise unknown(self.name.replace("_", " "), value, self.choices)
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_bounds(value)
         return value
@@ -100,7 +104,10 @@ class Setting:
             return int(value)
         if self.kind is Path and isinstance(value, str | Path):
             return as_path(value)
-        if self.kind in (str, bool) and isinstance(value, self.kind):
+        if self.kind is str and isinstance(value, str):
+            _check_can_be_kept(value, self.name)
+            return value
+        if self.kind is bool and isinstance(value, bool):
             return value
         raise UsageError(f"must be {self.takes}, not {value!r}", self.name)
 
@@ -127,6 +134,14 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
     float: float,
     bool: {"true": True, "false": False}.__getitem__,
 }
+
+
+def _check_can_be_kept(text: str, name: str) -> None:
+    """Refuse what a file of UTF-8 cannot hold, as the name of a folder may be."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"must be UTF-8, for results to name it, not {text!r}: rename it", name) from None
 
 
 def _float(value: Any) -> float:

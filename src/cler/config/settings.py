@@ -23,7 +23,7 @@ from cler.config.values import (
     read_track,
     read_weight,
 )
-from cler.errors import UsageError, unknown
+from cler.errors import UsageError, hint
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 CLASSIFIERS = ("network", "ncm")
@@ -348,6 +348,6 @@ def own_settings(
 
 def no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:
     """The mistake of a setting that neither all runs nor these parts have."""
-    if not own:
-        return UsageError(f"unknown setting '{name}': {method} has none of its own, and it is no setting of all runs")
-    return unknown(f"setting of {method}", name, own)
+    of_its_own = f"only has {', '.join(own)} of its own" if own else "has none of its own"
+    meant = hint(name, [*own, *settings_of(Settings)])
+    return UsageError(f"unknown setting '{name}': {method} {of_its_own}, and it is no setting of all runs{meant}")

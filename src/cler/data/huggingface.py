@@ -57,7 +57,7 @@ class HuggingFace(Pictures):
         """As many classes as its column of labels names, or has."""
         _, train = self._splits()[0]
         label = _column_of_labels(self.name, train)
-        return len(getattr(train.features[label], "names", None) or set(train[label])), 0
+        return len(getattr(train.features[label], "names", None) or set(to_labels(list(train[label])))), 0
 
     def _splits(self) -> list[tuple[str, Any]]:
         """The split to train on and, where there is one, that to test on, by name."""
@@ -185,10 +185,10 @@ class _Rows:
         self.splits, self.image = splits, image
 
     def __call__(self, number: int) -> Path | bytes:
-        """Its bytes, or the path of its file."""
+        """Its bytes, none of them where a row has no picture, or the path of its file."""
         for split in self.splits:
             if number < len(split):
-                found = split[number][self.image]
+                found = split[number][self.image] or {"bytes": b""}
                 return found["bytes"] if found["bytes"] is not None else Path(found["path"])
             number -= len(split)
         raise IndexError(number)

@@ -107,7 +107,7 @@ class ImageDomains(ImageFolder):
         return {"stream": "domain-incremental", "domains": "folders", "tasks": domains}
 
 
-DATASETS.register_family("folder:PATH", ImageFolder)
+DATASETS.register_family("folder:PATH", ImageFolder, likely=os.path.isdir)
 DATASETS.register_family("domains:PATH", ImageDomains)
 
 

@@ -67,7 +67,7 @@ def split(names: Sequence[str], labels: Sequence[int], classes: Sequence[str], s
 
 
 def _lot(name: str) -> bytes:
-    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
 
 
 def image_data(

@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from cler.config.registry import METHODS
 from cler.report.content import make_sections, note
 from cler.report.markdown import markdown_sections
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
@@ -34,7 +35,7 @@ def comparison_table(groups: Sequence[Series]) -> Table:
     datasets = list(dict.fromkeys(group.settings["dataset"] for group in groups))
     table = Table(
         title=Text(datasets[0]) if len(datasets) == 1 else None,
-        caption=FOOTNOTE + (BEST_FOOTNOTE if best_by_validation(groups) else ""),
+        caption=_as_of(groups) + FOOTNOTE + (BEST_FOOTNOTE if best_by_validation(groups) else ""),
         caption_justify="left",
         box=SIMPLE_HEAD,
         show_edge=False,
@@ -52,6 +53,15 @@ def comparison_table(groups: Sequence[Series]) -> Table:
             if group.settings["dataset"] == dataset:
                 table.add_row(_stacked_name(group, groups), str(group.settings["buffer"] or "–"), *_numbers(group))
     return table
+
+
+def _as_of(groups: Sequence[Series]) -> str:
+    """Of runs that are compared as they were before their end, after which task that was."""
+    merged = {name for name, method in METHODS.items() if method.merged}
+    one_by_one = [group for group in groups if group.settings["method"] not in merged]
+    learned = {(len(group.results[0].accuracy["class_il"]), group.tasks) for group in one_by_one}
+    early = [f"task {task} of {tasks}" for task, tasks in sorted(learned) if task < tasks]
+    return f"All numbers are as of the end of {', '.join(early)}. " if early else ""
 
 
 def markdown_table(groups: Sequence[Series]) -> str:

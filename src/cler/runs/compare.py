@@ -234,11 +234,15 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
     return ", ".join(filter(None, (_told(key, own.get(key)) for key in told)))
 
 
+_EXPECTED = {"epochs": 1, "stream": "class-incremental", "validate": 0.0, "class_order": None}
+"""Benchmark settings that rows only name where they are otherwise: one pass, new classes in each task, all images."""
+
+
 def _told(setting: str, value: Any) -> str:
-    """A setting and its value, in words; nothing for one epoch."""
-    if setting == "epochs":
-        return f"{value} epochs" if value > 1 else ""
-    return f"{setting} {'–' if value is None else value}"
+    """A setting and its value, in words; nothing for what a reader expects."""
+    if _EXPECTED.get(setting, ()) == value:
+        return ""
+    return f"{value} epochs" if setting == "epochs" else f"{setting} {'–' if value is None else value}"
 
 
 def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:

@@ -20,15 +20,17 @@ from cler.config.registry import (
     REGULARIZERS,
     STREAMS,
     TEACHERS,
+    TRACKERS,
     VIEWS,
     Registry,
 )
-from cler.config.settings import CUSTOM, Settings
+from cler.config.settings import CUSTOM
 from cler.data.images import ImageData, InMemory
 from cler.errors import UsageError
 from cler.methods.base import Method
 from cler.nets.adapter import AdaptedBackbone
 from cler.nets.build import check_own, own_network
+from cler.runs.jobs import Job
 
 _GIVEN = {"method": METHODS, "network": NETWORKS}
 """What may be given as a class or function: another process can look it up by its import path."""
@@ -93,10 +95,10 @@ class Code:
                 _GIVEN[kind].register(name, own_network(name, found) if kind == "network" else found)
 
 
-def code_of(settings: Settings) -> Code:
-    """What a run with these settings needs that does not come with the package."""
+def code_of(job: Job) -> Code:
+    """What a job needs that does not come with the package."""
     modules, given, only_here = dict[str, None](), [], []
-    for kind, name, entry in _entries(settings):
+    for kind, name, entry in _entries(job):
         code = _code(entry)
         object_here = isinstance(entry, InMemory) or isinstance(getattr(entry, "given", None), nn.Module)
         if code.__module__.partition(".")[0] == "cler" and not object_here:
@@ -110,12 +112,13 @@ def code_of(settings: Settings) -> Code:
     return Code(tuple(modules), tuple(given), tuple(only_here))
 
 
-def only_here(all_settings: Iterable[Settings]) -> list[str]:
-    """What no other process could import of runs with these settings, in words."""
-    return list(dict.fromkeys(what for settings in all_settings for what in code_of(settings).only_here))
+def only_here(jobs: Iterable[Job]) -> list[str]:
+    """What no other process could import of these jobs, in words."""
+    return list(dict.fromkeys(what for job in jobs for what in code_of(job).only_here))
 
 
-def _entries(settings: Settings) -> Iterator[tuple[str, str, Any]]:
+def _entries(job: Job) -> Iterator[tuple[str, str, Any]]:
+    settings = job.settings
     chosen: list[tuple[str, Registry[Any], list[str]]] = [
         ("method", METHODS, [settings.method]),
         ("regularizer", REGULARIZERS, settings.regularizers),
@@ -126,6 +129,7 @@ def _entries(settings: Settings) -> Iterator[tuple[str, str, Any]]:
         ("dataset", DATASETS, [settings.dataset]),
         ("augmentation", VIEWS, [settings.augment]),
         ("optimizer", OPTIMIZERS, [settings.optimizer]),
+        ("tracker", TRACKERS, job.track.split("+") if job.track else []),
     ]
     for kind, table, names in chosen:
         yield from ((kind, name, table[name]) for name in names if name in table)

@@ -9,10 +9,10 @@ import torch
 
 from cler.engine.events import Elsewhere, Emit, Event, Message, each_line_once, to_all
 from cler.runs.backends import Backend
-from cler.runs.backends.base import Order
 from cler.runs.backends.local import Local
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Job
+from cler.runs.trainers import Order
 
 
 def execute(

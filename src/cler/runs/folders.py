@@ -16,7 +16,7 @@ from uuid import uuid4
 from filelock import BaseFileLock, FileLock, Timeout
 
 from cler.errors import UsageError
-from cler.files import HOST, is_alive, read_json, sweep, write_json, writing
+from cler.files import HOST, is_alive, opened, read_json, sweep, write_json, writing
 
 LOCK = ".lock"
 """Locked by the process that works in a folder."""
@@ -106,11 +106,11 @@ def given_up(attempt: Any) -> bool:
     if not isinstance(attempt, str):
         return False
     try:
-        with open(Path(attempt, ATTEMPT), "rb"):
+        with opened(Path(attempt, ATTEMPT)):
             return False
     except (FileNotFoundError, NotADirectoryError):
         return True
-    except OSError:
+    except (OSError, ValueError):  # which is no answer
         return False
 
 

@@ -119,9 +119,6 @@ def make_jobs(
     seeds: Sequence[int],
     out: Path,
     *,
-    checkpoint_every: float = 60.0,
-    save_network: bool = False,
-    save_buffer_images: int = 0,
     until_task: int | None = None,
     tuned: dict[str, Any] | None = None,
     data: str | None = None,
@@ -137,8 +134,9 @@ def make_jobs(
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     index = index or Index(out)
     folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}", data) for seed in seeds}
-    how = (checkpoint_every, save_network, save_buffer_images, until_task, tuned, data)
-    return [Job(settings, seed, folder, *how) for seed, folder in folders.items()]
+    return [
+        Job(settings, seed, folder, until_task=until_task, tuned=tuned, data=data) for seed, folder in folders.items()
+    ]
 
 
 def run_key(settings: dict[str, Any], seed: int) -> Hashable:

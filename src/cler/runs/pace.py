@@ -53,6 +53,6 @@ class Pace:
         if not self.steps:
             return ""
         return (
-            f"{self.steps} steps: {self.steps / self.stepping:.1f} a second and device while they were taken, "
-            f"{self.steps / self.whole:.1f} in all, with loading, building, evaluation and checkpoints"
+            f"{self.steps} steps: {self.steps / self.stepping:.1f} a second on each device, "
+            f"{self.steps / self.whole:.1f} on all together, with loading, building, evaluation and checkpoints"
         )

@@ -79,10 +79,12 @@ class Recorder(Control):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with self._writers:
-            for folder in list(self._being_written):
-                self.settle(folder)
-        self._tracking.close()
+        try:
+            with self._writers:
+                for folder in list(self._being_written):
+                    self.settle(folder)
+        finally:
+            self._tracking.close()
         if kind is None and self.stop is not None:
             raise self.stop
 
@@ -315,6 +317,11 @@ class Builder:
         if key not in self.loaded:
             self.loaded[key] = self._load(job.settings)
         images, fingerprint = self.loaded[key]
+        if job.data not in (None, fingerprint):
+            raise UsageError(
+                f"{job.settings.dataset} has other images here (fingerprint {fingerprint}) than the runs are for "
+                f"({job.data}): copy them here, or start again if they have changed"
+            )
         run = build_run(job.settings, job.seed, images, job.name)
         self.recorder.adopt(run, job, fingerprint)
         return run

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,27 @@ Bundle = Sequence[Job]
 """Jobs that one device trains, side by side where they stand at the same step and fit."""
 
 
+@dataclass(frozen=True)
+class Order:
+    """How jobs are to be trained, wherever that is."""
+
+    device: torch.device
+    data_dir: Path | None = None
+    """Folder of the datasets on the machine that trains; None for the usual one there."""
+    workers: int | None = None
+    """Processes on a CPU, or bundles at a time of a cluster."""
+    at_once: int | None = None
+    """Runs side by side on a GPU; None for as many as fit."""
+    images: str = "auto"
+    """Where those lie that a GPU trains on."""
+    graph: bool = True
+    """Whether a GPU records steps and replays them."""
+    out: Path = Path("runs")
+    """Folder that all machines share, where the attempts of other machines are kept."""
+    give_up_after: float = 600.0
+    """Seconds without events after which another machine is given up."""
+
+
 def in_bundles(jobs: Sequence[Job], size: int) -> list[Bundle]:
     """The jobs in bundles of at most so many that could be trained side by side, wherever that will be."""
     return [alike[first : first + size] for alike in grouped(jobs, _kind) for first in range(0, len(alike), size)]
@@ -44,22 +66,18 @@ def _kind(job: Job) -> Hashable:
 
 def train_bundles(
     bundles: Iterable[Bundle],
-    device: torch.device,
-    data_dir: Path | None,
+    order: Order,
     emit: Emit,
     *,
-    at_once: int | None = None,
-    images: str = "auto",
-    graph: bool = True,
     signals: Sequence[signal.Signals] = STOPPING,
     attempt: Path | None = None,
 ) -> None:
-    """Train one bundle after the other on a device, in this process; the same on every machine.
+    """Train one bundle after the other on the order's device, in this process; the same on every machine.
 
     A bundle is grouped again by where its jobs stand and how many fit; on a CPU they are trained in turn. Locks,
     checkpoints and results are made here, for the attempt in that folder if it is one, and `emit` hears every event.
     """
-    on_cpu = device.type == "cpu"
+    on_cpu = order.device.type == "cpu"
 
     def stands(job: Job) -> Hashable:
         if finished(job):
@@ -77,7 +95,7 @@ def train_bundles(
                 recorder.settle(job.folder)  # a checkpoint is written while the job is still ours, or not at all
 
     with Recorder(emit) as recorder, stopping_after_a_step(recorder, signals):
-        build = Builder(device, data_dir, recorder, images)
+        build = Builder(order.device, order.data_dir, recorder, order.images)
         for bundle in bundles:
             train_in_bundles(
                 bundle,
@@ -85,10 +103,10 @@ def train_bundles(
                 kind=_kind,
                 stands=stands,
                 claim=claim,
-                at_once=at_once or (1 if on_cpu else None),
+                at_once=order.at_once or (1 if on_cpu else None),
                 emit=recorder.hear,
                 control=recorder,
-                graph=graph,
+                graph=order.graph,
             )
 
 

@@ -12,10 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Literal
-
-import torch
 
 from cler.data.decoding import without_main
 from cler.engine.events import Emit, Event
@@ -23,7 +20,7 @@ from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.runs.custom import Code, code_of
 from cler.runs.machine import VISIBLE
-from cler.runs.trainers import Bundle, raising_when_terminated, train_bundles
+from cler.runs.trainers import Bundle, Order, raising_when_terminated, train_bundles
 
 
 class Sender:
@@ -40,15 +37,6 @@ class Sender:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a worker trains."""
-
-    device: str
-    gpu: str | None = None
-    """The only GPU that the worker sees; None for whatever there is."""
-
-
-@dataclass(frozen=True)
 class Request:
     """A worker's message that is no event: that it wants the next bundle, that it has ended, or why it cannot work."""
 
@@ -56,36 +44,25 @@ class Request:
     why: str = ""
 
 
-def train_in_processes(
-    bundles: Sequence[Bundle],
-    data_dir: Path | None,
-    places: Sequence[Place],
-    emit: Emit,
-    *,
-    at_once: int | None = None,
-    images: str = "auto",
-    graph: bool = True,
-) -> None:
-    """Train the bundles, each by the next process that is free, of which every place has one.
+def train_in_processes(bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
+    """Train the bundles, each by the next process that is free: there is one for each of `gpus`, and sees it alone.
 
-    An error in one of them ends them all and is raised here.
+    None stands for a process that sees whatever there is. An error in one of them ends them all and is raised here.
 
     Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
     """
     with raising_when_terminated():
-        _train_in_processes(bundles, places, emit, (data_dir, at_once, images, graph))
+        _train_in_processes(bundles, order, gpus, emit)
 
 
-def _train_in_processes(
-    bundles: Sequence[Bundle], places: Sequence[Place], emit: Emit, how: tuple[Path | None, int | None, str, bool]
-) -> None:
+def _train_in_processes(bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
     ears, processes = [], []
     try:
-        for place in places:
+        for gpu in gpus:
             ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
-            process = context.Process(target=_work, args=(mouth, place.device, *how), daemon=True)
-            with without_main(), _seeing(place.gpu):
+            process = context.Process(target=_work, args=(mouth, order), daemon=True)
+            with without_main(), _seeing(gpu):
                 process.start()
             mouth.close()
             ears.append(ear)
@@ -123,7 +100,7 @@ def _listen(ears: Sequence[Connection], bundles: Iterator[Bundle], emit: Emit) -
                 heard = ear.recv()
                 if heard == Request("next"):
                     bundle = next(bundles, None)
-                    ear.send(bundle and ([code_of(job.settings) for job in bundle], bundle))
+                    ear.send(bundle and ([code_of(job) for job in bundle], bundle))
                     continue
             except (EOFError, OSError):
                 raise UsageError(
@@ -148,7 +125,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | None, images: str, graph: bool) -> None:
+def _work(mouth: Connection, order: Order) -> None:
     """What a worker does: bundles until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
@@ -166,11 +143,7 @@ def _work(mouth: Connection, device: str, data_dir: Path | None, at_once: int | 
         return bundle
 
     try:
-        bundles = iter(ask, None)
-        where = torch.device(device)
-        train_bundles(
-            bundles, where, data_dir, sender, at_once=at_once, images=images, graph=graph, signals=[signal.SIGTERM]
-        )
+        train_bundles(iter(ask, None), order, sender, signals=[signal.SIGTERM])
         sender(Request("done"))
     except (SystemExit, EOFError, ConnectionError):
         pass  # the process that started this one has gone

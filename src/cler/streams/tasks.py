@@ -87,7 +87,7 @@ def sizes_of(tasks: int | str | Sequence[int], n_classes: int) -> tuple[int, ...
         equal = ", ".join(str(each) for each in range(1, n_classes + 1) if n_classes % each == 0)
         raise UsageError(
             f"must be a number that divides the {n_classes} classes ({equal}), or the number of classes of each task, "
-            f"joined by +, not {written}",
+            f"joined by +, as {n_classes - 1}+1; {written or 'nothing'} does not divide them",
             "tasks",
         )
     return (n_classes // number,) * number

@@ -39,7 +39,7 @@ def of_metrics(metrics: Table) -> dict[str, float]:
 def of_the_machine(steps_per_second: float) -> dict[str, float]:
     """How fast a run is, the memory of its process, and of its GPU the memory and how busy it is."""
     figures = {"system/steps_per_second": steps_per_second}
-    with suppress(OSError):  # there is such a file on Linux alone
+    with suppress(OSError, LookupError, ValueError):  # only Linux has such a file, and not all of it everywhere
         lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text("utf-8").splitlines())
         figures["system/memory_gib"] = int(lines["VmRSS"].split()[0]) * 1024 / GIB
     if torch.cuda.is_available() and torch.cuda.is_initialized():

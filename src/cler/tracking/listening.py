@@ -51,7 +51,7 @@ class Tracking:
         """From here on the run's events are for these trackers, whose names are joined by '+'."""
         for name in track.split("+") if track and run.folder else ():
             if name not in self._listeners:
-                self._listeners[name] = _Listener(name, TRACKERS.find(name))
+                self._listeners[name] = _Listener(name)
             self._listeners[name].runs.add(run)
 
     def hear(self, event: Event) -> None:
@@ -80,11 +80,10 @@ class Tracking:
 class _Listener:
     """The thread of one tracker, in which it follows all its runs."""
 
-    def __init__(self, name: str, tracker: type[Tracker]) -> None:
+    def __init__(self, name: str) -> None:
         self.name, self.told = name, False
         self.failure: str | None = None
         self.runs: set[RunName] = set()
-        self._tracker = tracker
         self._waiting: Queue[Event | None] = Queue(MOST_WAITING)
         self._curves: dict[RunName, _Curves] = {}
         self._thread = threading.Thread(target=self._listen, name=f"tracker {name}", daemon=True)
@@ -122,7 +121,7 @@ class _Listener:
             case Started(run) if run in self.runs:
                 if run in self._curves:  # it is built again, where memory did not suffice
                     self._curves.pop(run).end(None)
-                self._curves[run] = _Curves(self.name, self._tracker, event)
+                self._curves[run] = _Curves(self.name, event)
             case Progress(runs=runs, sums=sums):
                 machine = cache(lambda: of_the_machine(event.steps_per_second / len(runs)))  # once for all of them
                 for run, new in zip(runs, sums, strict=True):
@@ -145,7 +144,7 @@ class _Listener:
 class _Curves:
     """What one tracker is told of one run: no step of a curve twice, also where a run is resumed."""
 
-    def __init__(self, name: str, tracker: type[Tracker], started: Started) -> None:
+    def __init__(self, name: str, started: Started) -> None:
         run, folder = started.run, started.run.folder
         assert folder is not None
         self._schedule = started.schedule
@@ -160,7 +159,7 @@ class _Curves:
             settings=started.settings,
             resumed=resumed,
         )
-        self._tracker = tracker(tracked)
+        self._tracker: Tracker = TRACKERS.find(name)(tracked)
         self._losses: Sums = {}
         self._last = time.monotonic()
 

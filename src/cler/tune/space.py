@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from cler.config.schema import Setting, settings_of
-from cler.config.settings import PARTS, Settings, own_settings
+from cler.config.settings import OF_READING, PARTS, Settings, own_settings
 from cler.errors import UsageError, unknown
 
-FIXED = frozenset({*PARTS, "protocol", "dataset", "precision", "threads", "compile"})
-"""Settings that say what is tuned, or on what; beside them, all that make another benchmark."""
+FIXED = frozenset({*PARTS, *OF_READING, "protocol", "dataset", "precision"})
+"""Settings that say what is tuned, or on what; beside them, all that make another benchmark or only change bits."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ def parse_space(text: str, chosen: Mapping[str, Any]) -> tuple[Range, ...]:
     declared = settings_of(Settings)
     parts = [str(chosen.get(name) or getattr(Settings, name)) for name in PARTS]
     own = own_settings(*parts)
-    known = {name: each for name, each in declared.items() if name not in FIXED and not each.benchmark} | own
+    fixed = FIXED.union(name for name, each in declared.items() if each.benchmark or each.role == "bits")
+    known = {name: each for name, each in declared.items() if name not in fixed} | own
     found: dict[str, Range] = {}
     for piece in text.split(","):
         name, equals, values = (part.strip() for part in piece.partition("="))

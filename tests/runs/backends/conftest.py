@@ -5,9 +5,9 @@ import pytest
 from cler.config.making import make_settings
 from cler.runs.backends import driver
 from cler.runs.backends.attempts import train_attempt
-from cler.runs.backends.base import Order
 from cler.runs.jobs import make_jobs
 from cler.runs.machine import find_device
+from cler.runs.trainers import Order
 
 
 class Here:

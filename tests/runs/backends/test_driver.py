@@ -1,5 +1,7 @@
 import json
 import os
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -7,14 +9,14 @@ from cler.engine.events import Checkpointed, Elsewhere, Evaluated, Finished, Mes
 from cler.errors import UsageError
 from cler.files import HOST, read_json
 from cler.runs import trainers
-from cler.runs.backends import attempts
+from cler.runs.backends import attempts, driver
 from cler.runs.backends.attempts import ATTEMPTS, EVENTS, Attempt, Mailbox, train_attempt
-from cler.runs.backends.base import Order
 from cler.runs.backends.driver import drive
 from cler.runs.backends.wire import Begun, line_of
 from cler.runs.folders import ATTEMPT, OWNER, locked, still_ours
 from cler.runs.jobs import remaining
 from cler.runs.machine import find_device
+from cler.runs.trainers import Order
 
 
 def accuracy(job):
@@ -27,7 +29,7 @@ def said(heard):
 
 def test_jobs_are_trained_elsewhere_with_the_same_numbers_and_all_is_heard(tmp_path, here, order, toy_jobs):
     plain, jobs, heard = toy_jobs([0, 1], tmp_path / "plain"), toy_jobs([0, 1]), []
-    trainers.train_bundles([plain], order.device, None, ignore)
+    trainers.train_bundles([plain], order, ignore)
     drive(jobs, here(), order, heard.append, poll=0)
     assert [accuracy(job) for job in jobs] == [accuracy(job) for job in plain]
     assert {type(event) for event in heard} == {Message, Started, Progress, Evaluated, Checkpointed, Finished}
@@ -57,7 +59,7 @@ def test_bundles_are_made_without_a_look_at_this_machine(tmp_path, here, toy_job
         drive(toy_jobs(range(25)), cluster, order, ignore, poll=0)
     described = [read_json(attempt / ATTEMPT) for attempt in cluster.submitted]
     assert [len(each["jobs"]) for each in described] == sizes
-    assert {each["device"] for each in described} == {device}
+    assert {each["order"]["device"] for each in described} == {device}
 
 
 # -- what is lost ------------------------------------------------------------------------------------------------------
@@ -96,7 +98,7 @@ def killed_after(kind, count):
 
 def test_a_lost_attempt_is_made_again_from_its_checkpoint(tmp_path, here, order, toy_jobs):
     (plain,), (job,), heard = toy_jobs(out=tmp_path / "plain"), toy_jobs(), []
-    trainers.train_bundles([[plain]], order.device, None, ignore)
+    trainers.train_bundles([[plain]], order, ignore)
     cluster = here({1: killed_after(Checkpointed, 1)})
     drive([job], cluster, order, heard.append, poll=0)
     assert accuracy(job) == accuracy(plain)
@@ -300,7 +302,7 @@ def test_a_job_that_somebody_cancels_is_not_made_again(here, order, toy_jobs):
 
 
 def test_code_that_no_other_machine_can_import_is_refused(here, order, toy_jobs, monkeypatch):
-    monkeypatch.setattr("cler.runs.backends.driver.only_here", lambda settings: ["the method mine"])
+    monkeypatch.setattr("cler.runs.backends.driver.only_here", lambda jobs: ["the method mine"])
     with pytest.raises(UsageError, match="the method mine: no other machine can import this"):
         drive(toy_jobs(), here(), order, ignore, poll=0)
 
@@ -316,3 +318,26 @@ def test_a_cluster_that_does_not_answer_loses_nothing(here, order, toy_jobs):
         drive(toy_jobs(), Deaf(), order, ignore, poll=0)
     assert find_device("cpu") == order.device
     assert still_ours(order.out)
+
+
+def test_a_driver_whose_folder_is_being_swept_away_takes_another(here, order, toy_jobs, monkeypatch):
+    asked = []
+
+    @contextmanager
+    def first_of_another(folder):
+        asked.append(folder)
+        with locked(folder) if len(asked) > 1 else nullcontext(False) as ours:
+            yield ours
+
+    monkeypatch.setattr(driver, "locked", first_of_another)
+    cluster = here()
+    drive(toy_jobs(), cluster, order, ignore, poll=0)
+    first, second = asked
+    assert [attempt.parent for attempt in cluster.submitted] == [second] != [first]
+
+
+def test_a_machine_with_other_images_under_the_same_name_is_refused(here, order, toy_jobs):
+    (job,) = toy_jobs()
+    with pytest.raises(UsageError, match=rf"{HOST}: toy has other images here \(fingerprint \w+\) than .* \(abc\)"):
+        drive([replace(job, data="abc")], here(), order, ignore, poll=0)
+    assert not (job.folder / "result.json").exists()

@@ -13,8 +13,8 @@ from cler.runs import trainers
 from cler.runs.backends import driver, find_backend
 from cler.runs.backends import ray as backend
 from cler.runs.backends.attempts import ATTEMPTS
-from cler.runs.backends.base import Order
 from cler.runs.backends.ray import OnRay, RayCluster
+from cler.runs.trainers import Order
 
 
 class StandIn:
@@ -36,6 +36,9 @@ class StandIn:
 
     def cluster_resources(self):
         return {"CPU": 8.0, "GPU": self.gpus} if self.gpus else {"CPU": 8.0}
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": self.cluster_resources()}, {"Alive": False, "Resources": {"CPU": 64.0}}]
 
     def remote(self, **options):
         self.options.append(options)
@@ -68,7 +71,7 @@ def ray(monkeypatch):
 def test_tasks_are_spread_and_give_the_same_numbers(tmp_path, ray, order, toy_jobs):
     made, heard = ray(), []
     plain, jobs = toy_jobs([0, 1], tmp_path / "plain"), toy_jobs([0, 1])
-    trainers.train_bundles([plain], order.device, None, ignore)
+    trainers.train_bundles([plain], order, ignore)
     find_backend(Machine(on="ray")).train(jobs, order, heard.append)
     results = [[read_json(job.folder / "result.json")["accuracy"] for job in each] for each in (jobs, plain)]
     assert results[0] == results[1]
@@ -76,6 +79,12 @@ def test_tasks_are_spread_and_give_the_same_numbers(tmp_path, ray, order, toy_jo
     assert made.options == [{"num_cpus": 1, "num_gpus": 0, "max_retries": 0, "scheduling_strategy": "SPREAD"}] * 2
     assert not made.connected
     assert not (tmp_path / ATTEMPTS).exists()
+
+
+def test_no_more_cores_are_asked_for_than_a_node_has(ray, order, toy_jobs):
+    made = ray()
+    find_backend(Machine(on="ray")).train(toy_jobs(threads=9), order, ignore)
+    assert [each["num_cpus"] for each in made.options] == [8]
 
 
 def test_a_lost_nodes_bundle_is_tried_again(ray, order, toy_jobs):

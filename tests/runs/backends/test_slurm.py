@@ -63,7 +63,7 @@ def test_a_job_of_slurm_trains_and_is_heard(tmp_path, monkeypatch, commands, ord
     monkeypatch.setattr(slurm, "POLL", 1.0)
     monkeypatch.setattr(driver._Driver, "_again", pytest.fail)
     (plain,), (job,), heard = toy_jobs(out=tmp_path / "plain"), toy_jobs(), []
-    trainers.train_bundles([[plain]], order.device, None, ignore)
+    trainers.train_bundles([[plain]], order, ignore)
     asked = {"partition": "short", "account": "lab", "time": "1-02:30", "gpus": 0, "memory": "8G", "notice": 30}
     backend = find_backend(Machine(on="slurm", slurm=asked | {"setup": "export SET_UP=1"}))
     assert backend.device("auto") == order.device

@@ -1,17 +1,22 @@
 import dataclasses
+import json
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import toys
 from cler.config.registry import METHODS, import_code
 from cler.engine import RunName
 from cler.engine.events import Event, Progress
-from cler.files import read_json
-from cler.runs.backends.attempts import ATTEMPTS, Attempt, _jobs
-from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, read_job, read_line
+from cler.files import read_json, write_json
+from cler.runs.backends.attempts import ATTEMPTS, Attempt, _jobs, find_attempts
+from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, plain_order, read_job, read_line, read_order
+from cler.runs.custom import code_of, only_here
 from cler.runs.folders import ATTEMPT
+from cler.runs.trainers import Order
+from cler.tracking import TRACKERS, Tracker
 
 NAMES = [RunName("er, seed 0", "er", 0, Path("a")), RunName("er, seed 1", "er", 1, Path("b"))]
 VALUES = {
@@ -40,10 +45,20 @@ def test_every_event_arrives_as_it_was_sent(event):
 
 
 @pytest.mark.parametrize(
-    "line", ["", "{", '["Progress", {}]', '["Nothing", {"run": 0}]', "[1, 2]", "null", '["Path", {}]']
+    "line", ["", "{", '["Progress", {}]', '["Nothing", {"run": 0}]', "[1, 2]", "null", '["Path", {}]', "[" * 100_000]
 )
 def test_a_line_that_is_not_whole_is_nothing(line):
     assert not isinstance(read_line(line, NAMES), Event)
+
+
+@pytest.mark.parametrize("name", ["backend", "tries", "jobs"])
+@pytest.mark.parametrize("value", [None, "x", -1, [{}], {"folder": 3}])
+def test_a_description_that_is_not_ours_is_no_attempt(tmp_path, order, toy_jobs, name, value):
+    (job,) = toy_jobs()
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
+    write_json(attempt.folder / ATTEMPT, read_json(attempt.folder / ATTEMPT) | {name: value})
+    found = find_attempts(tmp_path / ATTEMPTS, {job.folder.absolute(): job}, "here")
+    assert bool(found) == (name == "tries" and value == -1)
 
 
 def test_a_line_that_was_never_finished_hides_no_other(tmp_path, order, toy_jobs):
@@ -71,6 +86,23 @@ def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
         job, tuned={"names": ["lr"]}, track="tensorboard", data="ab", until_task=1, save_network=True
     )
     assert read_job(plain_job(job)) == job
+
+
+def test_an_order_arrives_with_all_that_matters_there():
+    order = Order(torch.device("cpu"), Path("there").absolute(), at_once=3, images="host", graph=False)
+    assert read_order(json.loads(json.dumps(plain_order(order)))) == order
+    own = dataclasses.replace(order, data_dir=None)
+    assert read_order(plain_order(dataclasses.replace(own, workers=2, out=Path("here"), give_up_after=1.0))) == own
+
+
+def test_a_tracker_of_a_user_is_imported_on_the_other_machine(toy_jobs, monkeypatch):
+    own = type("Own", (Tracker,), {"__module__": "toys"})
+    monkeypatch.setitem(TRACKERS._entries, "own", own)
+    (job,) = toy_jobs()
+    assert "toys" in code_of(dataclasses.replace(job, track="tensorboard+own")).modules
+    own.__module__ = "__main__"
+    assert only_here([dataclasses.replace(job, track="own")]) == ["the tracker own"]
+    assert only_here([job]) == []
 
 
 def test_code_of_a_user_is_imported_on_the_other_machine(tmp_path, order, toy_jobs, monkeypatch):

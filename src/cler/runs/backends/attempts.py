@@ -23,7 +23,6 @@ from cler.engine import RunName
 from cler.engine.steps import lack_of_memory
 from cler.errors import TERMINATED, UsageError
 from cler.files import HOST, append, opened, read_json, write_json, writing
-from cler.runs.backends.base import Order
 from cler.runs.backends.wire import (
     Begun,
     Ended,
@@ -31,16 +30,17 @@ from cler.runs.backends.wire import (
     line_of,
     plain_code,
     plain_job,
+    plain_order,
     read_code,
     read_job,
     read_line,
+    read_order,
 )
 from cler.runs.custom import code_of
 from cler.runs.folders import ATTEMPT, given_up, locked
 from cler.runs.jobs import Job
-from cler.runs.machine import find_device
 from cler.runs.record import LostError
-from cler.runs.trainers import STOPPING, Bundle, train_bundles
+from cler.runs.trainers import STOPPING, Bundle, Order, train_bundles
 
 ATTEMPTS = ".attempts"
 """Folder, in that of the results, of all drivers' attempts."""
@@ -70,16 +70,12 @@ class Attempt:
     def make(cls, parent: Path, jobs: Bundle, order: Order, backend: str, tries: int) -> Attempt:
         """A new attempt, written down for a machine to make."""
         folder = parent.absolute() / uuid4().hex[:16]
-        codes = [code_of(job.settings) for job in jobs]
+        codes = [code_of(job) for job in jobs]
         about = {
             "cler": __version__,
             "backend": backend,
             "tries": tries,
-            "device": order.device.type,
-            "data_dir": str(order.data_dir.absolute()) if order.data_dir else None,
-            "at_once": order.at_once,
-            "images": order.images,
-            "graph": order.graph,
+            "order": plain_order(order),
             "folder": os.getcwd(),
             "path": list(dict.fromkeys(place for code in codes for place in _places(code.modules))),
             "code": [plain_code(code) for code in codes],
@@ -155,17 +151,7 @@ def train_attempt(folder: Path, signals: Sequence[signal.Signals] = STOPPING) ->
         mailbox(Begun(os.environ.get("SLURMD_NODENAME", HOST)))  # which SLURM is asked to avoid by that name
         jobs = _jobs(about)
         mailbox.names = [job.name for job in jobs]
-        train_bundles(
-            [jobs],
-            find_device(about["device"]),
-            Path(about["data_dir"]) if about["data_dir"] else None,
-            mailbox,
-            at_once=about["at_once"],
-            images=about["images"],
-            graph=about["graph"],
-            signals=signals,
-            attempt=folder,
-        )
+        train_bundles([jobs], read_order(about["order"]), mailbox, signals=signals, attempt=folder)
         mailbox(Ended("done"))
     except LostError:
         pass  # nobody waits for this any more
@@ -197,12 +183,13 @@ def find_attempts(drivers: Path, wanted: dict[Path, Job], backend: str) -> dict[
     """The attempts of a backend at any of the wanted jobs, by the folder of their driver; runs by their folder."""
     found: dict[Path, list[Attempt]] = {}
     for path in sorted(drivers.glob(f"*/*/{ATTEMPT}")):
-        with suppress(UsageError, LookupError, TypeError):
+        with suppress(ValueError, LookupError, TypeError):  # not one of ours
             about = read_json(path)
             folders = [Path(job["folder"]) for job in about["jobs"]]
             if about["backend"] == backend and not wanted.keys().isdisjoint(folders):
                 jobs = [wanted.get(folder) or read_job(job) for folder, job in zip(folders, about["jobs"], strict=True)]
-                found.setdefault(path.parents[1], []).append(Attempt(path.parent, jobs, int(about["tries"])))
+                attempt = Attempt(path.parent, jobs, int(about["tries"]))
+                found.setdefault(path.parents[1], []).append(attempt)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -11,26 +10,7 @@ import torch
 
 from cler.engine.events import Emit
 from cler.runs.jobs import Job
-
-
-@dataclass(frozen=True)
-class Order:
-    """How jobs are to be trained, wherever that is."""
-
-    device: torch.device
-    data_dir: Path | None = None
-    """Folder of the datasets on the machine that trains; None for the usual one there."""
-    workers: int | None = None
-    """Processes on a CPU, or bundles at a time of a cluster."""
-    at_once: int | None = None
-    """Runs side by side on a GPU; None for as many as fit."""
-    images: str = "auto"
-    """Where those lie that a GPU trains on."""
-    graph: bool = True
-    out: Path = Path("runs")
-    """Folder that all machines share, where the attempts of other machines are kept."""
-    give_up_after: float = 600.0
-    """Seconds without events after which another machine is given up."""
+from cler.runs.trainers import Order
 
 
 class Backend(Protocol):

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from uuid import uuid4
 
 from cler.engine import RunName
@@ -15,12 +16,12 @@ from cler.engine.events import Checkpointed, Elsewhere, Emit, Evaluated, Event, 
 from cler.errors import UsageError
 from cler.files import HOST
 from cler.runs.backends.attempts import ATTEMPTS, Attempt, find_attempts, sweep_attempts
-from cler.runs.backends.base import Cluster, Order, State
+from cler.runs.backends.base import Cluster, State
 from cler.runs.backends.wire import Begun, Ended
 from cler.runs.custom import only_here
 from cler.runs.folders import check_writable, locked
 from cler.runs.jobs import Job, remaining
-from cler.runs.trainers import Bundle, in_bundles, raising_when_terminated
+from cler.runs.trainers import Bundle, Order, in_bundles, raising_when_terminated
 
 LOOK = 0.3
 """Seconds between two looks at what attempts say."""
@@ -38,7 +39,7 @@ def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit, poll:
     Attempts that an earlier driver has left are found again. When this one is stopped, those of a lasting cluster stay;
     others are asked for checkpoints and ended.
     """
-    if strange := [*only_here(job.settings for job in jobs), *(["a probe"] if any(job.probe for job in jobs) else [])]:
+    if strange := [*only_here(jobs), *(["a probe"] if any(job.probe for job in jobs) else [])]:
         raise UsageError(
             f"{', '.join(strange)}: no other machine can import this; put it into a file of its own, which all "
             "machines share, or train it here",
@@ -57,7 +58,7 @@ class _Driver:
         self.cluster, self.order, self.emit, self.poll = cluster, order, emit, poll
         self.live: dict[str, Attempt] = {}
         self._drivers = order.out.absolute() / ATTEMPTS
-        self._folder = self._drivers / f"{HOST}-{os.getpid()}-{uuid4().hex[:8]}"
+        self._folder = self._new_folder()
         self._locks = ExitStack()
         self._avoid: dict[str, None] = {}
         """Machines that were given up."""
@@ -73,13 +74,18 @@ class _Driver:
         self._states: dict[str, State] = {}
         self._asked = -math.inf
 
+    def _new_folder(self) -> Path:
+        return self._drivers / f"{HOST}-{os.getpid()}-{uuid4().hex[:8]}"
+
     @contextmanager
     def present(self) -> Iterator[None]:
         """Inside, other drivers know that this one is there."""
         try:
             check_writable(self._folder)
             with self._locks:
-                self._locks.enter_context(locked(self._folder))
+                while not self._locks.enter_context(locked(self._folder)):  # another driver is sweeping it away
+                    self._folder = self._new_folder()
+                    check_writable(self._folder)
                 yield
         finally:
             sweep_attempts(self._drivers)

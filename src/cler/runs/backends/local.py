@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from cler.config.settings import Machine
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.engine.events import Emit, Message
-from cler.runs.backends.base import Order
 from cler.runs.custom import only_here
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device, gpus, workers_that_fit
-from cler.runs.trainers import Bundle, in_bundles, train_bundles
-from cler.runs.workers import Place, train_in_processes
+from cler.runs.trainers import Bundle, Order, in_bundles, train_bundles
+from cler.runs.workers import train_in_processes
 
 
 class Local:
@@ -31,25 +29,27 @@ class Local:
 
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; what no other process can import is trained in this one, and a message says so."""
-        bundles, places = _shared_out(jobs, order)
-        if len(places) > 1 and (strange := only_here(job.settings for job in jobs)):
+        bundles, seen = _shared_out(jobs, order)
+        if len(seen) > 1 and (strange := only_here(jobs)):
             on_gpu = order.device.type == "cuda"
-            bundles, places, told = ([jobs], places[:1], "on one GPU") if on_gpu else (bundles, places[:1], "in turn")
+            bundles, seen, told = ([jobs], seen[:1], "on one GPU") if on_gpu else (bundles, seen[:1], "in turn")
             emit(Message(f"{', '.join(strange)}: no other process can import this, so this one trains all runs {told}"))
-        how: Any = {"at_once": order.at_once, "images": order.images, "graph": order.graph}
-        if len(places) > 1:
-            train_in_processes(bundles, order.data_dir, places, emit, **how)
+        if len(seen) > 1:
+            train_in_processes(bundles, order, seen, emit)
         else:
-            train_bundles(bundles, order.device, order.data_dir, emit, **how)
+            train_bundles(bundles, order, emit)
 
 
-def _shared_out(jobs: Sequence[Job], order: Order) -> tuple[Sequence[Bundle], Sequence[Place]]:
-    """The jobs in bundles, and the places that they are shared out to: one GPU gets them all, several as many each."""
+def _shared_out(jobs: Sequence[Job], order: Order) -> tuple[Sequence[Bundle], Sequence[str | None]]:
+    """The jobs in bundles, and for each process the GPU that it sees, None for whatever there is.
+
+    One GPU gets all the jobs, several get as many each.
+    """
     if order.device.type == "cpu":
         count = min(order.workers or workers_that_fit(max(job.settings.threads for job in jobs)), len(jobs))
-        return [[job] for job in jobs], [Place("cpu")] * count
+        return [[job] for job in jobs], [None] * count
     there = gpus()
     if len(there) < 2:
-        return [jobs], [Place("cuda")]
+        return [jobs], [None]
     bundles = in_bundles(jobs, min(order.at_once or MOST_AT_ONCE, math.ceil(len(jobs) / len(there))))
-    return bundles, [Place("cuda", gpu) for gpu in there][: len(bundles)]
+    return bundles, there[: len(bundles)]

@@ -14,10 +14,11 @@ from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError
 from cler.runs.backends.attempts import train_attempt
-from cler.runs.backends.base import Order, State
+from cler.runs.backends.base import State
 from cler.runs.backends.driver import drive
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device
+from cler.runs.trainers import Order
 
 POLL = 1.0
 """Seconds between two questions to the cluster."""
@@ -91,9 +92,18 @@ class RayCluster:
     def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
         """A task on the node with the least to do; nodes that do not answer are left out by Ray itself."""
         task = self._ray.remote(
-            num_cpus=cores, num_gpus=1 if self.gpu else 0, max_retries=0, scheduling_strategy="SPREAD"
+            num_cpus=self._to_be_had(cores),
+            num_gpus=1 if self.gpu else 0,
+            max_retries=0,
+            scheduling_strategy="SPREAD",
         )(_train)
         self._tasks[attempt.name] = task.remote(str(attempt))
+
+    def _to_be_had(self, cores: int) -> float:
+        """So many, or as many as a node has at most: Ray would wait for more without end, and without a word."""
+        needed = "GPU" if self.gpu else "CPU"
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return min(cores, max((each.get("CPU", 0) for each in nodes if needed in each), default=cores))
 
     def states(self) -> dict[str, State] | None:
         """The tasks that have not ended; whether one has a node already, it says itself."""

@@ -17,9 +17,10 @@ from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError
 from cler.runs.backends.attempts import train_attempt
-from cler.runs.backends.base import Order, State
+from cler.runs.backends.base import State
 from cler.runs.backends.driver import POLL, drive
 from cler.runs.jobs import Job
+from cler.runs.trainers import Order
 
 NAME = "cler-"
 """What the names of our jobs begin with; that of the attempt follows."""

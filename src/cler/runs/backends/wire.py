@@ -15,8 +15,12 @@ from cler.engine import RunName
 from cler.engine.events import Event
 from cler.runs.custom import Code
 from cler.runs.jobs import Job
+from cler.runs.machine import find_device
+from cler.runs.trainers import Order
 
 _OF_A_JOB = tuple(each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe"))
+
+_OF_AN_ORDER = ("at_once", "images", "graph")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,21 @@ def read_job(values: dict[str, Any]) -> Job:
     options = {name: value for name, value in values["settings"].items() if name not in declared}
     rest = {name: values[name] for name in _OF_A_JOB}
     return Job(Settings(**settings, options=options), folder=Path(values["folder"]), **rest)
+
+
+def plain_order(order: Order) -> dict[str, Any]:
+    """How to train, in plain values; what only the driver has to know stays here."""
+    return {
+        "device": order.device.type,
+        "data_dir": str(order.data_dir.absolute()) if order.data_dir else None,
+        **{name: getattr(order, name) for name in _OF_AN_ORDER},
+    }
+
+
+def read_order(values: dict[str, Any]) -> Order:
+    """How to train on this machine, which has to have the device."""
+    data_dir = Path(values["data_dir"]) if values["data_dir"] else None
+    return Order(find_device(values["device"]), data_dir, **{name: values[name] for name in _OF_AN_ORDER})
 
 
 def plain_code(code: Code) -> dict[str, Any]:
@@ -96,5 +115,5 @@ def read_line(line: str, names: Sequence[RunName]) -> Word | None:
             values["accuracy"] = {name: tuple(row) for name, row in values["accuracy"].items()}
         word: Word = _KINDS[kind](**values)
         return word
-    except (ValueError, TypeError, LookupError, AttributeError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None

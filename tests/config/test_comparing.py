@@ -1,0 +1,38 @@
+import pytest
+
+from cler.config.comparing import in_words
+from cler.config.making import make_settings
+
+
+def told(**given):
+    """The settings that the line before training names, with their values."""
+    _, _, settings = in_words(make_settings(**given), [0]).partition(", seed 0: ")
+    return dict(each.split(" ", 1) for each in settings.split(", "))
+
+
+def test_the_line_before_training_names_what_the_run_makes_use_of():
+    line = in_words(make_settings(method="er-ace", width=4), [0, 1])
+    assert line == (
+        "ER-ACE on cifar10-sample, seeds 0, 1: stream class-incremental, tasks 5, buffer 200, epochs 1, lr 0.03, "
+        "batch 10, replay_batch 10, repeats 1, optimizer sgd, network resnet18, width 4, augment crop-flip, "
+        "normalize True, classifier network, precision fp32, threads 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "not_named"),
+    [
+        ({"method": "finetune"}, {}, {"buffer", "replay_batch", "repeats", "classifier", "weight"}),
+        ({"regularizer": "jigsaw", "weight": 0}, {"weight": "0.0"}, set()),
+        ({"network": "timm:resnet18", "freeze": True}, {"freeze": "True"}, {"width", "pretrained"}),
+        ({"dataset": "folder:photos", "size": 64, "skip_broken": True}, {"size": "64", "skip_broken": "True"}, {"fit"}),
+        ({"dataset": "folder:photos"}, {}, {"size", "skip_broken"}),
+        ({"normalize": False, "validate": 0.1}, {"normalize": "False", "validate": "0.1"}, {"evaluate_every"}),
+        ({"method": "lwf-mc", "decay": 0.1}, {"decay": "0.1", "alpha": "1.0"}, {"buffer"}),
+        ({"method": "lwf-mc"}, {"alpha": "1.0"}, {"decay"}),
+    ],
+)
+def test_the_line_leaves_out_what_means_nothing_to_the_run_or_is_off(given, named, not_named):
+    settings = told(**given)
+    assert named.items() <= settings.items()
+    assert not_named.isdisjoint(settings)
