@@ -101,10 +101,10 @@ def test_tune_takes_its_trials_to_the_backend(cler_here, noting):
     [
         (
             ("--on", "slrum"),
-            "--on unknown backend 'slrum' (known: local, slurm, ray, ray:ADDRESS); did you mean 'slurm'?",
+            "unknown backend 'slrum' (known: local, slurm, ray, ray:ADDRESS); did you mean 'slurm'?",
         ),
         (("--on", "ray:auto"), "--on must be ray:HOST:PORT, or ray alone for a cluster of its own, not 'ray:auto'"),
-        (("--on", "slurm", "--slurm", "no.toml"), "--slurm cannot read no.toml: No such file or directory"),
+        (("--on", "slurm", "--slurm", "no.toml"), "cannot read no.toml: No such file or directory"),
         (("--on", "slurm"), "--on slurm needs sbatch, which is not on the path: log in where jobs are sent"),
         (("--on", "local", "--give-up-after", "0"), "--give-up-after must be above 0 and at most 1000000000, not 0.0"),
     ],
