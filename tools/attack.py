@@ -534,8 +534,8 @@ def records() -> Iterator[Case]:
         yield Case(f"attempt {name}", ("run", "er-ace", *QUICK, "--on", "local"), ANY, put)
     odd = ("on", "workers", "out", "data-dir", "device", "track", "images", "checkpoint-every", "slurm", "save-network")
     values = ('"\\u0000"', '"~nosuchuser/x"', f'"{"x" * 5000}"', '"\\u001b[2J"', "-1", "1e999", "nan", "true", "[]",
-              "{}", '["a", "b"]', "99999999999999999999", '"slurm"', '"ray:x:99999999"', '"ray:[::]:1"', '""', '"closed/x"',
-              '{partition = "a b"}', '{setup = "\\n"}', '"wandb+wandb"', '"loop"', "1979-05-27")  # fmt: skip
+              "{}", '["a", "b"]', "99999999999999999999", '"slurm"', '"ray:x:99999999"', '"ray:[::]:1"', '""', "1979-05-27",
+              '"closed/x"', '{partition = "a b"}', '{setup = "\\n"}', '"wandb+wandb"', '"loop"')  # fmt: skip
     for name in odd:
         for value in values:
             put = putting("x.toml", f"{name} = {value}\n".encode)
@@ -715,6 +715,7 @@ class Command:
                 io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8") for number in (1, 2)
             )
             sys.argv = ["cler", *arguments]
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
             if limit is not None:
                 resource.setrlimit(limit[0], (limit[1], resource.getrlimit(limit[0])[1]))
             os.write(writing, b"x")
@@ -890,7 +891,7 @@ def watching() -> Iterator[Trial]:
 
         return wrong
 
-    for wait in (0.0, 0.1, 0.5, 1.5):
+    for wait in (0.05, 0.1, 0.5, 1.5):
         for number in codes:
             yield Trial(f"watch, {number.name} after {wait} s", watched((number,), wait))
             yield Trial(f"decode, {number.name} after {wait} s", decoded(number, wait))

@@ -215,19 +215,23 @@ def arrays() -> dict[str, Callable[[], bytes]]:
     made |= {f"images: {name}": lambda value=value: npz(x_train=value) for name, value in pixels.items()}
     made |= {f"classes: {name}": lambda value=value: npz(classes=value) for name, value in classes.items()}
     return made | {
-        "one array": lambda: array(np.zeros(3)), "a pickle": lambda: evil, "an array of objects": lambda: array([Evil()]),
+        "one array": lambda: array(np.zeros(3)), "a pickle": lambda: evil,
+        "an array of objects": lambda: array([Evil()]),
         "nothing": lambda: b"", "text": lambda: b"no archive", "no arrays": lambda: npz(x_train=None, y_train=None),
         "cut": lambda: good[:-30], "flipped": lambda: good[:60] + bytes([good[60] ^ 255]) + good[61:],
-        "no labels": lambda: npz(y_train=None), "escapes": lambda: npz(x_train=None, **{ESCAPES.replace("/", "-"): b""}),
+        "no labels": lambda: npz(y_train=None), "escapes": lambda: npz(x_train=None, **{ESCAPES.replace("/",
+        "-"): b""}),
         "half a test": lambda: npz(x_test=np.zeros((2, 8, 8, 3), np.uint8)),
         "another test": lambda: npz(x_test=np.zeros((2, 9, 9, 3), np.uint8), y_test=np.arange(2)),
         "a strange test": lambda: npz(x_test=np.zeros((2, 8, 8, 3), np.uint8), y_test=np.arange(2) + 7),
         "behind": lambda: good + bytes(1_000_000), "before": lambda: b"#!/bin/sh\n" + good,
         "outside": lambda: npz(**{"../../outside": np.zeros(3), "/outside": np.zeros(3)}),
         "many members": lambda: npz(**{str(number): b"" for number in range(20_000)}),
-        "encrypted": lambda: encrypted(good), "another packing": lambda: good.replace(b"\x08\0\0\0!\0", b"\x63\0\0\0!\0"),
+        "encrypted": lambda: encrypted(good), "another packing": lambda: good.replace(b"\x08\0\0\0!\0",
+        b"\x63\0\0\0!\0"),
         "lies about sizes": lambda: good.replace(struct.pack("<I", 1664), struct.pack("<I", 2**31)),
-        "twice": twice, "much": lambda: npz(x_train=np.zeros((100, 1000, 1000, 3), np.uint8), y_train=np.arange(100) % 2),
+        "twice": twice, "much": lambda: npz(x_train=np.zeros((100, 1000, 1000, 3), np.uint8),
+        y_train=np.arange(100) % 2),
     }  # fmt: skip
 
 
@@ -302,7 +306,8 @@ def results(good: dict[str, Any]) -> dict[str, dict[str, Any]]:
     made = {f"confusion of {value!r:.20}": {"confusion": [[value] * tasks] * tasks} for value in numbers}
     for value in (None, 3, "x", [], [[]], [[1]], [[1] * tasks], [[1] * (tasks + 1)] * tasks, [[1] * 1000] * 1000, {}):
         made[f"confusion {value!r:.30}"] = {"confusion": value}
-    odd = {"names": ([ESCAPES], ["=1"], [], [1], "lr", ["lr"] * 10_000), "trials": (-1, 10**17, 1.5), "dataset": (ESCAPES, 3),
+    odd = {"names": ([ESCAPES], ["=1"], [], [1], "lr", ["lr"] * 10_000), "trials": (-1, 10**17, 1.5),
+        "dataset": (ESCAPES, 3),
            "select_on": (f"other-dataset:{ESCAPES}", "first-tasks:99999", "first-tasks:0", "whole-stream", "x", None),
            "seeds": ([], [-1], [10**17], [0] * 10_000, ["0"])}  # fmt: skip
     for name, values in odd.items():
@@ -310,10 +315,14 @@ def results(good: dict[str, Any]) -> dict[str, dict[str, Any]]:
             made[f"tuned.{name} {value!r:.30}"] = {"tuned": stamp | {name: value}}
     for value in (None, [], "x", {}, stamp | {"more": 1}):
         made[f"tuned {value!r:.30}"] = {"tuned": value}
-    settings = {"width": (0, -1, 10**9, 10**15, "64", None), "replay_batch": (0, -1, 10**9, 10**15, 1.5), "batch": (0, 10**9),
-                "repeats": (0, 10**9), "track": (ESCAPES, 3), "network": (ESCAPES, 3, "mine:net"), "method": (ESCAPES, "joint"),
-                "dataset": (f"folder:{ESCAPES}", "hf:x", "npz:\0"), "precision": (ESCAPES, 3, None), "buffer": (0, 10**11),
-                "tasks": (10_001, "5+5", "5+" * 9999 + "5", 0), "weight": (1e300, "x"), "teacher": (ESCAPES, 3, "ema")}  # fmt: skip
+    settings = {"width": (0, -1, 10**9, 10**15, "64", None), "replay_batch": (0, -1, 10**9, 10**15, 1.5),
+        "batch": (0, 10**9),
+                "repeats": (0, 10**9), "track": (ESCAPES, 3), "network": (ESCAPES, 3, "mine:net"),
+                "method": (ESCAPES, "joint"),
+                "dataset": (f"folder:{ESCAPES}", "hf:x", "npz:\0"), "precision": (ESCAPES, 3, None), "buffer": (0,
+                10**11),
+                "tasks": (10_001, "5+5", "5+" * 9999 + "5", 0), "weight": (1e300, "x"), "teacher": (ESCAPES, 3,
+                "ema")}  # fmt: skip
     for name, values in settings.items():
         for value in values:
             made[f"settings.{name} {value!r:.30}"] = {"settings": good["settings"] | {name: value}}
@@ -323,12 +332,16 @@ def results(good: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 LOGS = {
-    "escapes": [{"event": "progress", "task": 0, "step": 1, "steps": 2, "losses": {ESCAPES: 1.0, "=1": 2.0}, "time": ESCAPES}],
+    "escapes": [{"event": "progress", "task": 0, "step": 1, "steps": 2, "losses": {ESCAPES: 1.0, "=1": 2.0},
+        "time": ESCAPES}],
     "numbers": [{"event": "progress", "task": 0, "step": value, "steps": 0, "losses": {"x": value}, "time": "x"}
                 for value in (-1, 1e29, 10**300, 1e-300, True, None, "1", [])],
-    "tasks": [{"event": "evaluated", "task": value, "class_il": [50.0], "time": 3} for value in (-1, 1e11, 0.5, "x", None)],
-    "accuracies": [{"event": "evaluated", "task": 0, "class_il": value} for value in ([1e29], [], ["x"], None, [[1]], [-5])],
-    "many terms": [{"event": "progress", "task": 0, "step": 1, "steps": 2, "losses": {str(n): n for n in range(10_000)}}],
+    "tasks": [{"event": "evaluated", "task": value, "class_il": [50.0], "time": 3} for value in (-1, 1e11, 0.5, "x",
+        None)],
+    "accuracies": [{"event": "evaluated", "task": 0, "class_il": value} for value in ([1e29], [], ["x"], None, [[1]],
+        [-5])],
+    "many terms": [{"event": "progress", "task": 0, "step": 1, "steps": 2,
+        "losses": {str(n): n for n in range(10_000)}}],
     "many points": [{"event": "progress", "task": 0, "step": n, "steps": 9, "losses": {"x": n}} for n in range(50_000)],
 }  # fmt: skip
 """Lines of logs of runs, by what is odd about them."""
@@ -337,7 +350,8 @@ LOGS = {
 def studies(good: dict[str, Any]) -> dict[str, Any]:
     """Studies with parts that lie, by what is odd about them; `good` is one of two trials."""
     trial = good["trials"][0]
-    odd = {"values": (None, {}, [], {"lr": ESCAPES}, {"lr": 0.5}, {"other": 1}, {"lr": None}, {"lr": 0.01, "x": 1}, {"lr": []}),
+    odd = {"values": (None, {}, [], {"lr": ESCAPES}, {"lr": 0.5}, {"other": 1}, {"lr": None}, {"lr": 0.01, "x": 1},
+        {"lr": []}),
            "scores": (None, [], "x", ["x"], [None], [1e300], [-1e300], [10**17], [True], [[1]], {}, [1.0] * 10_000),
            "dropped": (None, "x", 1, [], True)}  # fmt: skip
     made = {

@@ -145,7 +145,7 @@ def channels_first(picture: Picture) -> np.ndarray:
 
 
 def begin_to_decode() -> None:
-    """What a process that decodes pictures for another does first: Ctrl-C is the other's business, whose end is its own.
+    """What a process that decodes pictures for another does first: leave Ctrl-C to the other, and end when it ends.
 
     A pool does not notice that its process was killed, and would wait for work for ever.
     """

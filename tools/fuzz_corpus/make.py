@@ -365,7 +365,8 @@ def make_tuning() -> None:
                 "accuracy": None, "losses": {"stream": 2.3}, "sums": [{"stream": [2.3, 1]}]}  # fmt: skip
     lines = [["Begun", {"host": "node-1"}], ["Progress", progress], ["Message", {"text": "\x1b[2J"}],
              ["Evaluated", {"run": 0, "task": 0, "accuracy": {"class_il": [50.0], "task_il": [50.0]}}],
-             ["Finished", {"run": 0, "accuracy": 50.0, "metrics": {}}], ["Ended", {"how": "done", "why": ""}]]  # fmt: skip
+             ["Finished", {"run": 0, "accuracy": 50.0, "metrics": {}}],
+             ["Ended", {"how": "done", "why": ""}]]  # fmt: skip
     put("events/good-all.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     put("events/bad-deep.jsonl", "[" * 100_000 + "\n")
     put("events/bad-kinds.jsonl", json.dumps(["Progress", progress | {"done": "x", "runs": [0]}]) + "\n")

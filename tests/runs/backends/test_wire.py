@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import sys
 from pathlib import Path
 
@@ -44,6 +45,33 @@ def test_every_event_arrives_as_it_was_sent(event):
 )
 def test_a_line_that_is_not_whole_is_nothing(line):
     assert not isinstance(read_line(line, NAMES), Event)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("Progress", {"done": "x"}),
+        ("Progress", {"step": 10**30}),
+        ("Progress", {"step": True}),
+        ("Progress", {"losses": {"stream": "x"}}),
+        ("Progress", {"losses": 3}),
+        ("Progress", {"sums": [{"stream": [1.0]}]}),
+        ("Progress", {"accuracy": "31"}),
+        ("Message", {"text": 3}),
+        ("Ended", {"how": "well"}),
+        ("Begun", {"host": ["node"]}),
+        ("Evaluated", {"accuracy": [3]}),
+    ],
+)
+def test_a_line_with_other_values_than_the_event_has_is_nothing(kind, changes):
+    (event,) = (each for each in events() if type(each).__name__ == kind)
+    name, values = json.loads(line_of(event, NAMES))
+    assert read_line(json.dumps([name, values]), NAMES) == event
+    assert read_line(json.dumps([name, values | changes]), NAMES) is None
+
+
+def test_a_line_that_is_too_deep_is_nothing():
+    assert read_line("[" * 100_000, NAMES) is None
 
 
 def test_a_line_that_was_never_finished_hides_no_other(tmp_path, order, toy_jobs):

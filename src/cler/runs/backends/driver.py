@@ -201,7 +201,11 @@ class _Driver:
             self._forget(attempt)
         elif ended and ended.how in ("mistake", "error"):
             self._forget(attempt)
-            raise UsageError(f"{attempt.host}: {ended.why}") if ended.how == "mistake" else RuntimeError(printable(ended.why))
+            raise (
+                UsageError(f"{attempt.host}: {ended.why}")
+                if ended.how == "mistake"
+                else RuntimeError(printable(ended.why))
+            )
         elif state == "cancelled":
             self._forget(attempt)
             raise UsageError(
