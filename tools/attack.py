@@ -535,7 +535,8 @@ def records() -> Iterator[Case]:
     odd = ("on", "workers", "out", "data-dir", "device", "track", "images", "checkpoint-every", "slurm", "save-network")
     values = ('"\\u0000"', '"~nosuchuser/x"', f'"{"x" * 5000}"', '"\\u001b[2J"', "-1", "1e999", "nan", "true", "[]",
               "{}", '["a", "b"]', "99999999999999999999", '"slurm"', '"ray:x:99999999"', '"ray:[::]:1"', '""',
-              "1979-05-27", '"closed/x"', '{partition = "a b"}', '{setup = "\\n"}', '"wandb+wandb"', '"loop"')  # fmt: skip
+              "1979-05-27", '"closed/x"', '{partition = "a b"}', '{setup = "\\n"}', '"wandb+wandb"',
+              '"loop"')  # fmt: skip
     for name in odd:
         for value in values:
             put = putting("x.toml", f"{name} = {value}\n".encode)
