@@ -36,6 +36,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import forged
 from tally import in_words
 
 HERE = Path(__file__).parent
@@ -45,6 +46,8 @@ QUICK = "--dataset noise --tasks 2 --width 1 --batch 4 --replay-batch 4 --buffer
 LEARN = "--once --width 1 --image-size 8 --batch 4 --replay-batch 4 --buffer 8 --device cpu".split()  # noqa: SIM905
 SLOW = ("demo", "tune", "bench", "analyze", "reproduce", "check", "data get")
 """Commands that would take long, or fetch something, if they were not refused."""
+PARTING = 10.0
+"""Seconds that what a command has started may outlive it."""
 HANG = 120.0
 """Seconds after which a case that says nothing is killed."""
 
@@ -110,30 +113,34 @@ def odd_things(path: Path, precious: Path) -> dict[str, Callable[[], Any]]:
 # -- families ----------------------------------------------------------------------------------------------------------
 
 
+NEVER = {
+    "long": "x" * 5000, "long folders": "x/" * 2500 + "x", "nobody's": "~nosuchuser/x", "null": "a\0b",
+    "in closed": "closed/x", "in a loop": "loop/x",
+}  # fmt: skip
+"""Paths that every command refuses."""
+PERHAPS = {
+    "closed": "closed", "read-only": "read-only", "in read-only": "read-only/x", "file": "file", "pipe": "pipe",
+    "in a file": "file/x", "nothing": "nothing", "zeros": "/dev/zero", "null device": "/dev/null", "empty": "",
+    "proc": "/proc/self/mem", "in proc": "/proc/nothing/x", "unreadable": "unreadable", "not utf-8": "caf\udce9",
+    "escape": "\x1b[2J\u202e", "lines": "a\nb", "dash": "-", "root": "/", "name too long": "n" * 256,
+}  # fmt: skip
+"""Paths that some commands may take."""
+
+
 def paths() -> Iterator[Case]:
     """Paths that cannot be, or are something else, for every command that takes one."""
     from hostile import NEEDED, paths_of_commands
 
-    never = {
-        "long": "x" * 5000, "long folders": "x/" * 2500 + "x", "nobody's": "~nosuchuser/x", "null": "a\0b",
-        "in closed": "closed/x", "in a loop": "loop/x",
-    }  # fmt: skip
-    perhaps = {
-        "closed": "closed", "read-only": "read-only", "in read-only": "read-only/x", "file": "file", "pipe": "pipe",
-        "in a file": "file/x", "nothing": "nothing", "zeros": "/dev/zero", "null device": "/dev/null", "empty": "",
-        "proc": "/proc/self/mem", "in proc": "/proc/nothing/x", "unreadable": "unreadable", "not utf-8": "caf\udce9",
-        "escape": "\x1b[2J\u202e", "lines": "a\nb", "dash": "-", "root": "/", "name too long": "n" * 256,
-    }  # fmt: skip
     more = {"run": QUICK, "learn": LEARN}
     for command, flag in sorted(paths_of_commands()):
         slow = command in SLOW
-        values = never if slow else never | perhaps
+        values = NEVER if slow else NEVER | PERHAPS
         for name, value in values.items():
             given = value + ("/x.py" if flag == "--import" else "")
             needed = NEEDED.get(command, []) if flag else []
             needed = needed + (more.get(command, []) if flag != "--data-dir" else ["--dataset", "cifar10"])
             arguments = (*command.split(), *needed, *([flag] if flag else []), given)
-            yield Case(f"{command} {flag} {name}", arguments, REFUSED if name in never else ANY, furnish)
+            yield Case(f"{command} {flag} {name}", arguments, REFUSED if name in NEVER else ANY, furnish)
 
 
 def files() -> Iterator[Case]:
@@ -364,6 +371,230 @@ def archives() -> Iterator[Case]:
         yield Case(name, ("data", "get", "attacked-mini", "--data-dir", "data"), REFUSED, put(make))
 
 
+CHECK = ("data", "check")
+OWN = ("--data-dir", "data", "--size", "8")
+ON_IMAGES = ("--dataset", "folder:images", *OWN)
+
+
+def datasets() -> Iterator[Case]:
+    """Datasets of one's own: paths that cannot be, pictures and arrays that lie, and things that are no files."""
+    forms = ("folder", "domains", "npz", "hf")
+    for form in forms:
+        for name, value in (NEVER | PERHAPS).items():
+            if form != "hf" or name != "root":  # where another package looks through the whole disk
+                codes = frozenset({1, 2}) if name in NEVER else ANY  # 1 says that a dataset is missing
+                named = f"{form}:{value}"
+                yield Case(f"check {form}, {name}", (*CHECK, named, "--data-dir", "data"), codes, furnish)
+                arguments = ("run", "er", *other_dataset(QUICK), "--dataset", named, "--data-dir", "data")
+                yield Case(f"run {form}, {name}", arguments, REFUSED if name in NEVER else ANY, furnish)
+    for name, make in forged.pictures().items():
+        put = putting(f"images/a/{name}", make)
+        for form in ("check", "run", "skipping"):
+            yield Case(f"{form} {name}", TRAINED[form], ANY, put)
+    for path in sorted((HERE / "fuzz_corpus" / "images").iterdir()):
+        yield Case(f"skipping {path.name}", TRAINED["skipping"], ANY, putting(f"images/a/{path.name}", path.read_bytes))
+    for name, make in forged.arrays().items():
+        put = putting("x.npz", make)
+        yield Case(f"check npz {name}", (*CHECK, "npz:x.npz", "--data-dir", "data"), ANY, put)
+        arguments = ("run", "er", *other_dataset(QUICK), "--dataset", "npz:x.npz", "--size", "8")
+        yield Case(f"run npz {name}", arguments, ANY, put)
+    yield from odd_layouts()
+
+
+def other_dataset(arguments: Sequence[str]) -> list[str]:
+    """Options of a run without those that name its dataset."""
+    place = list(arguments).index("--dataset")
+    return [*arguments[:place], *arguments[place + 2 :]]
+
+
+TRAINED = {
+    "check": (*CHECK, "folder:images", "--data-dir", "data"),
+    "run": ("run", "er", *other_dataset(QUICK), *ON_IMAGES),
+    "skipping": ("run", "er", *other_dataset(QUICK), *ON_IMAGES, "--skip-broken"),
+}
+"""Commands that read the folder of images."""
+
+
+def putting(place: str, make: Callable[[], bytes]) -> Callable[[Path], None]:
+    """What makes a file beside all that has to be there."""
+
+    def prepare(folder: Path) -> None:
+        furnish(folder)
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_bytes(make())
+
+    return prepare
+
+
+def odd_layouts() -> Iterator[Case]:
+    """Things that are no files or folders where datasets should have them, names that are orders, and forged pixels."""
+    from hostile import STRINGS
+
+    places = {
+        "images/a/odd.png": TRAINED["check"],
+        "images/odd": TRAINED["run"],
+        "images/train": TRAINED["run"],
+        "data/decoded": TRAINED["run"],
+        "data/tiny-imagenet-200/val/val_annotations.txt": (*CHECK, "tiny-imagenet", "--data-dir", "data"),
+        "data/tiny-imagenet-200/wnids.txt": (*CHECK, "tiny-imagenet", "--data-dir", "data"),
+        "data/tiny-imagenet-200/train": (*CHECK, "tiny-imagenet", "--data-dir", "data"),
+        "images/state.json": (*CHECK, "hf:images", "--data-dir", "data"),
+        "images/dataset_dict.json": (*CHECK, "hf:images", "--data-dir", "data"),
+        "x.npz": (*CHECK, "npz:x.npz"),
+    }
+
+    def put(place: str, kind: str) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            furnish(folder)
+            for part in ("train/n01/images", "val/images"):
+                (folder / "data" / "tiny-imagenet-200" / part).mkdir(parents=True)
+            picture = (folder / "images" / "a" / "0.png").read_bytes()
+            (folder / "data/tiny-imagenet-200/train/n01/images/0.JPEG").write_bytes(picture)
+            (folder / "data/tiny-imagenet-200/val/val_annotations.txt").write_text("0.JPEG\tn01\n")
+            path = folder / place
+            if path.is_dir():
+                shutil.rmtree(path)
+            path.unlink(missing_ok=True)
+            odd_things(path, folder / "precious")[kind]()
+
+        return prepare
+
+    for place, arguments in places.items():
+        for kind in odd_things(Path("x"), Path("precious")):
+            yield Case(f"{kind} as {place}", arguments, ANY, put(place, kind))
+
+    def named(text: str) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            furnish(folder)
+            (folder / "images" / "a").rename(folder / "images" / text)
+            (folder / "images" / "b" / f"{text}.png").write_text("no picture")
+
+        return prepare
+
+    for text in [*(text.replace("/", "-") for text in STRINGS if "\0" not in text), "caf\udce9", "n" * 250, " ", "é"]:
+        for form in ("check", "skipping"):
+            yield Case(f"{form}, class {text[:40]!r}", TRAINED[form], ANY, named(text))
+
+    def forged_pixels(name: str) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            import cler.data
+            from cler.data import decoding
+
+            furnish(folder)
+            listed: list[bytes] = []
+            digest = decoding._digest
+            decoding._digest = lambda told, *rest: (listed.append(told), digest(told, *rest))[1]
+            cler.data.load("folder:images", "data", size=8)
+            decoding._digest = digest
+            (path,) = (folder / "data" / "decoded").iterdir()
+            path.write_bytes(forged.pixels(path.read_bytes(), listed[0])[name]())
+
+        return prepare
+
+    header = json.dumps({"shape": [12, 3, 8, 8], "broken": {}}).encode()
+    for name in forged.pixels(bytes(32) + len(header).to_bytes(8) + header + bytes(12 * 192)):
+        yield Case(f"pixels, {name}", TRAINED["run"], frozenset({0}), forged_pixels(name))
+
+
+def records() -> Iterator[Case]:
+    """Results, logs, pictures of buffers, studies, settings of machines and attempts that lie."""
+    good = json.loads((HERE / "fuzz_corpus" / "results" / "good-er-ace.json").read_text())
+    commands = ("compare", "compare --json", "compare --markdown", "report")
+    for name, value in forged.results(good).items():
+        put = putting("results/x/result.json", json.dumps(value).encode)
+        yield from (Case(f"{command}, {name}", (*command.split(), "results"), ANY, put) for command in commands)
+    comparable = good | {"settings": good["settings"] | COMPARABLE}
+    comparable["accuracy"] = {name: [[50.0] * (task + 1) for task in range(10)] for name in good["accuracy"]}
+    counted = cache(counted_arithmetic)
+
+    def with_counts(value: dict[str, Any]) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            putting("results/x/result.json", json.dumps(value).encode)(folder)
+            (folder / "counted.json").write_bytes(counted())
+
+        return prepare
+
+    frontier = ("frontier", "results", "--arithmetic", "counted.json")
+    for name, value in forged.results(comparable).items():
+        yield Case(f"frontier, {name}", frontier, ANY, with_counts(value))
+    for number, text in enumerate(
+        ("{", "[]", '{"counts": 3}', '{"counts": [3]}', '{"counts": [{"flops_per_image": "x"}]}', "[" * 99_999,
+         '{"counts": [{"flops_per_image": 1e300}]}', '{"counts": [{"a": [[]]}]}')
+    ):  # fmt: skip
+        put = putting("counted.json", text.encode)
+        yield Case(f"frontier --arithmetic {number}", frontier, ANY, put)
+    for name, lines in forged.LOGS.items():
+        put = putting("results/log.jsonl", "\n".join(map(json.dumps, lines)).encode)
+        yield Case(f"report, log with {name}", ("report", "results"), ANY, put)
+    for name, make in forged.pictures().items():
+        yield Case(f"report, buffer {name}", ("report", "results"), frozenset({0}), putting("results/buffer.png", make))
+    yield from odd_studies()
+    for name, text in forged.attempts().items():
+        put = putting("runs/.attempts/host-1-x/y/attempt.json", text.encode)
+        yield Case(f"attempt {name}", ("run", "er-ace", *QUICK, "--on", "local"), ANY, put)
+    odd = ("on", "workers", "out", "data-dir", "device", "track", "images", "checkpoint-every", "slurm", "save-network")
+    values = ('"\\u0000"', '"~nosuchuser/x"', f'"{"x" * 5000}"', '"\\u001b[2J"', "-1", "1e999", "nan", "true", "[]",
+              "{}", '["a", "b"]', "99999999999999999999", '"slurm"', '"ray:x:99999999"', '"ray:[::]:1"', '""',
+              "1979-05-27", '"closed/x"', '{partition = "a b"}', '{setup = "\\n"}', '"wandb+wandb"',
+              '"loop"')  # fmt: skip
+    for name in odd:
+        for value in values:
+            put = putting("x.toml", f"{name} = {value}\n".encode)
+            yield Case(f"{name} = {value[:30]}", ("run", "--config", "x.toml", *QUICK), ANY, put)
+
+
+COMPARABLE = {
+    "method": "er-ace", "regularizer": "none", "dataset": "cifar100", "stream": "class-incremental", "tasks": 10,
+    "epochs": 1, "batch": 10, "replay_batch": 10, "validate": 0.0, "width": 64, "buffer": 500,
+}  # fmt: skip
+"""Settings that `cler frontier` takes results with."""
+
+
+def counted_arithmetic() -> bytes:
+    """What `cler frontier --arithmetic` keeps of runs with these settings."""
+    from cler.config.making import make_settings
+    from cler.frontier.arithmetic import Counts
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "counted.json"
+        Counts(path).relative(make_settings(**COMPARABLE).to_dict())
+        return path.read_bytes()
+
+
+TUNE = ("tune", "er", *QUICK, "--space", "lr=0.01|0.03", "--trials", "2", "--select-on", "whole-stream")
+
+
+def odd_studies() -> Iterator[Case]:
+    """Studies that lie, where one is resumed, and things that are no files in the place of theirs."""
+
+    def begin(folder: Path) -> dict[str, Any]:
+        furnish(folder)
+        (folder / "tune").mkdir()
+        found: dict[str, Any] = json.loads(in_peace("tune")[0]["/tune/study.json"])
+        return found
+
+    def lying(name: str) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            value = forged.studies(begin(folder))[name]
+            (folder / "tune" / "study.json").write_text(json.dumps(value))
+
+        return prepare
+
+    def placed(name: str, kind: str) -> Callable[[Path], None]:
+        def prepare(folder: Path) -> None:
+            begin(folder)
+            odd_things(folder / "tune" / name, folder / "precious")[kind]()
+
+        return prepare
+
+    trial = {"values": {"lr": 0.01}, "scores": [50.0], "dropped": False}
+    for name in forged.studies({"about": {}, "trials": [trial, trial], "under_way": []}):
+        yield Case(f"study, {name}", WORK["tune"], ANY, lying(name))
+    for name in ("study.json", "best.toml", "study.png"):
+        for kind in odd_things(Path("x"), Path("precious")):
+            yield Case(f"{kind} as {name}", WORK["tune"], ANY, placed(name, kind))
+
+
 def encodings() -> Iterator[Case]:
     """Commands that print signs which an output may lack."""
     from hostile import put_results
@@ -434,7 +665,7 @@ def in_shell(line: str, *codes: int, **variables: str) -> Callable[[Path], list[
 
 def streams() -> Iterator[Trial]:
     """Streams that are closed, full, or not read to the end, and locales."""
-    for command in ("methods", "compare é", RUN):
+    for command in ("methods", "compare é", RUN, "data check folder:images --data-dir d", "report é"):
         for how, code in STREAMS.items():
             yield Trial(
                 f"{command.split()[0]} {how}", in_shell(f"cler {command} {how}", 0 if "|" in how else code, code)
@@ -466,6 +697,7 @@ class Command:
         reading, writing = os.pipe()
         self.process = os.fork()
         if not self.process:
+            os.setpgid(0, 0)
             for number, output in enumerate(printed, 1):
                 os.dup2(output, number)
             os.chdir(folder)
@@ -484,6 +716,7 @@ class Command:
                 io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8") for number in (1, 2)
             )
             sys.argv = ["cler", *arguments]
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
             if limit is not None:
                 resource.setrlimit(limit[0], (limit[1], resource.getrlimit(limit[0])[1]))
             os.write(writing, b"x")
@@ -518,13 +751,34 @@ class Command:
             with open(output, "rb") as file:
                 told.append(file.read().decode("utf-8", "replace"))
         self.code = os.waitstatus_to_exitcode(ended[1])
-        return judge(self.code, frozenset(codes), *told)
+        return judge(self.code, frozenset(codes), *told) + self._left_behind()
+
+    def _left_behind(self) -> list[str]:
+        """Processes that it has started and that stay, which are ended here."""
+        end = time.monotonic() + PARTING
+        while (left := list(_processes_of(self.process))) and time.monotonic() < end:
+            time.sleep(0.05)
+        for process in left:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        return [f"left {len(left)} processes"] if left else []
+
+
+def _processes_of(group: int) -> Iterator[int]:
+    """The processes of a group that have not ended."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, found = path.read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
+            if int(found) == group and state not in "ZX":
+                yield int(path.parent.name)
 
 
 WORK = {
     "run": ("run", "er-ace", *QUICK, "--epochs", "3", "--checkpoint-every", "0.05", "--seeds", "2"),
     "run that keeps its network": ("run", "er", *QUICK, "--checkpoint-every", "0.05", "--save-network"),
     "learn": ("learn", "images", *LEARN, "--save-every", "0.05"),
+    "run on a folder": ("run", "er-ace", *other_dataset(QUICK), *ON_IMAGES, "--checkpoint-every", "0.05"),
+    "tune": (*TUNE, "--validate", "0.3", "--checkpoint-every", "0.05"),
 }
 """Commands that leave something which has to be the same whatever happened."""
 
@@ -553,6 +807,8 @@ def ends(folder: Path) -> dict[str, Any]:
         left[str(path.parent)[len(str(folder)) :]] = {
             name: value for name, value in result.items() if name not in ("seconds", "environment")
         }
+    for path in folder.glob("tune/*.[jt][so][om]*"):  # study.json and best.toml
+        left[str(path)[len(str(folder)) :]] = path.read_text()
     for name in ("network", "learner"):
         for path in folder.rglob(f"{name}.safetensors"):
             left[str(path)[len(str(folder)) :]] = hash(path.read_bytes())
@@ -604,6 +860,45 @@ def signals() -> Iterator[Trial]:
                 yield Trial(name, interrupted(work, numbers, share / 100))
 
 
+def watching() -> Iterator[Trial]:
+    """Signals to a report that is written again and again, and to processes that decode; none of them stays."""
+    codes = {signal.SIGINT: (130,), signal.SIGTERM: (143, -signal.SIGTERM), signal.SIGKILL: (-signal.SIGKILL,)}
+
+    def watched(numbers: Sequence[signal.Signals], wait: float) -> Callable[[Path], list[str]]:
+        def wrong(folder: Path) -> list[str]:
+            stopped_run(folder)
+            command = Command(folder, ("report", "runs", "results", "later", "--watch", "--every", "0.1"))
+            for number in numbers:
+                time.sleep(wait)
+                command.send(number)
+            wrong = command.wrong(*(code for number in numbers for code in (0, *codes[number])))
+            return wrong + [f"left {path.name}" for path in folder.rglob("*.tmp") if signal.SIGKILL not in numbers]
+
+        return wrong
+
+    def decoded(number: signal.Signals, wait: float) -> Callable[[Path], list[str]]:
+        def wrong(folder: Path) -> list[str]:
+            from cler.data import decoding
+
+            decoding.ALONE = 100, 0
+            furnish(folder)
+            for each in range(400):
+                (folder / "images" / "a" / f"more-{each}.png").write_bytes(forged.saved("PNG", (200, 200)))
+            command = Command(folder, TRAINED["check"])
+            time.sleep(wait)
+            command.send(number)
+            wrong = command.wrong(0, *codes[number], 1)
+            return wrong + Command(folder, TRAINED["run"]).wrong(0)
+
+        return wrong
+
+    for wait in (0.05, 0.1, 0.5, 1.5):
+        for number in codes:
+            yield Trial(f"watch, {number.name} after {wait} s", watched((number,), wait))
+            yield Trial(f"decode, {number.name} after {wait} s", decoded(number, wait))
+        yield Trial(f"watch, twice after {wait} s", watched((signal.SIGINT, signal.SIGINT), wait))
+
+
 def limits() -> Iterator[Trial]:
     """Too few file descriptors, files that may not grow, too little memory; afterwards the command ends as in peace."""
     kinds = {
@@ -646,7 +941,23 @@ def pairs() -> Iterator[Trial]:
 
 FAMILIES: dict[str, Callable[[], Iterator[Case | Trial]]] = {
     each.__name__: each
-    for each in (streams, signals, paths, files, places, owners, strings, answers, archives, encodings, limits, pairs)
+    for each in (
+        streams,
+        signals,
+        watching,
+        datasets,
+        records,
+        paths,
+        files,
+        places,
+        owners,
+        strings,
+        answers,
+        archives,
+        encodings,
+        limits,
+        pairs,
+    )
 }
 
 
@@ -654,6 +965,10 @@ def tried(family: str, only: str | None) -> Iterator[tuple[str, str, str]]:
     """Try the cases of a family, one after the other, in children that have imported everything."""
     import torch
     import torch._dynamo  # makes a folder when it is imported, so before a child does
+
+    with suppress(ImportError):  # what these keep of fonts, and of servers, is made before a child begins
+        import datasets  # noqa: F401
+        import matplotlib.font_manager  # noqa: F401
 
     import cler.cli
     import cler.learner.watch
@@ -724,6 +1039,8 @@ def try_case(case: Case, box: Path, guard: Any, main: Callable[[], None]) -> tup
     wrong += [trace] if trace else []
     given = ("/dev/null", *(each for each in case.arguments if each.startswith("/")))
     touched = [note.partition(": ")[2] for note in guard.noted if "outside" in note]
+    if any(each.startswith("hf:") for each in case.arguments):  # another package has a folder of its own
+        given += (str(Path.home() / ".cache" / "huggingface"),)
     wrong += [f"touched {path}" for path in touched if not any(path in each or each in path for each in given)]
     wrong += ["the precious file was changed"] if (folder / "precious").read_text() != "precious" else []
     wrong += [f"left {path.name}" for path in folder.rglob("*.tmp") if path not in before]

@@ -34,12 +34,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 
 from cler.config import comparing, making, reading
-from cler.data import cifar, download, images, sample
-from cler.engine.events import Event, Message
+from cler.data import cifar, decoding, download, images, sample
+from cler.engine.events import Event, Message, Progress
 from cler.engine.tensorfile import checksum
 from cler.errors import UsageError
 from cler.learner import Learner
@@ -49,9 +50,13 @@ from cler.report.content import make_report
 from cler.report.terminal import comparison_table, markdown_table, one_sentence
 from cler.report.write import write_report
 from cler.runs import results
+from cler.runs.backends.attempts import Attempt
 from cler.runs.compare import compare
 from cler.runs.jobs import Job, remaining
 from cler.runs.record import Builder, Recorder
+from cler.tune.selection import Selection
+from cler.tune.space import Range
+from cler.tune.study import Study, settings_file
 from tally import in_words
 
 CORPUS = Path(__file__).parent / "fuzz_corpus"
@@ -437,6 +442,52 @@ def read_samples(name: str, content: bytes, folder: Path) -> list[str]:
     return []
 
 
+def read_arrays(name: str, content: bytes, folder: Path) -> list[str]:
+    """What `--dataset npz:PATH` does with a file."""
+    (folder / "x.npz").write_bytes(content)
+    source: Any = images.find(f"npz:{folder / 'x.npz'}")
+    _ = source.defaults
+    source.load(folder)
+    return []
+
+
+def read_pixels(name: str, content: bytes, folder: Path) -> list[str]:
+    """What is done with a file of pixels, which is made again if it is not that of these pictures."""
+    (folder / "x.pixels").write_bytes(content)
+    made = decoding.Pixels(np.zeros((2, 3, 4, 4), np.uint8), {2: "it is no image"})
+    kept = decoding.kept_pixels(folder / "x.pixels", PIXELS, 3, lambda: made)
+    assert len(kept.images) + len(kept.broken) == 3
+    assert kept.images.shape[1] == 3
+    assert kept.images.ndim == 4
+    return []
+
+
+PIXELS = b"three pictures"
+"""What the files of pixels in the corpus tell of."""
+
+
+def read_studies(name: str, content: bytes, folder: Path) -> list[str]:
+    """What `cler tune` does with a study that was stopped."""
+    given = {"method": "er", "dataset": "noise", "tasks": 2, "validate": 0.2}
+    space = (Range("lr", 0.001, 0.3, log=True), Range("batch", 1, 10, whole=True), Range("optimizer", choices=("sgd",)))
+    study = Study(given, space, Selection(), (0,), folder)
+    (folder / "study.json").write_bytes(content)
+    ended, _ = study.trials()
+    if ended:
+        settings_file(study, ended)
+    return []
+
+
+def read_events(name: str, content: bytes, folder: Path) -> list[str]:
+    """What a driver does with what is heard of an attempt."""
+    (folder / "events.jsonl").write_bytes(content)
+    for word in Attempt(folder, [noise_job(folder)]).news():
+        if isinstance(word, Progress):
+            assert 0 * word.step == 0 * word.done + 0 * word.steps_per_second
+            assert all(run.label for run in word.runs)
+    return []
+
+
 @dataclass(frozen=True)
 class Kind:
     """A sort of file, what reads it, and how it is changed."""
@@ -449,17 +500,21 @@ class Kind:
 
 
 KINDS = (
-    Kind("settings", read_settings, (change_toml, change_toml, *BYTES), 16),
+    Kind("settings", read_settings, (change_toml, change_toml, *BYTES), 13),
     Kind("strings", read_strings, (insert, insert, *BYTES), 8),
     Kind("results", read_results, (change_json, change_json, *BYTES), 10),
-    Kind("runs", read_runs, (change_json, change_json_lines, change_safetensors, forge, forge, forge, *BYTES), 12),
+    Kind("runs", read_runs, (change_json, change_json_lines, change_safetensors, forge, forge, forge, *BYTES), 11),
     Kind("learners", read_learners, (change_safetensors, forge, forge, forge, *BYTES), 10),
     Kind("journals", read_journals, (change_json_lines, change_json_lines, *BYTES), 3),
-    Kind("images", read_images, (change_png, extreme, *BYTES), 16),
+    Kind("images", read_images, (change_png, extreme, *BYTES), 12),
     Kind("folders", read_folders, (change_json, change_json, *BYTES), 4),
-    Kind("archives", read_archives, (change_tar, change_tar, make_tar, *BYTES), 13),
+    Kind("archives", read_archives, (change_tar, change_tar, make_tar, *BYTES), 11),
     Kind("cifar", read_cifar, BYTES, 5),
     Kind("samples", read_samples, (change_json, *BYTES), 3),
+    Kind("arrays", read_arrays, (extreme, *BYTES), 4),
+    Kind("pixels", read_pixels, (extreme, *BYTES), 2),
+    Kind("studies", read_studies, (change_json, change_json, *BYTES), 2),
+    Kind("events", read_events, (change_json_lines, change_json_lines, *BYTES), 2),
 )
 
 

@@ -6,12 +6,16 @@ Processes that decode many of them import this and not PyTorch, which would take
 from __future__ import annotations
 
 import io
+import multiprocessing
+import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -138,6 +142,22 @@ def decoded(source: Path | bytes, size: int | None, fit: str) -> np.ndarray:
 def channels_first(picture: Picture) -> np.ndarray:
     """The pixels of a gray picture as 1×H×W, of one in color as 3×H×W."""
     return np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1)
+
+
+def begin_to_decode() -> None:
+    """What a process that decodes pictures for another does first: leave Ctrl-C to the other, and end when it ends.
+
+    A pool does not notice that its process was killed, and would wait for work for ever.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=[parent], daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def decode_some(sources: Sequence[Path | bytes], size: int | None, fit: str) -> list[np.ndarray | str]:

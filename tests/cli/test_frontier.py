@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from cler.frontier import arithmetic
+from cler.runs import folders
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "frontier"
@@ -33,6 +34,13 @@ def test_a_file_without_a_place_for_the_table_is_refused_and_stays(cler_here, tm
     assert code == 2
     assert "--into README.md lacks the lines <!-- frontier --> and <!-- /frontier -->" in err
     assert (tmp_path / "README.md").read_text() == "Mine.\n"
+
+
+def test_a_page_in_the_place_of_something_else_is_refused_before_anything_is_tried_there(cler_here, monkeypatch):
+    monkeypatch.setattr(folders, "check_writable", lambda folder: pytest.fail(f"tried to write to {folder}"))
+    code, _, err = cler_here("frontier", RESULTS, "--out", "/dev/null")
+    assert code == 2
+    assert "--out /dev/null: is not a plain file; give a file for the page" in err
 
 
 def test_runs_of_something_else_are_refused(cler_here):

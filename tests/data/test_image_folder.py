@@ -3,6 +3,9 @@
 import json
 import logging
 import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -282,6 +285,28 @@ def test_a_damaged_file_of_pixels_is_made_again(root, place):
         assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"shape": [40, 432], "broken": {}},
+        {"shape": [40, 3, 12, 12], "broken": {"40": "x"}},
+        {"shape": [39, 3, 12, 12], "broken": {"-1": "x"}},
+        {"shape": [40, 12, 12, 3], "broken": {}},
+        {"shape": [], "broken": {}},
+        {"shape": {"0": 40}, "broken": {}},
+    ],
+    ids=str,
+)
+def test_a_file_of_pixels_that_lies_is_made_again(tmp_path, about):
+    pixels = decoding.Pixels(np.zeros((40, 3, 12, 12), np.uint8), {})
+    header, content = json.dumps(about).encode(), pixels.images[: 39 if "-1" in about["broken"] else 40]
+    digest = decoding._digest(b"listed", header, content)
+    (tmp_path / "x").write_bytes(digest + len(header).to_bytes(8) + header + content.tobytes())
+    assert decoding.kept_pixels(tmp_path / "x", b"listed", 40, lambda: pixels) is pixels
+    again = decoding.kept_pixels(tmp_path / "x", b"listed", 40, lambda: pytest.fail("was decoded"))
+    assert again.images.shape == (40, 3, 12, 12)
+
+
 def test_a_changed_folder_is_noticed(root):
     before = load(root)
     path = root / "cup/3.png"
@@ -321,6 +346,29 @@ def test_processes_decode_what_one_does(root, monkeypatch):
     )
     assert together.fingerprint() == alone.fingerprint()
     assert seen[-1] == (41, 41)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from cler.data import decoding
+
+def content(number):
+    if number == 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Path(sys.argv[1])
+
+decoding.CHUNK, decoding.ALONE = 1, (0, 0)
+os.sched_getaffinity = lambda process: {0, 1}
+decoding.decode([decoding.Encoded("x", "", 1)] * 10, content, 8, "crop")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="nothing is killed like this elsewhere")
+def test_processes_that_decode_end_with_the_one_that_is_killed(root):
+    command = [sys.executable, "-c", KILLED, root / "cup" / "3.png"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120)
+    assert done.returncode == -signal.SIGKILL  # and nobody holds its output open any more
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Arrays, files of arrays and datasets of PyTorch as datasets."""
 
 import io
+import re
 import zipfile
 
 import numpy as np
@@ -225,6 +226,41 @@ def test_a_damaged_file_of_arrays_however_it_is_compressed(tmp_path, kind):
         UsageError, match=r"mine\.npz cannot be read as a file|cannot read .*mine\.npz: Invalid data stream"
     ):
         data.load(f"npz:{path}")
+
+
+def forged_array(shape, kind="|u1", content=bytes(8)):
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"x": forged_array("(-8, 8, 8)")},
+        {"x": forged_array("(9223372036854775807,)")},
+        {"x": forged_array("(99999999999999999999999, 8)")},
+        {"x": forged_array("(True, 8, 8)")},
+        {"y": forged_array("(2,)", "<U1", b"\xff\xff\xff\x7f" * 2)},
+        {"y": forged_array("(2,)", "<U1", b"\0\xd8\0\0" * 2)},
+        {"classes": forged_array("(2,)", "<f8", bytes(16))},
+        {"classes": forged_array("()", "<U1", b"a\0\0\0")},
+        {"encrypted": b""},
+    ],
+    ids=lambda forged: str(forged)[-90:],
+)
+def test_forged_arrays_are_refused_in_one_line(tmp_path, forged):
+    path = tmp_path / "mine.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in ({"x": forged_array("(2, 2, 2)"), "y": forged_array("(2,)")} | forged).items():
+            file.writestr(f"{name}.npy", content)
+    if "encrypted" in forged:
+        flagged = re.sub(rb"(PK\x03\x04..|PK\x01\x02....).", b"\\1\x01", path.read_bytes(), flags=re.DOTALL)
+        path.write_bytes(flagged)
+    assert data.images.find(f"npz:{path}").defaults is not None
+    with pytest.raises(UsageError) as raised:
+        data.load(f"npz:{path}")
+    assert "\n" not in str(raised.value)
+    assert data.check(f"npz:{path}").state == "damaged"
 
 
 def test_a_truncated_file_of_arrays(tmp_path):

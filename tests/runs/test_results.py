@@ -160,6 +160,7 @@ def put(key, new, *, inside=None):
         (put("tuned", {"select_on": "luck"}), "'tuned' does not say how the settings were tuned"),
         (lambda value: value["settings"].pop("buffer"), "'settings.buffer' is missing"),
         (put("method", 7, inside="settings"), "'settings.method' is 7, not a string"),
+        (put("teacher", 3, inside="settings"), "'settings.teacher' is 3, not a string"),
         (drop("counts"), "'counts' is missing"),
         (lambda value: value["counts"].pop("steps"), "'counts.steps' is missing"),
         (put("steps", 3.5, inside="counts"), "'counts.steps' is 3.5, not a whole number"),

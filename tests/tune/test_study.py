@@ -8,7 +8,7 @@ import torch
 
 from cler.config.reading import read_config
 from cler.errors import UsageError
-from cler.files import read_json
+from cler.files import read_json, write_json
 from cler.runs.execute import execute
 from cler.runs.trainers import in_bundles
 from cler.tune import study as module
@@ -147,6 +147,38 @@ def test_another_study_in_the_folder_is_refused(tmp_path):
     run(make_study(tmp_path, "first-tasks:1"), 1, train, propose)
     with pytest.raises(UsageError, match="holds a different study"):
         run(make_study(tmp_path, "first-tasks:2"), 1, train, propose)
+
+
+TRIAL = {"values": {"lr": 0.01}, "scores": [50.0], "dropped": False}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"trials": [TRIAL | {"dropped": True}]},
+        {"trials": [TRIAL | {"dropped": 0}]},
+        {"trials": [TRIAL | {"scores": []}]},
+        {"trials": [TRIAL | {"scores": "x"}]},
+        {"trials": [TRIAL | {"scores": [101.0]}]},
+        {"trials": [TRIAL | {"scores": [50.0] * 3}]},
+        {"trials": [TRIAL | {"values": None}]},
+        {"trials": [TRIAL | {"values": {"lr": "0.01"}}]},
+        {"trials": [TRIAL | {"values": {"lr": 0.01, "batch": 3}}]},
+        {"trials": [TRIAL | {"values": {"lr": -1.0}}]},
+        {"under_way": [None]},
+        {"under_way": [{}]},
+        {"under_way": 3},
+        {"trials": 3},
+    ],
+    ids=str,
+)
+def test_a_forged_study_is_refused(tmp_path, forged):
+    study = make_study(tmp_path)
+    study.write([Trial({"lr": 0.01}, (50.0,))], [])
+    assert study.trials() == ([Trial({"lr": 0.01}, (50.0,))], [])
+    write_json(tmp_path / FILE, read_json(tmp_path / FILE) | forged)
+    with pytest.raises(UsageError, match="is no study: delete it to start over"):
+        run(study, 2, None, propose)
 
 
 @pytest.mark.parametrize("select_on", ["whole-stream", "other-dataset:toy"])

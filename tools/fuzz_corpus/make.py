@@ -324,6 +324,54 @@ def make_data() -> None:
     put("samples/bad-a.xz", lzma.compress(bytes(50_000_000)))
 
 
+def make_arrays() -> None:
+    """Files of numpy's arrays, and files of decoded pixels."""
+    sys.path.insert(0, str(CORPUS.parent))
+    import forged
+
+    put("arrays/good-color.npz", forged.npz())
+    put("arrays/good-gray.npz", forged.npz(x_train=np.zeros((8, 9, 9)), classes=np.array(["a", "b"])))
+    put("arrays/good-strings.npz", forged.npz(y_train=np.array(["a", "b"] * 4)))
+    test = {"x_test": np.zeros((2, 8, 8, 3), np.uint8), "y_test": np.arange(2)}
+    put("arrays/good-test.npz", forged.npz(**test))
+    for name in ("labels: objects", "images: below zero", "images: beyond", "labels: no sign", "encrypted"):
+        put(f"arrays/bad-{name.rpartition(': ')[2].replace(' ', '-')}.npz", forged.arrays()[name]())
+    header, pixels = json.dumps({"shape": [2, 3, 4, 4], "broken": {"2": "it is no image"}}).encode(), bytes(96)
+    digest = hashlib.sha256(hashlib.sha256(b"three pictures").digest() + header + pixels).digest()
+    good = digest + len(header).to_bytes(8) + header + pixels
+    put("pixels/good-three.pixels", good)
+    put("pixels/bad-shape.pixels", forged.pixels(good, b"three pictures")["shape [12, 768]"]())
+
+
+def make_tuning() -> None:
+    """Studies, and what is heard of attempts."""
+    space = [
+        {"name": "lr", "low": 0.001, "high": 0.3, "log": True, "whole": False, "choices": []},
+        {"name": "batch", "low": 1, "high": 10, "log": False, "whole": True, "choices": []},
+        {"name": "optimizer", "low": 0.0, "high": 0.0, "log": False, "whole": False, "choices": ["sgd"]},
+    ]
+    given = {"method": "er", "dataset": "noise", "tasks": 2, "validate": 0.2}
+    about = {"given": given, "space": space, "select_on": "whole-stream", "seeds": [0]}
+    values = {"lr": 0.03, "batch": 4, "optimizer": "sgd"}
+    trials = [
+        {"values": values, "scores": [50.5], "dropped": False},
+        {"values": values, "scores": [0], "dropped": True},
+    ]
+    put("studies/good-two.json", json.dumps({"about": about, "trials": trials, "under_way": [values]}))
+    put("studies/good-none.json", json.dumps({"about": about, "trials": [], "under_way": []}))
+    put("studies/bad-dropped.json", json.dumps({"about": about, "trials": trials[1:], "under_way": []}))
+    put("studies/bad-values.json", json.dumps({"about": about, "trials": [], "under_way": [None]}))
+    progress = {"runs": [0], "task": 0, "tasks": 2, "step": 1, "steps": 3, "done": 0.2, "steps_per_second": 9.5,
+                "accuracy": None, "losses": {"stream": 2.3}, "sums": [{"stream": [2.3, 1]}]}  # fmt: skip
+    lines = [["Begun", {"host": "node-1"}], ["Progress", progress], ["Message", {"text": "\x1b[2J"}],
+             ["Evaluated", {"run": 0, "task": 0, "accuracy": {"class_il": [50.0], "task_il": [50.0]}}],
+             ["Finished", {"run": 0, "accuracy": 50.0, "metrics": {}}],
+             ["Ended", {"how": "done", "why": ""}]]  # fmt: skip
+    put("events/good-all.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    put("events/bad-deep.jsonl", "[" * 100_000 + "\n")
+    put("events/bad-kinds.jsonl", json.dumps(["Progress", progress | {"done": "x", "runs": [0]}]) + "\n")
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for folder in CORPUS.iterdir():
@@ -338,5 +386,7 @@ if __name__ == "__main__":
         make_data,
         make_learners,
         make_runs,
+        make_arrays,
+        make_tuning,
     ):
         make()

@@ -143,9 +143,9 @@ def _check_streams() -> None:
 
 def main() -> None:
     """The `cler` command."""
-    _check_streams()
     try:
         with _mistakes_in_one_line():
+            _check_streams()
             code = app(standalone_mode=False)
             sys.stdout.flush()
             if code == 130:  # how typer reports Ctrl-C

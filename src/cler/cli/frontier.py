@@ -47,8 +47,9 @@ def frontier(
 
     said = read_text(notes) if notes else "# Accuracy and arithmetic"
     text, counts = read_text(into) if into else "", Counts(arithmetic, say)
-    if out.is_dir():
-        raise UsageError(f"{out}: Is a directory; give a file for the page", "out")
+    if out.exists() and not out.is_file():
+        what = "Is a directory" if out.is_dir() else "is not a plain file"
+        raise UsageError(f"{out}: {what}; give a file for the page", "out")
     check_writable(out.parent)
     comparison, _ = read_comparison(folders)
     found = make_frontier(comparison.groups, counts, in_the_paper)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,36 +40,42 @@ def report(
     The page, index.html, is one file that needs no network. It also tells how far runs are that are not finished. The
     paper's numbers are shown for runs with its settings.
     """
-    from cler.files import read_text
-    from cler.runs.survey import Survey
-
     if every is not None and not watch:
         raise UsageError("is for --watch: give both", "every")
     if every is not None and not 0.1 <= every <= 86400:
         raise UsageError(f"must be from 0.1 to 86400 seconds, not {every:g}", "every")
-    text = read_text(preface) if preface else ""
-    survey = Survey(folders)
     if watch:
-        _watch(survey, text, out, 5.0 if every is None else every)
+        with asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
+            survey, text = _begin(folders, preface)
+            _watch(survey, text, out, 5.0 if every is None else every, stop)
+    else:
+        survey, text = _begin(folders, preface)
     survey.look(wait=watch)
     if not (watch or survey.results or survey.unfinished):
         raise UsageError("there is no run in " + ", ".join(map(str, folders)))
     _write_all(_report(survey, text), out)
 
 
-def _watch(survey: Survey, preface: str, out: Path, every: float) -> None:
+def _begin(folders: list[Path], preface: Path | None) -> tuple[Survey, str]:
+    """What looks for runs in the folders, and the text that comes before the tables."""
+    from cler.files import read_text
+    from cler.runs.survey import Survey
+
+    return Survey(folders), read_text(preface) if preface else ""
+
+
+def _watch(survey: Survey, preface: str, out: Path, every: float, stop: Callable[[], bool]) -> None:
     """Write the page now and whenever something has changed, until somebody asks to stop."""
-    with asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
-        from cler.report.content import readable
-        from cler.report.watch import watch
-        from cler.report.write import PAGE, write_page
+    from cler.report.content import readable
+    from cler.report.watch import watch
+    from cler.report.write import PAGE, write_page
 
-        def write() -> None:
-            write_page(_report(survey, preface, quiet=True), out, live=every)
+    def write() -> None:
+        write_page(_report(survey, preface, quiet=True), out, live=every)
 
-        console.print(f"{readable(str(out / PAGE))} follows the runs; Ctrl-C ends it", soft_wrap=True)
-        with errors.status("looking for runs") as line:
-            watch(survey, write, stop, every=every, status=line.update)
+    console.print(f"{readable(str(out / PAGE))} follows the runs; Ctrl-C ends it", soft_wrap=True)
+    with errors.status("looking for runs") as line:
+        watch(survey, write, stop, every=every, status=line.update)
 
 
 def _report(survey: Survey, preface: str, *, quiet: bool = False) -> Report:

@@ -7,7 +7,6 @@ import json
 import logging
 import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -63,23 +62,26 @@ def kept_pixels(path: Path, listed: bytes, count: int, make: Callable[[], Pixels
 
     It is whole or absent; one that any byte of is not as it was written is made again.
     """
-    kept = _read(path, listed)
-    if kept is None or len(kept.images) + len(kept.broken) != count:
+    kept = _read(path, listed, count)
+    if kept is None:
         kept = make()
         _write(path, listed, kept)
     return kept
 
 
-def _read(path: Path, listed: bytes) -> Pixels | None:
-    """The pixels that were kept, in memory that processes share; None if any byte is not as it was."""
+def _read(path: Path, listed: bytes, count: int) -> Pixels | None:
+    """The pixels of so many pictures, in memory that processes share; None if any byte is not as it was written."""
     try:
         with opened(path) as file:
             digest = file.read(DIGEST_BYTES)
             length = int.from_bytes(file.read(8))
             header = file.read(min(length, LONGEST_HEADER))
             about = json.loads(header)
-            images = np.memmap(file, np.uint8, "c", DIGEST_BYTES + 8 + length, tuple(about["shape"]))
             broken = {int(number): str(why) for number, why in about["broken"].items()}
+            shape = (count - len(broken), 3, *about["shape"][2:])
+            if about["shape"] != [*shape] or len(shape) != 4 or not all(0 <= number < count for number in broken):
+                return None
+            images = np.memmap(file, np.uint8, "c", DIGEST_BYTES + 8 + length, shape)
     except (OSError, UsageError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return None  # there is none, or it is damaged, or no file
     return Pixels(images, broken) if digest == _digest(listed, header, images) else None
@@ -178,8 +180,7 @@ def _decoded(
             yield from zip(chunk, pictures.decode_some([content(number) for number in chunk], size, fit), strict=True)
         return
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
-    ignored = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for this process
-    with _working(), ProcessPoolExecutor(min(cores, len(chunks)), context, signal.signal, ignored) as pool:
+    with _working(), ProcessPoolExecutor(min(cores, len(chunks)), context, pictures.begin_to_decode) as pool:
         running: dict[Future[list[Any]], Sequence[int]] = {}
         for chunk in chunks:
             with without_main():

@@ -94,10 +94,13 @@ DATASETS.register_family("npz:PATH", Npz, likely=lambda name: name.endswith(".np
 def _arrays(path: Path) -> tuple[Any, ...]:
     """Images and labels to train on, those to test on or None, and the names of the classes or None."""
     with _opened(path) as (held, names):
-        found = [held[name] if name in held.files else None for name in names]
-        classes = held[CLASSES].tolist() if CLASSES in held.files else None
-    images, labels, test_images, test_labels = (*found, None, None)[:4]
-    return images, _flat(labels), test_images, _flat(test_labels), classes
+        images, labels, test_images, test_labels = (
+            *(held[name] if name in held.files else None for name in names),
+            None,
+            None,
+        )[:4]
+        classes = _names(held[CLASSES]) if CLASSES in held.files else None
+        return images, _plain(labels), test_images, _plain(test_labels), classes
 
 
 @contextmanager
@@ -115,14 +118,28 @@ def _opened(path: Path) -> Iterator[tuple[Any, tuple[str, ...]]]:
             yield held, names
     except UsageError:
         raise
-    except Exception as error:  # of many kinds, by what a damaged archive is compressed with
+    except Exception as error:  # there is no end to what numpy raises for broken files
         why = str(error).partition(":")[0].partition(".")[0]
         raise UsageError(f"{path} cannot be read as a file of np.savez ({why})") from error
 
 
-def _flat(labels: Any) -> Any:
-    """Labels as a list, also of an array with a column of them."""
-    return labels[:, 0] if labels is not None and labels.ndim == 2 and labels.shape[1] == 1 else labels
+def _plain(labels: Any) -> Any:
+    """Labels as a list of Python's own values, also of an array with a column of them."""
+    if labels is None:
+        return None
+    listed = (labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels).tolist()
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, str):
+            each.encode()  # half a surrogate pair is no sign
+    return listed
+
+
+def _names(classes: Any) -> list[str]:
+    """The names of the classes: strings, or whole numbers as such."""
+    listed = _plain(classes)
+    if not isinstance(listed, list) or not all(isinstance(each, str | int) for each in listed):
+        raise ValueError(f"{CLASSES} must be a list of strings")
+    return [str(each) for each in listed]
 
 
 @lru_cache(maxsize=8)
@@ -134,4 +151,4 @@ def _defaults(path: Path, changed: int) -> dict[str, Any]:
             version = np.lib.format.read_magic(member)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, _, _ = read(member)
-    return usual_tasks(n_classes) | usual_view(*first_channels(torch.empty(shape, device="meta")).shape[1:3])
+        return usual_tasks(n_classes) | usual_view(*first_channels(torch.empty(shape, device="meta")).shape[1:3])

@@ -46,6 +46,8 @@ _SETTINGS_FIELDS = {
     "buffer": int,
     "epochs": int,
 }
+_SETTINGS_STRINGS = ("teacher", "network", "stream", "precision")
+"""Settings that older files lack."""
 _COUNTS = {"steps": int, "images": int}
 _LEAST = {"seed": 0, "seconds": 0}
 _SETTINGS_LEAST = {"buffer": 0, "epochs": 1}
@@ -286,7 +288,8 @@ def _check(value: Any) -> None:
 
 def check_settings(settings: dict[str, Any]) -> None:
     """Refuse settings, as files hold them, that do not say what every run has."""
-    _check_fields(settings, _SETTINGS_FIELDS, "settings.")
+    strings = {name: str for name in _SETTINGS_STRINGS if name in settings}
+    _check_fields(settings, _SETTINGS_FIELDS | strings, "settings.")
     _check_least(settings, _SETTINGS_LEAST, "settings.")
 
 

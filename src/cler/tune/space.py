@@ -25,6 +25,13 @@ class Range:
     whole: bool = False
     choices: tuple[Any, ...] = ()
 
+    def holds(self, value: Any) -> bool:
+        """Whether it is one of the values."""
+        if self.choices:
+            return any(type(value) is type(each) and value == each for each in self.choices)
+        number = type(value) is int if self.whole else type(value) in (int, float)
+        return number and self.low <= value <= self.high
+
     def rounded(self, value: Any) -> Any:
         """A drawn value with four digits, which is as good and can be read."""
         if self.choices or self.whole:

@@ -72,9 +72,32 @@ class Study:
             raise UsageError(f"{self.out} holds a different study: choose another output folder", "out")
         try:
             ended = [Trial(each["values"], tuple(each["scores"]), each["dropped"]) for each in found["trials"]]
-            return ended, list(found["under_way"])
+            under_way = list(found["under_way"])
+            whole = all(map(self._are_values, [*(trial.values for trial in ended), *under_way]))
         except (KeyError, TypeError):
-            raise UsageError(f"{self.out / FILE} is no study: delete it to start over") from None
+            whole = False
+        if not whole or (ended and not self._have_ended(ended)):
+            raise UsageError(f"{self.out / FILE} is no study: delete it to start over")
+        return ended, under_way
+
+    def _are_values(self, values: Any) -> bool:
+        """Whether they are values of all that is tuned, and of nothing else."""
+        ranges = {each.name: each for each in self.space}
+        return (
+            isinstance(values, dict)
+            and values.keys() == ranges.keys()
+            and all(ranges[name].holds(value) for name, value in values.items())
+        )
+
+    def _have_ended(self, trials: Sequence[Trial]) -> bool:
+        """Whether trials have scores such as this study gives, and some of them were not dropped."""
+        most = len(self.selection.rungs(self.settings(trials[0].values)))
+        return not all(trial.dropped is True for trial in trials) and all(
+            type(trial.dropped) is bool
+            and 0 < len(trial.scores) <= most
+            and all(type(score) in (int, float) and 0 <= score <= 100 for score in trial.scores)
+            for trial in trials
+        )
 
     def write(self, ended: Sequence[Trial], under_way: Sequence[dict[str, Any]]) -> None:
         """Keep all of it."""

@@ -61,6 +61,33 @@ def test_a_description_that_is_not_ours_is_no_attempt(tmp_path, order, toy_jobs,
     assert bool(found) == (name == "tries" and value == -1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("Progress", {"done": "x"}),
+        ("Progress", {"step": 10**30}),
+        ("Progress", {"step": True}),
+        ("Progress", {"losses": {"stream": "x"}}),
+        ("Progress", {"losses": 3}),
+        ("Progress", {"sums": [{"stream": [1.0]}]}),
+        ("Progress", {"accuracy": "31"}),
+        ("Message", {"text": 3}),
+        ("Ended", {"how": "well"}),
+        ("Begun", {"host": ["node"]}),
+        ("Evaluated", {"accuracy": [3]}),
+    ],
+)
+def test_a_line_with_other_values_than_the_event_has_is_nothing(kind, changes):
+    (event,) = (each for each in events() if type(each).__name__ == kind)
+    name, values = json.loads(line_of(event, NAMES))
+    assert read_line(json.dumps([name, values]), NAMES) == event
+    assert read_line(json.dumps([name, values | changes]), NAMES) is None
+
+
+def test_a_line_that_is_too_deep_is_nothing():
+    assert read_line("[" * 100_000, NAMES) is None
+
+
 def test_a_line_that_was_never_finished_hides_no_other(tmp_path, order, toy_jobs):
     attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs([0, 1]), order, "here", 0)
     progress = next(event for event in events() if isinstance(event, Progress))

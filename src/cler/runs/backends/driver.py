@@ -13,7 +13,7 @@ from uuid import uuid4
 from cler.engine import RunName
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.engine.events import Checkpointed, Elsewhere, Emit, Evaluated, Event, Failed, Finished, Message, Progress
-from cler.errors import UsageError
+from cler.errors import UsageError, printable
 from cler.files import HOST
 from cler.runs.backends.attempts import ATTEMPTS, Attempt, find_attempts, sweep_attempts
 from cler.runs.backends.base import Cluster, State
@@ -207,7 +207,11 @@ class _Driver:
             self._forget(attempt)
         elif ended and ended.how in ("mistake", "error"):
             self._forget(attempt)
-            raise UsageError(f"{attempt.host}: {ended.why}") if ended.how == "mistake" else RuntimeError(ended.why)
+            raise (
+                UsageError(f"{attempt.host}: {ended.why}")
+                if ended.how == "mistake"
+                else RuntimeError(printable(ended.why))
+            )
         elif state == "cancelled":
             self._forget(attempt)
             raise UsageError(

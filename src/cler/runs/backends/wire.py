@@ -7,7 +7,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
@@ -114,6 +115,25 @@ def read_line(line: str, names: Sequence[RunName]) -> Word | None:
         if isinstance(values.get("accuracy"), dict):
             values["accuracy"] = {name: tuple(row) for name, row in values["accuracy"].items()}
         word: Word = _KINDS[kind](**values)
-        return word
+        hints = get_type_hints(_KINDS[kind])
+        return word if all(_fits(getattr(word, name), hint) for name, hint in hints.items()) else None
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is what the field of an event is declared to be; whole numbers are those of 64 bits."""
+    kind, of = get_origin(hint), get_args(hint)
+    if hint is Any or kind is Literal:
+        return hint is Any or value in of
+    if kind in (Union, UnionType):
+        return any(_fits(value, each) for each in of)
+    if kind is tuple and of[-1] is not ...:
+        return isinstance(value, tuple) and len(value) == len(of) and all(map(_fits, value, of))
+    if kind is tuple:
+        return isinstance(value, tuple) and all(_fits(each, of[0]) for each in value)
+    if kind is dict:
+        return isinstance(value, dict) and all(_fits(each, of[1]) for each in value.values())
+    if hint in (int, float):
+        return type(value) is int and abs(value) < 2**63 if hint is int or type(value) is int else type(value) is float
+    return isinstance(value, hint)
