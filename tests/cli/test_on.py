@@ -108,7 +108,7 @@ def test_tune_takes_its_trials_to_the_backend(cler_here, noting):
     [
         (
             ("--on", "slrum"),
-            "unknown backend 'slrum' (known: local, slurm, ray, ray:ADDRESS); did you mean 'slurm'?",
+            "unknown backend 'slrum' (known: local, slurm, ray, ray:HOST:PORT); did you mean 'slurm'?",
         ),
         (("--on", "ray:auto"), "--on must be ray:HOST:PORT, or ray alone for a cluster of its own, not 'ray:auto'"),
         (("--on", "slurm", "--slurm", "no.toml"), "cannot read no.toml: No such file or directory"),

@@ -14,13 +14,13 @@ def test_where_runs_can_be_trained(on):
 @pytest.mark.parametrize(
     ("on", "says"),
     [
-        ("slrum", r"unknown backend 'slrum' \(known: local, slurm, ray, ray:ADDRESS\); did you mean 'slurm'\?"),
+        ("slrum", r"unknown backend 'slrum' \(known: local, slurm, ray, ray:HOST:PORT\); did you mean 'slurm'\?"),
         ("local:1", "must be local alone"),
         ("slurm:gpu", "must be slurm alone"),
         ("ray:", "must be ray:HOST:PORT, or ray alone"),
         ("ray:auto", "must be ray:HOST:PORT, or ray alone"),
         ("ray:head", "must be ray:HOST:PORT, or ray alone"),
-        (None, "must be local, slurm, ray or ray:ADDRESS"),
+        (None, "must be local, slurm, ray or ray:HOST:PORT"),
     ],
 )
 def test_where_they_cannot(on, says):

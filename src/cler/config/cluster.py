@@ -19,12 +19,12 @@ _TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d)(?::(\d\d))?")
 
 
 def read_on(value: Any) -> str:
-    """'local', 'slurm', 'ray', or 'ray:ADDRESS' with the host and port of a cluster that is running."""
+    """'local', 'slurm', 'ray', or 'ray:HOST:PORT' with the host and port of a cluster that is running."""
     if not isinstance(value, str):
-        raise ValueError(f"must be local, slurm, ray or ray:ADDRESS, not {value!r}")
+        raise ValueError(f"must be local, slurm, ray or ray:HOST:PORT, not {value!r}")
     name, colon, address = value.partition(":")
     if name not in BACKENDS:
-        raise unknown("backend", value, [*BACKENDS, "ray:ADDRESS"])
+        raise unknown("backend", value, [*BACKENDS, "ray:HOST:PORT"])
     if colon and name != "ray":
         raise ValueError(f"must be {name} alone, not {value!r}: only ray takes an address")
     if colon and not _ADDRESS.fullmatch(address):
