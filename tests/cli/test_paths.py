@@ -135,3 +135,11 @@ def test_folders_that_lead_into_themselves_and_very_deep_ones_are_no_trouble(cle
     assert code == 0
     assert err == "skipped: cannot read results/self/result.json: Too many levels of symbolic links\n"
     assert "45.00" in out
+
+
+def test_a_system_without_a_place_for_temporary_files(cler, monkeypatch):
+    def nowhere(*_, **__):
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("cler.runs.survey.Survey.look", nowhere)
+    assert cler("report", ".") == (2, "", "cler: No usable temporary directory found in ['/tmp']\n")
