@@ -919,7 +919,7 @@ def limits() -> Iterator[Trial]:
 
 
 def pairs() -> Iterator[Trial]:
-    """Two processes with the same command, the second a little later; a learner belongs to one of them."""
+    """Two processes with the same command, the second a little later; a learner, or a study, belongs to one of them."""
 
     def both(work: str, share: float) -> Callable[[Path], list[str]]:
         def wrong(folder: Path) -> list[str]:
@@ -928,7 +928,7 @@ def pairs() -> Iterator[Trial]:
             first = Command(folder, WORK[work])
             time.sleep(wait)
             second = Command(folder, WORK[work])
-            codes = (0, 2) if work == "learn" else (0,)
+            codes = (0, 2) if work in ("learn", "tune") else (0,)
             return first.wrong(*codes) + second.wrong(*codes) + ends_well(folder, work)
 
         return wrong

@@ -149,6 +149,11 @@ def test_another_study_in_the_folder_is_refused(tmp_path):
         run(make_study(tmp_path, "first-tasks:2"), 1, train, propose)
 
 
+def test_a_run_that_another_process_has_begun_is_named_as_such(tmp_path):
+    with pytest.raises(UsageError, match="another process is training it; try again after that"):
+        run(make_study(tmp_path), 2, lambda jobs: None, propose)
+
+
 TRIAL = {"values": {"lr": 0.01}, "scores": [50.0], "dropped": False}
 
 
