@@ -103,7 +103,8 @@ def outcome(folder: Path) -> dict[str, Any]:
     result = json.loads((run / "result.json").read_text())
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     log = [line for line in log if line["event"] != "progress"]  # losses since the line before, or since a resume
-    assert result["complete"] or "not finite" in result["failure"], (folder / "output").read_text()
+    diverged = ("the loss was not finite", "the outputs were not numbers")
+    assert result["complete"] or result["failure"].startswith(diverged), (folder / "output").read_text()
     # that a run has diverged is noticed a few times a second, after more steps or fewer
     passed_over = {"seconds", "environment"} | (set() if result["complete"] else {"counts"})
     return {
