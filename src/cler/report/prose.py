@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 LATER = "---"
-"""A line of a text; what follows it comes at the end of a report."""
+"""A line of a preface; what follows it comes at the end of a report."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ Block = Heading | Paragraph | Grid
 
 
 def split(text: str) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
-    """The blocks of a text that begin a report, and those that end it."""
+    """The blocks of a preface that begin a report, and those that end it."""
     lines = text.splitlines()
     end = next((number for number, line in enumerate(lines) if line.strip() == LATER), len(lines))
     return tuple(_blocks(lines[:end])), tuple(_blocks(lines[end + 1 :]))
 
 
 def pieces(text: str) -> list[tuple[str, bool]]:
-    """The parts of a text, and whether each stands between backticks."""
+    """The parts of a string, and whether each stands between backticks."""
     return [(part, bool(index % 2)) for index, part in enumerate(text.split("`")) if part]
 
 
