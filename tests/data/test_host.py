@@ -130,6 +130,17 @@ def trained(data, count, **changes):
     return runs
 
 
+def kept(run):
+    """The tensors of a run, without the row of its buffer that takes rejected writes, of which a GPU keeps any."""
+    spare = run.method.buffer.capacity
+    tensors = run.state().tensors
+    rows = {
+        name for name, each in tensors.items() if name.startswith("buffer.") and each.dim() and len(each) == spare + 1
+    }
+    assert rows
+    return {name: each[:spare] if name in rows else each for name, each in tensors.items()}
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("count", [1, 10])
@@ -156,7 +167,7 @@ def test_a_gpu_computes_the_same_bits_wherever_the_images_are(changes, count, mo
     assert recorded
     assert None not in recorded
     for one, other in zip(ours, theirs, strict=True):
-        tensors, same = one.state().tensors, other.state().tensors
+        tensors, same = kept(one), kept(other)
         assert tensors.keys() == same.keys()
         assert [name for name in tensors if not torch.equal(tensors[name], same[name])] == []
         assert (one.accuracy, one.curves) == (other.accuracy, other.curves)
