@@ -5,6 +5,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import ClassVar
 
 import pytest
@@ -188,7 +189,12 @@ def test_the_page_of_streams_has_the_results(folder):
 
 def test_the_page_on_speed_has_what_images_in_main_memory_cost():
     page = (ROOT / "docs" / "speed.md").read_text("utf-8")
-    steps = json.loads((ROOT / "benchmarks" / "host_images.json").read_text("utf-8"))["steps"]
+    measured = json.loads((ROOT / "benchmarks" / "host_images.json").read_text("utf-8"))
+    for each in measured["larger"]:
+        place = "in main memory" if each["on the host"] else "on the GPU"
+        used = f"{each['ms']:.3f} | {each['GB on the GPU']:.1f} GB | {each['placing s']:.1f} s"
+        assert f"| {each['dataset GB']:.1f} GB | {place} | {used} |" in page
+    steps = measured["steps"]
     times = {(each["size"], each["method"], each["images"]): each["ms"] for each in steps}
     names = {"er-ace": "ER-ACE", "er-ace+jigsaw": "ER-ACE + CLER"}
     for size, method, _ in times:
@@ -236,3 +242,12 @@ def test_the_page_on_speed_has_the_measured_times(method):
     stated = [cell.strip() for cell in row.split("|")[2:5]]
     measured = [timings.get(name) for name in ("none", "jigsaw", "barlow-twins")]
     assert stated == ["" if time is None else f"{time:.2f}" for time in measured]
+
+
+def test_the_page_on_tracking_has_what_curves_cost():
+    page = " ".join((ROOT / "docs" / "tracking.md").read_text("utf-8").split())
+    measured = json.loads((ROOT / "benchmarks" / "tracking_cost.json").read_text("utf-8"))
+    tracked, plain = (fmean(measured[key]) for key in ("with", "without"))
+    assert f"{tracked:.2f} steps a second each with TensorBoard and {plain:.2f} without" in page
+    cost = f"{measured['cost_percent']:.2f} ± {measured['standard_error']:.2f} %"
+    assert cost.replace("-", "−") in page
