@@ -3,7 +3,7 @@ import io
 import pytest
 
 from cler.engine import RunName
-from cler.engine.events import Elsewhere, Evaluated, Failed, Finished, Progress
+from cler.engine.events import Decoding, Elsewhere, Evaluated, Failed, Finished, Progress
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar, download_bar
 
@@ -73,6 +73,23 @@ LOG = """\
 [1/4] er-ace, seed 0: class-incremental accuracy 40.00%
 [2/4] er-ace, seed 1: class-incremental accuracy 44.50%
 """
+
+
+def test_a_bar_for_a_dataset_that_other_machines_decode(bars):
+    bars(Decoding("folder:photos", 64, 200))
+    bars(Decoding("folder:photos", 128, 200))
+    assert rows(bars) == ("0 of 4 runs", 0, {"decoding folder:photos": 128})
+    bars(Decoding("folder:photos", 200, 200))
+    assert rows(bars) == ("0 of 4 runs", 0, {})
+
+
+def test_without_a_terminal_lines_say_how_far_a_dataset_is_decoded():
+    file, now = io.StringIO(), [0.0]
+    bars = ProgressBars(Terminal(file=file, force_terminal=False, width=100), runs=4, clock=lambda: now[0])
+    for now[0], done in ((0.0, 64), (29.0, 128), (31.0, 192), (32.0, 200)):
+        bars(Decoding("folder:photos", done, 200))
+    told = [f"decoding folder:photos: {done} of 200 images" for done in (64, 192)]
+    assert file.getvalue().splitlines() == told
 
 
 def test_without_a_terminal_lines_say_where_each_bundle_stands():

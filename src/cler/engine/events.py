@@ -132,6 +132,17 @@ class Elsewhere(Event):
 
 
 @dataclass(frozen=True)
+class Decoding(Event):
+    """A dataset of one's own is being decoded where runs are to be trained on it; a few times a second."""
+
+    dataset: str
+    decoded: int
+    """Images so far."""
+    images: int | None
+    """Images in all, where that is known."""
+
+
+@dataclass(frozen=True)
 class Message(Event):
     """Something that a person should know."""
 

@@ -14,7 +14,7 @@ from typing import Any
 from rich import progress as bars
 from rich.table import Column
 
-from cler.engine.events import Elsewhere, Evaluated, Event, Failed, Finished, Message, Progress
+from cler.engine.events import Decoding, Elsewhere, Evaluated, Event, Failed, Finished, Message, Progress
 from cler.errors import one_line
 from cler.report.console import Terminal
 from cler.report.numbers import duration
@@ -72,6 +72,8 @@ class ProgressBars:
         self._rows: dict[tuple[str, ...], _Row] = {}
         self._shares: dict[str, float] = {}
         """How much of each run is done that has not ended."""
+        self._decoding: dict[str, tuple[bars.TaskID, float]] = {}
+        """By dataset: its bar, and when a line told of it."""
 
     def __enter__(self) -> ProgressBars:
         if self.console.is_terminal:
@@ -101,6 +103,8 @@ class ProgressBars:
             case Elsewhere():
                 self._runs -= 1
                 self._bars.update(self._overall, total=float(self._runs), description=self._description)
+            case Decoding(dataset, done, images):
+                self._decode(dataset, done, images)
             case Message(text):
                 self._say(text)
 
@@ -111,6 +115,21 @@ class ProgressBars:
     @property
     def _so_far(self) -> str:
         return f"[{self._ended}/{self._runs}]"
+
+    def _decode(self, dataset: str, done: int, images: int | None) -> None:
+        """Move the bar of a dataset that is being decoded, until it is."""
+        bar, said = self._decoding.pop(dataset, (None, -math.inf))
+        if bar is None:
+            bar = self._bars.add_task(f"decoding {dataset}", **_EMPTY)
+        if done == images:
+            self._bars.remove_task(bar)
+            return
+        told = f"{done}" if images is None else f"{done} of {images}"
+        self._bars.update(bar, completed=done, total=images, **{**_EMPTY, "task": told})
+        if not self.console.is_terminal and self._clock() - said >= LINE_SECONDS:
+            self._say(f"decoding {dataset}: {told} images")
+            said = self._clock()
+        self._decoding[dataset] = bar, said
 
     def _move(self, progress: Progress) -> None:
         """Move the bar of the runs that this is about."""

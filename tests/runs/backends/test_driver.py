@@ -5,7 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from cler.engine.events import Checkpointed, Elsewhere, Evaluated, Finished, Message, Progress, Started, ignore
+from cler.data import decoding
+from cler.engine.events import (
+    Checkpointed,
+    Decoding,
+    Elsewhere,
+    Evaluated,
+    Finished,
+    Message,
+    Progress,
+    Started,
+    ignore,
+)
 from cler.errors import UsageError
 from cler.files import HOST, read_json
 from cler.runs import trainers
@@ -17,6 +28,7 @@ from cler.runs.folders import ATTEMPT, OWNER, locked, still_ours
 from cler.runs.jobs import remaining
 from cler.runs.machine import find_device
 from cler.runs.trainers import Order
+from photos import write_folder
 
 
 def accuracy(job):
@@ -142,6 +154,40 @@ def test_a_machine_that_says_nothing_is_given_up_and_avoided(here, order, toy_jo
     assert not second.exists()
     assert "tortoise said nothing for 1e-09 seconds: its run is resumed elsewhere" in said(heard)
     assert not remaining(jobs)
+
+
+@pytest.fixture
+def of_photos(tmp_path, order, toy_jobs, monkeypatch):
+    """An attempt at a run on a folder of photos, which are decoded two at a time, each time anew."""
+    write_folder(tmp_path / "photos", size=(24, 24))
+    monkeypatch.setattr(decoding, "CHUNK", 2)
+    monkeypatch.setattr("cler.runs.record.REPORT_SECONDS", 0.0)
+    (job,) = toy_jobs(dataset=f"folder:{tmp_path / 'photos'}")
+    ordered = replace(order, data_dir=tmp_path / "data")
+    return Attempt.make(tmp_path / ATTEMPTS / "driver", [job], ordered, "here", 0)
+
+
+def test_a_machine_that_decodes_a_dataset_is_heard(of_photos):
+    train_attempt(of_photos.folder, signals=[])
+    before = list(of_photos.news())
+    heard = [word.decoded for word in before if isinstance(word, Decoding)]
+    headers, images = 28, 56
+    assert heard == [0] * headers + list(range(2, images + 1, 2))
+    kinds = [type(word) for word in before]
+    assert kinds.index(Begun) < kinds.index(Decoding) < kinds.index(Started)
+
+
+def test_a_machine_that_is_asked_to_stop_does_not_decode_to_the_end(of_photos, monkeypatch):
+    def ask(mailbox, word, say=Mailbox.__call__):
+        if isinstance(word, Decoding) and word.decoded == 4:
+            of_photos.ask_to_stop()
+        say(mailbox, word)
+
+    monkeypatch.setattr(Mailbox, "__call__", ask)
+    with pytest.raises(SystemExit):
+        train_attempt(of_photos.folder, signals=[])
+    *_, last, ended = of_photos.news()
+    assert (last.decoded, ended.how) == (4, "stopped")
 
 
 @pytest.mark.parametrize("kind", [Started, Progress, Checkpointed, Evaluated])
