@@ -54,6 +54,23 @@ def test_run_takes_its_jobs_to_the_backend_with_the_settings_of_the_file(cler_he
     assert noting.asked[-1].slurm == Slurm(partition="cpu")
 
 
+def test_a_settings_file_may_say_where_to_train_and_one_for_a_cluster_serves_here_too(cler_here, tmp_path, noting):
+    (tmp_path / "lab.toml").write_text('on = "slurm"\n[slurm]\npartition = "gpu"\n')
+    (tmp_path / "other.toml").write_text('[slurm]\npartition = "cpu"\n')
+    assert cler_here("run", "er-ace", *TOY, "--config", "lab.toml", "--slurm", "other.toml").code == 0
+    assert noting.asked[-1].slurm == Slurm(partition="cpu")
+    answer = cler_here("run", "er-ace", *TOY, "--config", "lab.toml", "--on", "local", "--until-task", 1)
+    assert answer.code == 0, answer.err
+    assert len(noting.trained) == 1
+
+
+@pytest.mark.parametrize("command", [("reproduce", "table1", "--dry-run"), ("tune", "er", "--space", "lr=0.1|0.2")])
+def test_every_command_refuses_what_it_is_given_in_vain(cler_here, command):
+    answer = cler_here(*command, "--give-up-after", 60)
+    assert answer.code == 2
+    assert answer.err.splitlines()[-1].startswith("cler: --give-up-after has no effect without --on slurm or --on ray")
+
+
 def test_a_dataset_need_not_be_where_the_driver_is(cler_here, noting):
     answer = cler_here("run", "er-ace", "--dataset", "cifar100", "--on", "ray:head:6379", "--give-up-after", 5)
     assert answer.code == 0
@@ -113,10 +130,20 @@ def test_tune_takes_its_trials_to_the_backend(cler_here, noting):
         (("--on", "ray:auto"), "--on must be ray:HOST:PORT, or ray alone for a cluster of its own, not 'ray:auto'"),
         (("--on", "slurm", "--slurm", "no.toml"), "cannot read no.toml: No such file or directory"),
         (("--on", "slurm"), "--on slurm needs sbatch, which is not on the path: log in where jobs are sent"),
+        (("--slurm", "lab.toml"), "--slurm has no effect without --on slurm: leave it out, or give that too"),
+        (
+            ("--on", "ray:head:6379", "--slurm", "lab.toml"),
+            "--slurm has no effect without --on slurm: leave it out, or give that too",
+        ),
+        (
+            ("--give-up-after", "60"),
+            "--give-up-after has no effect without --on slurm or --on ray: leave it out, or give that too",
+        ),
         (("--on", "local", "--give-up-after", "0"), "--give-up-after must be above 0 and at most 1000000000, not 0.0"),
     ],
 )
-def test_mistakes_are_told_in_one_line(cler_here, arguments, says):
+def test_mistakes_are_told_in_one_line(cler_here, tmp_path, arguments, says):
+    (tmp_path / "lab.toml").write_text('[slurm]\npartition = "gpu"\n')
     answer = cler_here("run", "er-ace", *TOY, *arguments)
     assert answer.code == 2
     assert answer.err.splitlines()[-1] == f"cler: {says}"

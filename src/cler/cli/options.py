@@ -56,15 +56,25 @@ class Given:
 
     settings: dict[str, Any]
     """Values of `Settings` that were given, by name; a list where there are several, for a grid."""
-    machine: Machine
-    of_the_machine: frozenset[str] = frozenset()
-    """The settings of the machine that were given, by name."""
+    of_the_machine: dict[str, Any]
+    """Values of `Machine` that were given, by name."""
+    defaults: dict[str, Any]
+    """Values of `Machine` that the command has where none are given, by name."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that was given."""
+        return self.machine_with({})
 
     def machine_with(self, filed: Mapping[str, Any]) -> Machine:
-        """The machine with the settings of a file, but for those that were given."""
-        return replace(
-            self.machine, **{name: value for name, value in filed.items() if name not in self.of_the_machine}
-        )
+        """The machine with the settings of a file, but for those that were given; refuses one given in vain."""
+        machine = Machine(**{**self.defaults, **filed, **self.of_the_machine})
+        for name in self.of_the_machine:
+            backends = settings_of(Machine)[name].backends
+            if backends and machine.on.partition(":")[0] not in backends:
+                needed = " or ".join(f"--on {backend}" for backend in backends)
+                raise UsageError(f"has no effect without {needed}: leave it out, or give that too", name)
+        return machine
 
     def several(self, name: str) -> list[Any]:
         """The values that were given of a setting; none if it was not."""
@@ -163,10 +173,12 @@ def _given(texts: dict[str, Any], known: dict[str, Setting], defaults: Mapping[s
     run, machine = settings_of(Settings), settings_of(Machine)
     strings = {name: text for name, text in texts.items() if name in run and not _is_flag(known[name])}
     single = {name: _one_value(known[name], text) for name, text in texts.items() if name not in strings}
-    usual = {name: value for name, value in defaults.items() if name in run}
-    settings = parse_settings(strings) | {name: value for name, value in single.items() if name in run}
-    chosen = {name: value for name, value in (dict(defaults) | single).items() if name in machine}
-    return Given(usual | settings, Machine(**chosen), frozenset(single) & frozenset(machine))
+    settings = parse_settings(strings) | single
+    return Given(
+        settings={name: value for name, value in {**defaults, **settings}.items() if name in run},
+        of_the_machine={name: value for name, value in single.items() if name in machine},
+        defaults={name: value for name, value in defaults.items() if name in machine},
+    )
 
 
 def _one_value(each: Setting, text: Any) -> Any:
