@@ -44,10 +44,24 @@ class OnceEach(TyperCommand):
             if each and each.choices is not None and "`cler" not in each.help and isinstance(parameter, TyperOption):
                 told, _, _ = (parameter.help or "").partition(" One of ")
                 parameter.help = f"{told} One of {', '.join(each.choices)}."
+        self._tell_whose_defaults()
         for parameter in self.get_params(ctx):
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""  # it takes no value
         super().format_help(ctx, formatter)
+
+    def _tell_whose_defaults(self) -> None:
+        """Beside each default of a command that trains, the parts of a run that may have one of their own."""
+        from cler.config.making import decided_by
+
+        shown = {each.name: each for each in self.params if isinstance(each, TyperOption)}
+        if "dataset" not in shown or "method" not in {each.name for each in self.params}:
+            return
+        for name, parts in decided_by().items():
+            if name in shown and isinstance(default := shown[name].show_default, str):
+                *others, last = [f"{part}'s" for part in parts]
+                told = f"{', '.join(others)} or {last}" if others else last
+                shown[name].show_default = f"{default.partition(', or the ')[0]}, or the {told}"
 
 
 @dataclass(frozen=True)
@@ -83,15 +97,19 @@ class Given:
 
 
 def takes(
-    *declared: type, argument: str = "", only: tuple[str, ...] = (), defaults: Mapping[str, Any] = MappingProxyType({})
+    *declared: type,
+    argument: str = "",
+    only: tuple[str, ...] = (),
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    helps: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Any], Any]:
     """Give a command the options of these dataclasses; its parameter `given` gets what was given, as a `Given`.
 
     `argument` names the setting that is a positional argument. With `only`, no other settings are taken;
-    `defaults` are this command's own.
+    `defaults` are this command's own, and so are `helps`, for settings that mean something else to it.
     """
     known = {
-        each.name: replace(each, default=defaults.get(each.name, each.default))
+        each.name: replace(each, default=defaults.get(each.name, each.default), help=helps.get(each.name, each.help))
         for one in declared
         for each in settings_of(one).values()
         if not only or each.name in only
@@ -157,7 +175,8 @@ def _option(each: Setting) -> Any:
         return typer.Option(f"--no-{flag[2:]}", help=negated, show_default=False)
     if _is_flag(each):
         return typer.Option(flag, help=told, show_default=False)
-    shown = "" if each.default is None else str(each.default).lower() if each.kind is bool else str(each.default)
+    told_already = each.default is None or "(default: " in each.help
+    shown = "" if told_already else str(each.default).lower() if each.kind is bool else str(each.default)
     return typer.Option(
         flag,
         help=told,

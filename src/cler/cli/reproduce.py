@@ -43,6 +43,11 @@ MOST_SEEDS = 1000
     Machine,
     only=("dataset", "buffer", "epochs", *(settings_of(Machine).keys() - {"save_network", "until_task"})),
     defaults={"out": Path("reproduction")},
+    helps={
+        "dataset": "Only cells of these datasets, with commas (default: all of the table).",
+        "buffer": "Only cells with buffers of these sizes, with commas (default: all of the table).",
+        "epochs": "Only cells with so many passes over each task, with commas (default: all of the table).",
+    },
 )
 def reproduce(
     given: Given,

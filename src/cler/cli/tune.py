@@ -28,7 +28,7 @@ HELD_OUT = 0.1
     Machine,
     argument="method",
     only=tuple(name for name in settings_of(Settings) | settings_of(Machine) if name not in NOT_OF_TRIALS),
-    defaults={"out": Path("tune")},
+    defaults={"out": Path("tune"), "validate": HELD_OUT},
 )
 def tune(
     given: Given,
@@ -77,7 +77,6 @@ def tune(
     ranges = parse_space(space, chosen)
     chosen = {
         "dataset": Settings.dataset,
-        "validate": HELD_OUT,
         "precision": default_precision(find_backend(machine).device(machine.device)),
     } | chosen
     if not chosen["validate"]:
