@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, Imports, OwnSettings, app, console, say, train_with_progress
+from cler.cli.app import AsJson, Imports, OwnSettings, app, console, errors, say, train_with_progress
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
@@ -59,11 +59,13 @@ def tune(
     """
     from cler import data
     from cler.config.reading import parse_options, parse_seeds
+    from cler.report.progress import decoding_bar
     from cler.report.study_figure import draw_study
     from cler.runs.backends import find_backend
     from cler.runs.build import check_fit
     from cler.runs.machine import default_precision
     from cler.runs.pace import Pace
+    from cler.runs.start import load_here
     from cler.tune.sampler import propose
     from cler.tune.selection import Selection
     from cler.tune.space import parse_space
@@ -85,7 +87,11 @@ def tune(
     study = Study(chosen, ranges, selection, tuple(numbers), machine.out)
     middle = study.settings({each.name: each.choices[0] if each.choices else each.low for each in ranges})
     selection.rungs(middle)
-    check_fit(middle, data.load_for(middle, machine.data_dir), numbers)
+    with decoding_bar(errors, middle.dataset) as progress:
+        images = load_here(middle, machine, progress, say)
+    if images is not None:
+        check_fit(middle, images, numbers)
+        study = replace(study, data=images.fingerprint() if data.has_path(middle.dataset) else None)
     pace = Pace()
     ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine, pace), propose, say)
     if str(pace):

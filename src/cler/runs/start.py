@@ -59,7 +59,7 @@ def prepare(
     for one in settings:
         if data.key(one) not in loaded:
             with bar(one.dataset) as progress:
-                loaded[data.key(one)] = _loaded(one, machine, progress, say)
+                loaded[data.key(one)] = load_here(one, machine, progress, say)
     fingerprint = cache(lambda key: images.fingerprint() if (images := loaded[key]) else None)
     index = Index(machine.out)
     for one in settings:
@@ -90,7 +90,9 @@ def prepare(
     return Plan(jobs, todo, failures)
 
 
-def _loaded(one: Settings, machine: Machine, progress: Progress | None, say: Callable[[str], None]) -> ImageData | None:
+def load_here(
+    one: Settings, machine: Machine, progress: Progress | None, say: Callable[[str], None]
+) -> ImageData | None:
     """The images of a dataset; None if they are not here and need not be, as other machines train."""
     try:
         return data.load_for(one, machine.data_dir, progress)
