@@ -24,7 +24,7 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     arguments = ("tune", "finetune", *OF_RUN, "--space", "lr=1e-3..0.3:log", "--trials", 2)
     code, out, err = command(*arguments)
     assert code == 0, err
-    assert out.splitlines()[-1] == "cler run --config tune/best.toml --seeds 10"
+    assert out.splitlines()[-1] == "cler run --config tune/best.toml --seeds 1..10"  # not seed 0, of the trials
     again = command(*arguments, "--json")
     assert len(json.loads(again.out)["trials"]) == 2
     assert "2 of 2 trials are already in tune" in again.err
@@ -84,6 +84,7 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
         (["--space", "lr=1..2", "--validate", 0], "--validate must be above 0"),
         (["--space", "lr=1..2", "--select-on", "luck"], "--select-on must be first-tasks:3"),
         (["--space", "lr=1..2", "--select-on", "first-tasks:9"], "--select-on first-tasks:9: toy has 4 tasks here"),
+        (["--space", "buffer=5..50,replay_batch=4..20"], "--buffer 5 is smaller than the replay batch of 20"),
         ([], "Missing option '--space'"),
     ],
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict, replace
+from itertools import islice, product
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +22,8 @@ NOT_OF_TRIALS = ("save_network", "save_buffer_images", "until_task")
 FIGURE = "study.png"
 HELD_OUT = 0.1
 """Share of the training images that decide, where no other is given."""
+MOST_CORNERS = 10_000
+"""Corners of the space whose settings are checked before anything is trained."""
 
 
 @app.command(cls=OnceEach)
@@ -85,13 +89,15 @@ def tune(
         raise UsageError("must be above 0: the held-out images decide", "validate")
     selection, numbers = Selection.parse(select_on), parse_seeds(seeds)
     study = Study(chosen, ranges, selection, tuple(numbers), machine.out)
-    middle = study.settings({each.name: each.choices[0] if each.choices else each.low for each in ranges})
-    selection.rungs(middle)
-    with decoding_bar(errors, middle.dataset) as progress:
-        images = load_here(middle, machine, progress, say)
+    names = [each.name for each in ranges]
+    corners = product(*(each.ends for each in ranges))
+    first, *_ = [study.settings(dict(zip(names, each, strict=True))) for each in islice(corners, MOST_CORNERS)]
+    selection.rungs(first)
+    with decoding_bar(errors, first.dataset) as progress:
+        images = load_here(first, machine, progress, say)
     if images is not None:
-        check_fit(middle, images, numbers)
-        study = replace(study, data=images.fingerprint() if data.has_path(middle.dataset) else None)
+        check_fit(first, images, numbers)
+        study = replace(study, data=images.fingerprint() if data.has_path(first.dataset) else None)
     pace = Pace()
     ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine, pace), propose, say)
     if str(pace):
@@ -106,4 +112,6 @@ def tune(
         top = best(ended)
         told = ", ".join(f"{name} {value}" for name, value in top.values.items())
         console.print(f"{told}: {top.score:.2f} % on held-out images ({selection})", soft_wrap=True)
-        console.print(f"cler run --config {machine.out / BEST} --seeds 10", soft_wrap=True)
+        fresh = max(numbers) + 1
+        config = shlex.quote(str(machine.out / BEST))
+        console.print(f"cler run --config {config} --seeds {fresh}..{fresh + 9}", soft_wrap=True)
