@@ -120,6 +120,16 @@ def test_without_a_terminal_lines_say_where_each_bundle_stands():
     assert console.file.getvalue() == LOG
 
 
+def test_runs_that_stop_after_a_task_count_as_ended():
+    console = Terminal(file=io.StringIO(), force_terminal=False, width=100)
+    bars = ProgressBars(console, 2)
+    report(bars, "a", "b", done=1.0)
+    for label in "ab":
+        bars(Evaluated(RunName(label), 0, {"class_il": (70.0,)}))
+    assert console.file.getvalue().splitlines()[-1].startswith("[2/2] a and 1 more: task 1/2 learned, accuracy 70.00%")
+    assert [(task.description, task.completed) for task in bars._bars.tasks] == [("2 of 2 runs", 2.0)]
+
+
 def test_a_run_that_fails_is_not_waited_for_when_a_task_has_been_learned():
     console = Terminal(file=io.StringIO(), force_terminal=False, width=100)
     bars = ProgressBars(console, 2)

@@ -54,7 +54,7 @@ class Progress(Event):
     step: int
     steps: int
     done: float
-    """Share of all steps, 0 to 1."""
+    """Share of all steps, 0 to 1; of those until where the runs are to stop, if that is earlier."""
     steps_per_second: float
     """Steps per second of all these runs together."""
     accuracy: float | None

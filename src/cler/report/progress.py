@@ -158,20 +158,26 @@ class ProgressBars:
             self._tell(row, f"{task}, {step}")
 
     def _learn(self, label: str, task: int, accuracy: float) -> None:
-        """A run has learned a task; when its whole bundle has, and another comes, a line says so."""
-        for key, row in self._rows.items():
+        """A run has learned a task; when its whole bundle has, and it was not the last, a line says so.
+
+        Runs that stop there count as ended.
+        """
+        for key, row in list(self._rows.items()):
             if label in key:
                 row.learned[label] = task, accuracy
                 learned = [row.learned.get(each, (-1, 0.0)) for each in key if each in self._shares]
                 if task + 1 < row.last.tasks and all(which == task for which, _ in learned):
                     row.last = replace(row.last, accuracy=fmean(each for _, each in learned))
+                    for each in key if row.last.done == 1 else ():
+                        if each in self._shares:
+                            self._count(each)
                     self._tell(row, f"task {task + 1}/{row.last.tasks} learned")
 
     def _tell(self, row: _Row, where: str) -> None:
         """A line about a bundle, where there is no terminal for bars."""
         if self.console.is_terminal:
             return
-        (left,) = (task.time_remaining for task in self._bars.tasks if task.id == row.bar)
+        left = next((task.time_remaining for task in self._bars.tasks if task.id == row.bar), None)
         told = [
             where,
             "" if row.loss is None else f"loss {row.loss:.3f}",
