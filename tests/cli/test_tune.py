@@ -70,10 +70,11 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
         2,
         "cler: --tasks decides which tasks the tuning of tune/best.toml has seen: leave it out, or tune with it",
     )
-    code, out, err = command("run", "--config", "tune/best.toml", *QUICK, "--lr", 0.2, "--out", "other")
-    assert "tuned" not in out
-    (path,) = (tmp_path / "other").rglob("result.json")
-    assert "tuned" not in json.loads(path.read_text())
+    code, out, err = command("run", "--config", "tune/best.toml", *QUICK, "--lr", f"0.2,{lr}", "--out", "other")
+    assert code == 0, err
+    found = [json.loads(path.read_text()) for path in (tmp_path / "other").rglob("result.json")]
+    assert {each["settings"]["lr"]: "tuned" in each for each in found} == {0.2: False, lr: True}
+    assert out.count("tuned on") == 1
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,10 @@ Bar = Callable[[str], AbstractContextManager[Progress | None]]
 """From the name of a dataset to a bar that shows how far it is, inside a `with` block."""
 
 
+Stamp = Callable[[Settings], dict[str, Any] | None]
+"""From settings to how they were tuned, None if they were not."""
+
+
 @contextmanager
 def no_bar(name: str) -> Iterator[None]:
     """Show nothing."""
@@ -46,13 +50,13 @@ def prepare(
     *,
     restart: bool = False,
     redo: bool = False,
-    tuned: dict[str, Any] | None = None,
+    tuned: Stamp = lambda one: None,
     say: Callable[[str], None] = lambda line: None,
     bar: Bar = no_bar,
 ) -> Plan:
     """Check the settings, find what has been done already, and say what will run; nothing is trained yet.
 
-    `tuned` says how the settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
+    `tuned` says how settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
     """
     jobs: list[Job] = []
     loaded: dict[Hashable, ImageData | None] = {}
@@ -70,7 +74,7 @@ def prepare(
             seeds,
             machine.out,
             until_task=machine.until_task,
-            tuned=tuned,
+            tuned=tuned(one),
             data=fingerprint(data.key(one)) if data.has_path(one.dataset) else None,
             index=index,
         )
