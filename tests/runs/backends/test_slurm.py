@@ -116,6 +116,11 @@ def test_the_states_of_jobs(commands, line, state):
     assert SlurmCluster(Slurm(), gpu=True).states() == ({"a": state} if state else {})
 
 
+def test_a_person_is_told_how_to_cancel_the_jobs_that_stay(commands):
+    told = SlurmCluster(Slurm(), gpu=True).ending(["a", "b"])
+    assert told == "to cancel: scancel --me --name=cler-a,cler-b"
+
+
 def test_a_controller_that_does_not_answer_tells_nothing_of_jobs(commands):
     (commands / "squeue").write_text("#!/bin/sh\nexit 1\n")
     assert SlurmCluster(Slurm(), gpu=True).states() is None
