@@ -8,7 +8,9 @@ import torch
 
 import cler
 from cler.config.cluster import Slurm
+from cler.errors import UsageError
 from cler.runs.backends import BACKENDS
+from photos import write_folder
 
 TOY = ("--width", "2", "--tasks", "2", "--buffer", "10")
 
@@ -54,6 +56,23 @@ def test_run_takes_its_jobs_to_the_backend_with_the_settings_of_the_file(cler_he
     assert noting.asked[-1].slurm == Slurm(partition="cpu")
 
 
+def test_a_settings_file_may_say_where_to_train_and_one_for_a_cluster_serves_here_too(cler_here, tmp_path, noting):
+    (tmp_path / "lab.toml").write_text('on = "slurm"\n[slurm]\npartition = "gpu"\n')
+    (tmp_path / "other.toml").write_text('[slurm]\npartition = "cpu"\n')
+    assert cler_here("run", "er-ace", *TOY, "--config", "lab.toml", "--slurm", "other.toml").code == 0
+    assert noting.asked[-1].slurm == Slurm(partition="cpu")
+    answer = cler_here("run", "er-ace", *TOY, "--config", "lab.toml", "--on", "local", "--until-task", 1)
+    assert answer.code == 0, answer.err
+    assert len(noting.trained) == 1
+
+
+@pytest.mark.parametrize("command", [("reproduce", "table1", "--dry-run"), ("tune", "er", "--space", "lr=0.1|0.2")])
+def test_every_command_refuses_what_it_is_given_in_vain(cler_here, command):
+    answer = cler_here(*command, "--give-up-after", 60)
+    assert answer.code == 2
+    assert answer.err.splitlines()[-1].startswith("cler: --give-up-after has no effect without --on slurm or --on ray")
+
+
 def test_a_dataset_need_not_be_where_the_driver_is(cler_here, noting):
     answer = cler_here("run", "er-ace", "--dataset", "cifar100", "--on", "ray:head:6379", "--give-up-after", 5)
     assert answer.code == 0
@@ -81,7 +100,7 @@ def test_train_takes_its_jobs_to_the_backend(tmp_path, monkeypatch, noting):
 
 def test_reproduce_takes_all_its_jobs_at_once_the_costliest_first(cler_here, noting, monkeypatch):
     command = importlib.import_module("cler.cli.reproduce")
-    monkeypatch.setattr(command, "_fetch", lambda missing, data_dir: [])
+    monkeypatch.setattr(command, "_fetch", lambda missing, data_dir, elsewhere: [])
     monkeypatch.setattr("cler.paper.cost.seconds_per_run", pytest.fail)
     arguments = ("reproduce", "table1", "--only", "er-ace", "--dataset", "cifar100", "--buffer", "500", "--seeds", "2")
     costs = lambda missing, *_: ({work.cell: 1.0 + (work.cell.regularizer != "none") for work in missing}, "")  # noqa: E731
@@ -97,10 +116,39 @@ def test_reproduce_takes_all_its_jobs_at_once_the_costliest_first(cler_here, not
     )
 
 
+def test_reproduce_leaves_out_nothing_that_only_the_driver_lacks(cler_here, noting, monkeypatch):
+    def offline(name, *_):
+        raise UsageError(f"{name} cannot be fetched")
+
+    monkeypatch.setattr("cler.data.get", offline)
+    arguments = ("reproduce", "table1", "--only", "er-ace+none", "--dataset", "cifar100", "--buffer", "500")
+    answer = cler_here(*arguments, "--seeds", "2", "--on", "slurm")
+    assert answer.code == 0, answer.err
+    assert "not here, and needed where runs are trained: cifar100 cannot be fetched" in answer.err.splitlines()
+    ((jobs, _),) = noting.trained
+    assert len(jobs) == 2
+
+
 def test_tune_takes_its_trials_to_the_backend(cler_here, noting):
     answer = cler_here("tune", "er-ace", "--space", "lr=0.01..0.1", "--trials", 2, "--width", 2, "--on", "ray")
     assert answer.code != 0  # nothing was trained
     assert len(noting.trained[0][0]) == 2
+
+
+def test_the_images_that_decide_need_not_be_where_the_driver_is(cler_here, noting):
+    answer = cler_here("tune", "er-ace", "--dataset", "cifar100", "--space", "lr=0.01..0.1", "--on", "ray:head:6379")
+    assert "not here, and needed where runs are trained: " in answer.err
+    assert len(noting.trained[0][0]) == 10
+    assert cler_here("tune", "er-ace", "--dataset", "cifar100", "--space", "lr=0.01..0.1").code == 2
+
+
+def test_trials_on_a_folder_know_its_images_for_a_node_with_others_to_be_refused(cler_here, tmp_path, noting):
+    write_folder(tmp_path / "photos", size=(24, 24))
+    dataset = ("--dataset", "folder:photos", "--tasks", 2, "--select-on", "whole-stream")
+    answer = cler_here("tune", "er-ace", *dataset, "--space", "lr=0.01..0.1", "--trials", 2, "--on", "slurm")
+    assert noting.trained, answer.err
+    fingerprint = cler.data.load("folder:photos", tmp_path / "data").fingerprint()
+    assert [job.data for job in noting.trained[0][0]] == [fingerprint] * 2
 
 
 @pytest.mark.parametrize(
@@ -113,10 +161,20 @@ def test_tune_takes_its_trials_to_the_backend(cler_here, noting):
         (("--on", "ray:auto"), "--on must be ray:HOST:PORT, or ray alone for a cluster of its own, not 'ray:auto'"),
         (("--on", "slurm", "--slurm", "no.toml"), "cannot read no.toml: No such file or directory"),
         (("--on", "slurm"), "--on slurm needs sbatch, which is not on the path: log in where jobs are sent"),
+        (("--slurm", "lab.toml"), "--slurm has no effect without --on slurm: leave it out, or give that too"),
+        (
+            ("--on", "ray:head:6379", "--slurm", "lab.toml"),
+            "--slurm has no effect without --on slurm: leave it out, or give that too",
+        ),
+        (
+            ("--give-up-after", "60"),
+            "--give-up-after has no effect without --on slurm or --on ray: leave it out, or give that too",
+        ),
         (("--on", "local", "--give-up-after", "0"), "--give-up-after must be above 0 and at most 1000000000, not 0.0"),
     ],
 )
-def test_mistakes_are_told_in_one_line(cler_here, arguments, says):
+def test_mistakes_are_told_in_one_line(cler_here, tmp_path, arguments, says):
+    (tmp_path / "lab.toml").write_text('[slurm]\npartition = "gpu"\n')
     answer = cler_here("run", "er-ace", *TOY, *arguments)
     assert answer.code == 2
     assert answer.err.splitlines()[-1] == f"cler: {says}"

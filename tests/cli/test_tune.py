@@ -24,7 +24,7 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     arguments = ("tune", "finetune", *OF_RUN, "--space", "lr=1e-3..0.3:log", "--trials", 2)
     code, out, err = command(*arguments)
     assert code == 0, err
-    assert out.splitlines()[-1] == "cler run --config tune/best.toml --seeds 10"
+    assert out.splitlines()[-1] == "cler run --config tune/best.toml --seeds 1..10"  # not seed 0, of the trials
     again = command(*arguments, "--json")
     assert len(json.loads(again.out)["trials"]) == 2
     assert "2 of 2 trials are already in tune" in again.err
@@ -70,10 +70,11 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
         2,
         "cler: --tasks decides which tasks the tuning of tune/best.toml has seen: leave it out, or tune with it",
     )
-    code, out, err = command("run", "--config", "tune/best.toml", *QUICK, "--lr", 0.2, "--out", "other")
-    assert "tuned" not in out
-    (path,) = (tmp_path / "other").rglob("result.json")
-    assert "tuned" not in json.loads(path.read_text())
+    code, out, err = command("run", "--config", "tune/best.toml", *QUICK, "--lr", f"0.2,{lr}", "--out", "other")
+    assert code == 0, err
+    found = [json.loads(path.read_text()) for path in (tmp_path / "other").rglob("result.json")]
+    assert {each["settings"]["lr"]: "tuned" in each for each in found} == {0.2: False, lr: True}
+    assert out.count("tuned on") == 1
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,7 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
         (["--space", "lr=1..2", "--validate", 0], "--validate must be above 0"),
         (["--space", "lr=1..2", "--select-on", "luck"], "--select-on must be first-tasks:3"),
         (["--space", "lr=1..2", "--select-on", "first-tasks:9"], "--select-on first-tasks:9: toy has 4 tasks here"),
+        (["--space", "buffer=5..50,replay_batch=4..20"], "--buffer 5 is smaller than the replay batch of 20"),
         ([], "Missing option '--space'"),
     ],
 )

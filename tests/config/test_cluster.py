@@ -1,14 +1,23 @@
 import pytest
 
+from cler.config import cluster
 from cler.config.cluster import Slurm, read_minutes, read_slurm
 from cler.config.reading import read_config
+from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.errors import UsageError
+from cler.runs.backends import BACKENDS
 
 
 @pytest.mark.parametrize("on", ["local", "slurm", "ray", "ray:head:6379", "ray:10.0.0.1:6379", "ray:ray://head:10001"])
 def test_where_runs_can_be_trained(on):
     assert Machine(on=on).on == on
+
+
+def test_every_backend_can_be_named():
+    assert tuple(BACKENDS) == cluster.BACKENDS
+    for each in settings_of(Machine).values():
+        assert set(each.backends) <= set(BACKENDS)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,15 @@ import math
 import pytest
 
 from cler import data
-from cler.config.making import grid, make_settings, unusual
+from cler.config.making import decided_by, grid, make_settings, unusual
+from cler.config.registry import DATASETS
 from cler.config.schema import settings_of
 from cler.config.settings import Settings, own_settings
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.paper.settings import paper_file
 from cler.regularizers import REGULARIZERS
+from toys import Toy
 
 # -- the paper's settings ----------------------------------------------------------------------------------------------
 
@@ -230,3 +232,12 @@ def test_every_setting_says_what_it_is():
     for each in (each for one in declared for each in settings_of(one).values()):
         assert each.help.endswith("."), each.name
         assert "\n" not in each.help
+
+
+def test_what_decides_is_found_in_what_is_usual(monkeypatch):
+    decided = decided_by()
+    assert decided["buffer"] == ["dataset"]
+    assert decided["replay_batch"] == ["protocol"]
+    assert "threads" not in decided
+    monkeypatch.setitem(DATASETS._entries, "of-threads", type("Threads", (Toy,), {"defaults": {"threads": 2}})())
+    assert decided_by()["threads"] == ["dataset"]

@@ -217,6 +217,15 @@ def test_progress_goes_from_nothing_to_all(told_at_every_step):
     assert not notes.failures
 
 
+def test_runs_that_stop_after_a_task_have_done_all_by_then():
+    heard, control = [], Control()
+    control.until_task = 1
+    train([make_run()], heard.append, control)
+    last = [event for event in heard if isinstance(event, Progress)][-1]
+    assert (last.task, last.done) == (0, 1.0)
+    assert last.tasks > 1
+
+
 def test_progress_is_told_at_the_end_of_every_task_however_fast():
     notes = Notes()
     train([make_run()], notes)

@@ -3,7 +3,7 @@ import io
 import pytest
 
 from cler.engine import RunName
-from cler.engine.events import Elsewhere, Evaluated, Failed, Finished, Progress
+from cler.engine.events import Decoding, Elsewhere, Evaluated, Failed, Finished, Progress
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar, download_bar
 
@@ -75,6 +75,23 @@ LOG = """\
 """
 
 
+def test_a_bar_for_a_dataset_that_other_machines_decode(bars):
+    bars(Decoding("folder:photos", 64, 200))
+    bars(Decoding("folder:photos", 128, 200))
+    assert rows(bars) == ("0 of 4 runs", 0, {"decoding folder:photos": 128})
+    bars(Decoding("folder:photos", 200, 200))
+    assert rows(bars) == ("0 of 4 runs", 0, {})
+
+
+def test_without_a_terminal_lines_say_how_far_a_dataset_is_decoded():
+    file, now = io.StringIO(), [0.0]
+    bars = ProgressBars(Terminal(file=file, force_terminal=False, width=100), runs=4, clock=lambda: now[0])
+    for now[0], done in ((0.0, 64), (29.0, 128), (31.0, 192), (32.0, 200)):
+        bars(Decoding("folder:photos", done, 200))
+    told = [f"decoding folder:photos: {done} of 200 images" for done in (64, 192)]
+    assert file.getvalue().splitlines() == told
+
+
 def test_without_a_terminal_lines_say_where_each_bundle_stands():
     """At its start, after each task but the last, and every half a minute; nothing in it is an order."""
     now = 0.0
@@ -101,6 +118,16 @@ def test_without_a_terminal_lines_say_where_each_bundle_stands():
             bars(Evaluated(run, 1, {"class_il": (accuracy, accuracy), "task_il": (accuracy, accuracy)}))
             bars(Finished(run, accuracy))
     assert console.file.getvalue() == LOG
+
+
+def test_runs_that_stop_after_a_task_count_as_ended():
+    console = Terminal(file=io.StringIO(), force_terminal=False, width=100)
+    bars = ProgressBars(console, 2)
+    report(bars, "a", "b", done=1.0)
+    for label in "ab":
+        bars(Evaluated(RunName(label), 0, {"class_il": (70.0,)}))
+    assert console.file.getvalue().splitlines()[-1].startswith("[2/2] a and 1 more: task 1/2 learned, accuracy 70.00%")
+    assert [(task.description, task.completed) for task in bars._bars.tasks] == [("2 of 2 runs", 2.0)]
 
 
 def test_a_run_that_fails_is_not_waited_for_when_a_task_has_been_learned():

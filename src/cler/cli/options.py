@@ -44,10 +44,24 @@ class OnceEach(TyperCommand):
             if each and each.choices is not None and "`cler" not in each.help and isinstance(parameter, TyperOption):
                 told, _, _ = (parameter.help or "").partition(" One of ")
                 parameter.help = f"{told} One of {', '.join(each.choices)}."
+        self._tell_whose_defaults()
         for parameter in self.get_params(ctx):
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""  # it takes no value
         super().format_help(ctx, formatter)
+
+    def _tell_whose_defaults(self) -> None:
+        """Beside each default of a command that trains, the parts of a run that may have one of their own."""
+        from cler.config.making import decided_by
+
+        shown = {each.name: each for each in self.params if isinstance(each, TyperOption)}
+        if "dataset" not in shown or "method" not in {each.name for each in self.params}:
+            return
+        for name, parts in decided_by().items():
+            if name in shown and isinstance(default := shown[name].show_default, str):
+                *others, last = [f"{part}'s" for part in parts]
+                told = f"{', '.join(others)} or {last}" if others else last
+                shown[name].show_default = f"{default.partition(', or the ')[0]}, or the {told}"
 
 
 @dataclass(frozen=True)
@@ -56,15 +70,25 @@ class Given:
 
     settings: dict[str, Any]
     """Values of `Settings` that were given, by name; a list where there are several, for a grid."""
-    machine: Machine
-    of_the_machine: frozenset[str] = frozenset()
-    """The settings of the machine that were given, by name."""
+    of_the_machine: dict[str, Any]
+    """Values of `Machine` that were given, by name."""
+    defaults: dict[str, Any]
+    """Values of `Machine` that the command has where none are given, by name."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that was given."""
+        return self.machine_with({})
 
     def machine_with(self, filed: Mapping[str, Any]) -> Machine:
-        """The machine with the settings of a file, but for those that were given."""
-        return replace(
-            self.machine, **{name: value for name, value in filed.items() if name not in self.of_the_machine}
-        )
+        """The machine with the settings of a file, but for those that were given; refuses one given in vain."""
+        machine = Machine(**{**self.defaults, **filed, **self.of_the_machine})
+        for name in self.of_the_machine:
+            backends = settings_of(Machine)[name].backends
+            if backends and machine.on.partition(":")[0] not in backends:
+                needed = " or ".join(f"--on {backend}" for backend in backends)
+                raise UsageError(f"has no effect without {needed}: leave it out, or give that too", name)
+        return machine
 
     def several(self, name: str) -> list[Any]:
         """The values that were given of a setting; none if it was not."""
@@ -73,15 +97,19 @@ class Given:
 
 
 def takes(
-    *declared: type, argument: str = "", only: tuple[str, ...] = (), defaults: Mapping[str, Any] = MappingProxyType({})
+    *declared: type,
+    argument: str = "",
+    only: tuple[str, ...] = (),
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    helps: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Any], Any]:
     """Give a command the options of these dataclasses; its parameter `given` gets what was given, as a `Given`.
 
     `argument` names the setting that is a positional argument. With `only`, no other settings are taken;
-    `defaults` are this command's own.
+    `defaults` are this command's own, and so are `helps`, for settings that mean something else to it.
     """
     known = {
-        each.name: replace(each, default=defaults.get(each.name, each.default))
+        each.name: replace(each, default=defaults.get(each.name, each.default), help=helps.get(each.name, each.help))
         for one in declared
         for each in settings_of(one).values()
         if not only or each.name in only
@@ -147,7 +175,8 @@ def _option(each: Setting) -> Any:
         return typer.Option(f"--no-{flag[2:]}", help=negated, show_default=False)
     if _is_flag(each):
         return typer.Option(flag, help=told, show_default=False)
-    shown = "" if each.default is None else str(each.default).lower() if each.kind is bool else str(each.default)
+    told_already = each.default is None or "(default: " in each.help
+    shown = "" if told_already else str(each.default).lower() if each.kind is bool else str(each.default)
     return typer.Option(
         flag,
         help=told,
@@ -163,10 +192,12 @@ def _given(texts: dict[str, Any], known: dict[str, Setting], defaults: Mapping[s
     run, machine = settings_of(Settings), settings_of(Machine)
     strings = {name: text for name, text in texts.items() if name in run and not _is_flag(known[name])}
     single = {name: _one_value(known[name], text) for name, text in texts.items() if name not in strings}
-    usual = {name: value for name, value in defaults.items() if name in run}
-    settings = parse_settings(strings) | {name: value for name, value in single.items() if name in run}
-    chosen = {name: value for name, value in (dict(defaults) | single).items() if name in machine}
-    return Given(usual | settings, Machine(**chosen), frozenset(single) & frozenset(machine))
+    settings = parse_settings(strings) | single
+    return Given(
+        settings={name: value for name, value in {**defaults, **settings}.items() if name in run},
+        of_the_machine={name: value for name, value in single.items() if name in machine},
+        defaults={name: value for name, value in defaults.items() if name in machine},
+    )
 
 
 def _one_value(each: Setting, text: Any) -> Any:

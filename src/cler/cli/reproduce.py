@@ -43,6 +43,11 @@ MOST_SEEDS = 1000
     Machine,
     only=("dataset", "buffer", "epochs", *(settings_of(Machine).keys() - {"save_network", "until_task"})),
     defaults={"out": Path("reproduction")},
+    helps={
+        "dataset": "Only cells of these datasets, with commas (default: all of the table).",
+        "buffer": "Only cells with buffers of these sizes, with commas (default: all of the table).",
+        "epochs": "Only cells with so many passes over each task, with commas (default: all of the table).",
+    },
 )
 def reproduce(
     given: Given,
@@ -137,7 +142,7 @@ def reproduce(
     if todo and not dry_run:
         check_writable(out)
         cost.check_disk(out, todo, at_once)
-        failures = _fetch(todo, data_dir)
+        failures = _fetch(todo, data_dir, elsewhere=elsewhere)
         todo = [work for work in todo if work.cell.dataset not in failures]
     timer = None if elsewhere else target
     costs = _tell_costs(todo, state.groups, timer, at_once, measured=timed or not dry_run)
@@ -224,8 +229,11 @@ def _tell_absent(missing: Sequence[Work], data_dir: Path | None) -> None:
             say(f"{name} is {status.state} here: without --dry-run it is downloaded first")
 
 
-def _fetch(missing: Sequence[Work], data_dir: Path | None) -> list[str]:
-    """Download the datasets; returns those that cannot be downloaded, whose runs are left out."""
+def _fetch(missing: Sequence[Work], data_dir: Path | None, *, elsewhere: bool) -> list[str]:
+    """Download the datasets; returns those that cannot be downloaded, whose runs are left out.
+
+    None is left out where runs are trained elsewhere: the machines there may have it in folders of their own.
+    """
     from cler import data
     from cler.report.progress import download_bar
 
@@ -235,8 +243,11 @@ def _fetch(missing: Sequence[Work], data_dir: Path | None) -> list[str]:
             with download_bar(errors, name) as advance:
                 data.get(name, data_dir, advance)
         except UsageError as error:
-            say(f"left out: all runs on {name} ({error})")
-            absent.append(name)
+            if elsewhere:
+                say(f"not here, and needed where runs are trained: {error}")
+            else:
+                say(f"left out: all runs on {name} ({error})")
+                absent.append(name)
     return absent
 
 

@@ -68,14 +68,14 @@ def run(
     tuned = chosen.pop("tuned", None)
     own = parse_options(options or [], chosen)
     chosen |= own
-    if tuned and not (given.settings | own).keys().isdisjoint(tuned["names"]):
-        tuned = None  # other values are taken
-    elif tuned and tuned["select_on"].startswith("first-tasks"):
-        _check_tasks_are_those_of_tuning(given.settings, filed, config)
+    stamp = partial(_stamp, tuned, filed)
     if "precision" not in chosen:
         chosen["precision"] = default_precision(find_backend(machine).device(machine.device))
     bar = partial(decoding_bar, errors)
-    plan = prepare(grid(chosen), wanted, machine, restart=restart, redo=redo, tuned=tuned, say=say, bar=bar)
+    combinations = grid(chosen)
+    if tuned and tuned["select_on"].startswith("first-tasks") and any(map(stamp, combinations)):
+        _check_tasks_are_those_of_tuning(given.settings, filed, config)
+    plan = prepare(combinations, wanted, machine, restart=restart, redo=redo, tuned=stamp, say=say, bar=bar)
     pace = Pace()
     failures = plan.past_failures + train_with_progress(plan.todo, machine, pace)
     if str(pace):
@@ -86,6 +86,14 @@ def run(
             say(f"runs are in {machine.out}; `cler report {shlex.quote(str(machine.out))}` makes a page of them")
     if failures:
         raise typer.Exit(1)
+
+
+def _stamp(tuned: dict[str, Any] | None, filed: dict[str, Any], one: Settings) -> dict[str, Any] | None:
+    """How settings were tuned, if they have the tuned values of the file and no others from the command line."""
+    values = one.to_dict()
+    return (
+        tuned if tuned and all(name in filed and filed[name] == values.get(name) for name in tuned["names"]) else None
+    )
 
 
 def _check_tasks_are_those_of_tuning(given: dict[str, Any], filed: dict[str, Any], config: Path | None) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import shlex
+from dataclasses import asdict, replace
+from itertools import islice, product
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, Imports, OwnSettings, app, console, say, train_with_progress
+from cler.cli.app import AsJson, Imports, OwnSettings, app, console, errors, say, train_with_progress
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
@@ -20,6 +22,8 @@ NOT_OF_TRIALS = ("save_network", "save_buffer_images", "until_task")
 FIGURE = "study.png"
 HELD_OUT = 0.1
 """Share of the training images that decide, where no other is given."""
+MOST_CORNERS = 10_000
+"""Corners of the space whose settings are checked before anything is trained."""
 
 
 @app.command(cls=OnceEach)
@@ -28,7 +32,7 @@ HELD_OUT = 0.1
     Machine,
     argument="method",
     only=tuple(name for name in settings_of(Settings) | settings_of(Machine) if name not in NOT_OF_TRIALS),
-    defaults={"out": Path("tune")},
+    defaults={"out": Path("tune"), "validate": HELD_OUT},
 )
 def tune(
     given: Given,
@@ -59,11 +63,13 @@ def tune(
     """
     from cler import data
     from cler.config.reading import parse_options, parse_seeds
+    from cler.report.progress import decoding_bar
     from cler.report.study_figure import draw_study
     from cler.runs.backends import find_backend
     from cler.runs.build import check_fit
     from cler.runs.machine import default_precision
     from cler.runs.pace import Pace
+    from cler.runs.start import load_here
     from cler.tune.sampler import propose
     from cler.tune.selection import Selection
     from cler.tune.space import parse_space
@@ -77,16 +83,21 @@ def tune(
     ranges = parse_space(space, chosen)
     chosen = {
         "dataset": Settings.dataset,
-        "validate": HELD_OUT,
         "precision": default_precision(find_backend(machine).device(machine.device)),
     } | chosen
     if not chosen["validate"]:
         raise UsageError("must be above 0: the held-out images decide", "validate")
     selection, numbers = Selection.parse(select_on), parse_seeds(seeds)
     study = Study(chosen, ranges, selection, tuple(numbers), machine.out)
-    middle = study.settings({each.name: each.choices[0] if each.choices else each.low for each in ranges})
-    selection.rungs(middle)
-    check_fit(middle, data.load_for(middle, machine.data_dir), numbers)
+    names = [each.name for each in ranges]
+    corners = product(*(each.ends for each in ranges))
+    first, *_ = [study.settings(dict(zip(names, each, strict=True))) for each in islice(corners, MOST_CORNERS)]
+    selection.rungs(first)
+    with decoding_bar(errors, first.dataset) as progress:
+        images = load_here(first, machine, progress, say)
+    if images is not None:
+        check_fit(first, images, numbers)
+        study = replace(study, data=images.fingerprint() if data.has_path(first.dataset) else None)
     pace = Pace()
     ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine, pace), propose, say)
     if str(pace):
@@ -101,4 +112,6 @@ def tune(
         top = best(ended)
         told = ", ".join(f"{name} {value}" for name, value in top.values.items())
         console.print(f"{told}: {top.score:.2f} % on held-out images ({selection})", soft_wrap=True)
-        console.print(f"cler run --config {machine.out / BEST} --seeds 10", soft_wrap=True)
+        fresh = max(numbers) + 1
+        config = shlex.quote(str(machine.out / BEST))
+        console.print(f"cler run --config {config} --seeds {fresh}..{fresh + 9}", soft_wrap=True)

@@ -14,6 +14,7 @@ from cler.errors import UsageError, unknown
 from cler.files import as_path, read_text
 
 BACKENDS = ("local", "slurm", "ray")
+"""The names of all backends, which are in `cler.runs.backends`."""
 _ADDRESS = re.compile(r"(ray://)?[\w.-]+:\d{1,5}|(ray://)?\[[0-9a-fA-F:]+\]:\d{1,5}")
 _TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d)(?::(\d\d))?")
 

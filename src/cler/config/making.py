@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from cler.config.protocols import protocol_defaults
+from cler.config.protocols import PROTOCOLS, protocol_defaults
 from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS
 from cler.config.schema import joined, settings_of
 from cler.config.settings import OF_REPLAY, PARTS, Settings, no_such_option, own_settings
@@ -41,6 +41,29 @@ def usual(
     if network is not None and network in NETWORKS:
         values |= {"network": network, **dict(getattr(NETWORKS[network], "defaults", {}))}
     return values | {"method": method, "regularizer": regularizer, "dataset": dataset}
+
+
+def decided_by() -> dict[str, list[str]]:
+    """By the name of a setting: the parts of a run by which its usual value differs, all else being the same."""
+    choices: dict[str, list[Any]] = {
+        "dataset": [*DATASETS],
+        "method": [*METHODS],
+        "regularizer": ["none", *REGULARIZERS],
+        "network": [None, *NETWORKS],
+        "protocol": [None, *PROTOCOLS],
+    }
+    parts = list(choices)
+    found = {each: usual(**dict(zip(parts, each, strict=True))) for each in itertools.product(*choices.values())}
+    decided: dict[str, list[str]] = {}
+    for place, part in enumerate(parts):
+        first: dict[Any, dict[str, Any]] = {}
+        differ: set[str] = set()
+        for each, values in found.items():
+            others = first.setdefault((each[:place], each[place + 1 :]), values)
+            differ.update(name for name in values if name not in differ and values[name] != others.get(name))
+        for name in differ - {part}:
+            decided.setdefault(name, []).append(part)
+    return decided
 
 
 def _sources() -> Iterator[Defaults]:

@@ -54,6 +54,8 @@ class Setting:
     """Whether it is tuned for each combination: a method alone may have another value than with a regularizer."""
     learner: bool
     """Whether a `Learner` has it too."""
+    backends: tuple[str, ...]
+    """The backends that it means something to; all of them where none is named."""
     read: Callable[[Any], Any] | None
     """Turns what was given into the value, for a setting that is more than a number or a name; raises ValueError."""
 
@@ -168,6 +170,7 @@ def setting(
     benchmark: bool = False,
     tuned: bool = False,
     learner: bool = True,
+    backends: tuple[str, ...] = (),
     read: Callable[[Any], Any] | None = None,
 ) -> Any:
     """A field of a dataclass that is a setting, with its default, its help and its bounds or choices.
@@ -181,7 +184,7 @@ def setting(
             "setting": {
                 "help": help, "above": above, "least": least, "most": most, "choices": choices, "role": role,
                 "absent": default if absent is _LATER else absent, "benchmark": benchmark, "tuned": tuned,
-                "learner": learner, "read": read,
+                "learner": learner, "backends": backends, "read": read,
             }
         },
     )  # fmt: skip

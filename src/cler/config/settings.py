@@ -130,7 +130,10 @@ class Settings:
         0, "Steps between evaluations within tasks, which also predict the stream before learning it; 0 is none.",
         least=0, most=10_000_000, role="bits", learner=False,
     )  # fmt: skip
-    precision: str = setting("fp32", "Precision of the arithmetic.", choices=PRECISIONS, learner=False)
+    precision: str = setting(
+        "fp32", "Precision of the arithmetic (default: bf16 on a GPU, fp32 on a CPU).",
+        choices=PRECISIONS, learner=False,
+    )  # fmt: skip
     threads: int = setting(1, "CPU threads of each run.", least=1, most=1024, role="bits", learner=False)
     compile: bool = setting(False, "Compile the network with torch.compile; takes minutes.", role="bits", learner=False)
     options: dict[str, Any] = field(default_factory=dict)
@@ -233,11 +236,11 @@ class Machine:
     )  # fmt: skip
     slurm: Slurm | None = setting(
         None, "Settings file whose table [slurm] has partition, time, account and so on.",
-        role="machine", read=read_slurm,
+        role="machine", read=read_slurm, backends=("slurm",),
     )  # fmt: skip
     give_up_after: float = setting(
         600.0, "Seconds without events after which a machine of slurm or ray is given up.",
-        above=0, most=1e9, role="machine",
+        above=0, most=1e9, role="machine", backends=("slurm", "ray"),
     )  # fmt: skip
     device: str = setting("auto", "Where to train; auto is the GPU if there is one.", choices=DEVICES, role="machine")
     workers: int | None = setting(

@@ -117,7 +117,7 @@ def decode(
 ) -> Pixels:
     """All pictures, fitted to a size or, without one, of the size that they all have."""
     broken: dict[int, str] = {}
-    height, width = (size, size) if size is not None else _common_size(encoded, content, broken)
+    height, width = (size, size) if size is not None else _common_size(encoded, content, broken, progress)
     images = np.empty((len(encoded), 3, height, width), np.uint8)
     todo = [number for number in range(len(encoded)) if number not in broken]
     done = len(broken)
@@ -135,10 +135,14 @@ def decode(
     return Pixels(images[whole] if broken else images, dict(sorted(broken.items())))
 
 
-def _common_size(encoded: Sequence[Encoded], content: Content, broken: dict[int, str]) -> tuple[int, int]:
+def _common_size(
+    encoded: Sequence[Encoded], content: Content, broken: dict[int, str], progress: Progress | None
+) -> tuple[int, int]:
     """Height and width of all pictures; those whose headers cannot be read are added to the broken ones."""
     sizes: dict[tuple[int, int], int] = {}
     for number in range(len(encoded)):
+        if progress and number % CHUNK == 0:
+            progress(0, len(encoded))  # none is decoded yet, but whoever waits is to know that this lives
         try:
             sizes.setdefault(pictures.size_of(content(number)), number)
         except Exception as error:  # there is no end to what Pillow raises for broken files

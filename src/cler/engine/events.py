@@ -54,7 +54,7 @@ class Progress(Event):
     step: int
     steps: int
     done: float
-    """Share of all steps, 0 to 1."""
+    """Share of all steps, 0 to 1; of those until where the runs are to stop, if that is earlier."""
     steps_per_second: float
     """Steps per second of all these runs together."""
     accuracy: float | None
@@ -129,6 +129,17 @@ class Elsewhere(Event):
     run: RunName
     complete: bool
     """Whether the other process has finished it."""
+
+
+@dataclass(frozen=True)
+class Decoding(Event):
+    """A dataset of one's own is being decoded where runs are to be trained on it; a few times a second."""
+
+    dataset: str
+    decoded: int
+    """Images so far."""
+    images: int | None
+    """Images in all, where that is known."""
 
 
 @dataclass(frozen=True)

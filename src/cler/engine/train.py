@@ -112,7 +112,7 @@ def _train_task(bundle: _Bundle, task: int, control: Control) -> None:
         if now - reported >= REPORT_SECONDS or done == steps:
             _count(bundle.runs, done, now - counted)
             reported = counted = now
-            bundle.emit(_progress(bundle.runs, task, done, (done - begun) / (now - start)))
+            bundle.emit(_progress(bundle.runs, task, done, (done - begun) / (now - start), control.until_task))
             bundle.leave_out_failed(task, wait=False)
             if not bundle.runs:
                 return
@@ -149,8 +149,8 @@ def _end_task(bundle: _Bundle, task: int, control: Control) -> None:
             control.keep(run)
 
 
-def _progress(runs: Sequence[Run], task: int, step: int, steps_per_second: float) -> Progress:
-    """The progress of runs that each take this many steps per second."""
+def _progress(runs: Sequence[Run], task: int, step: int, steps_per_second: float, until: int | None) -> Progress:
+    """The progress of runs that each take this many steps per second, and stop after so many tasks."""
     schedule = runs[0].schedule
     accuracies = [run.running_accuracy for run in runs if run.running_accuracy is not None]
     sums = tuple(run.losses.since_last(wait=step == schedule[task]) for run in runs)
@@ -160,7 +160,7 @@ def _progress(runs: Sequence[Run], task: int, step: int, steps_per_second: float
         tasks=len(schedule),
         step=step,
         steps=schedule[task],
-        done=(sum(schedule[:task]) + step) / sum(schedule),
+        done=(sum(schedule[:task]) + step) / sum(schedule[:until]),
         steps_per_second=len(runs) * steps_per_second,
         accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
         losses=_mean_of_runs([means(each) for each in sums]),

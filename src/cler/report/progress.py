@@ -14,7 +14,7 @@ from typing import Any
 from rich import progress as bars
 from rich.table import Column
 
-from cler.engine.events import Elsewhere, Evaluated, Event, Failed, Finished, Message, Progress
+from cler.engine.events import Decoding, Elsewhere, Evaluated, Event, Failed, Finished, Message, Progress
 from cler.errors import one_line
 from cler.report.console import Terminal
 from cler.report.numbers import duration
@@ -72,6 +72,8 @@ class ProgressBars:
         self._rows: dict[tuple[str, ...], _Row] = {}
         self._shares: dict[str, float] = {}
         """How much of each run is done that has not ended."""
+        self._decoding: dict[str, tuple[bars.TaskID, float]] = {}
+        """By dataset: its bar, and when a line told of it."""
 
     def __enter__(self) -> ProgressBars:
         if self.console.is_terminal:
@@ -101,6 +103,8 @@ class ProgressBars:
             case Elsewhere():
                 self._runs -= 1
                 self._bars.update(self._overall, total=float(self._runs), description=self._description)
+            case Decoding(dataset, done, images):
+                self._decode(dataset, done, images)
             case Message(text):
                 self._say(text)
 
@@ -111,6 +115,21 @@ class ProgressBars:
     @property
     def _so_far(self) -> str:
         return f"[{self._ended}/{self._runs}]"
+
+    def _decode(self, dataset: str, done: int, images: int | None) -> None:
+        """Move the bar of a dataset that is being decoded, until it is."""
+        bar, said = self._decoding.pop(dataset, (None, -math.inf))
+        if bar is None:
+            bar = self._bars.add_task(f"decoding {dataset}", **_EMPTY)
+        if done == images:
+            self._bars.remove_task(bar)
+            return
+        told = f"{done}" if images is None else f"{done} of {images}"
+        self._bars.update(bar, completed=done, total=images, **{**_EMPTY, "task": told})
+        if not self.console.is_terminal and self._clock() - said >= LINE_SECONDS:
+            self._say(f"decoding {dataset}: {told} images")
+            said = self._clock()
+        self._decoding[dataset] = bar, said
 
     def _move(self, progress: Progress) -> None:
         """Move the bar of the runs that this is about."""
@@ -139,20 +158,26 @@ class ProgressBars:
             self._tell(row, f"{task}, {step}")
 
     def _learn(self, label: str, task: int, accuracy: float) -> None:
-        """A run has learned a task; when its whole bundle has, and another comes, a line says so."""
-        for key, row in self._rows.items():
+        """A run has learned a task; when its whole bundle has, and it was not the last, a line says so.
+
+        Runs that stop there count as ended.
+        """
+        for key, row in list(self._rows.items()):
             if label in key:
                 row.learned[label] = task, accuracy
                 learned = [row.learned.get(each, (-1, 0.0)) for each in key if each in self._shares]
                 if task + 1 < row.last.tasks and all(which == task for which, _ in learned):
                     row.last = replace(row.last, accuracy=fmean(each for _, each in learned))
+                    for each in key if row.last.done == 1 else ():
+                        if each in self._shares:
+                            self._count(each)
                     self._tell(row, f"task {task + 1}/{row.last.tasks} learned")
 
     def _tell(self, row: _Row, where: str) -> None:
         """A line about a bundle, where there is no terminal for bars."""
         if self.console.is_terminal:
             return
-        (left,) = (task.time_remaining for task in self._bars.tasks if task.id == row.bar)
+        left = next((task.time_remaining for task in self._bars.tasks if task.id == row.bar), None)
         told = [
             where,
             "" if row.loss is None else f"loss {row.loss:.3f}",

@@ -18,9 +18,11 @@ import torch
 from cler import data as datasets
 from cler.config.settings import Settings
 from cler.data.images import ImageData
+from cler.data.images import Progress as Advance
 from cler.engine import Control, Run, RunName, checkpoint
 from cler.engine.events import (
     Checkpointed,
+    Decoding,
     Elsewhere,
     Emit,
     Evaluated,
@@ -34,6 +36,7 @@ from cler.engine.events import (
 )
 from cler.engine.losses import Sums, means, merged
 from cler.engine.steps import lack_of_memory
+from cler.engine.train import REPORT_SECONDS
 from cler.errors import UsageError
 from cler.files import write_json, writing
 from cler.runs.build import build_run
@@ -327,10 +330,24 @@ class Builder:
         return run
 
     def _load(self, settings: Settings) -> tuple[ImageData, str]:
-        data = datasets.load_for(settings, self.data_dir)
+        data = datasets.load_for(settings, self.data_dir, self._telling(settings.dataset))
         placed = data.to(self.device, self.images)
         if placed.on_host:
             size = (data.train_images.nbytes + data.test_images.nbytes) / 1e9
             text = f"{size:.1f} GB of images of {settings.dataset} stay in main memory, where the GPU reads them"
             self.recorder.hear(Message(text))
         return placed, data.fingerprint()
+
+    def _telling(self, dataset: str) -> Advance:
+        """What decoding calls as it advances: events tell of it, and a request to stop ends it."""
+        told = -math.inf
+
+        def advance(done: int, images: int | None) -> None:
+            nonlocal told
+            if (now := time.monotonic()) - told >= REPORT_SECONDS or done == images:
+                told = now
+                self.recorder.hear(Decoding(dataset, done, images))
+            if self.recorder.stop is not None:
+                raise self.recorder.stop
+
+        return advance

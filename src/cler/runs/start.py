@@ -22,6 +22,10 @@ Bar = Callable[[str], AbstractContextManager[Progress | None]]
 """From the name of a dataset to a bar that shows how far it is, inside a `with` block."""
 
 
+Stamp = Callable[[Settings], dict[str, Any] | None]
+"""From settings to how they were tuned, None if they were not."""
+
+
 @contextmanager
 def no_bar(name: str) -> Iterator[None]:
     """Show nothing."""
@@ -46,20 +50,20 @@ def prepare(
     *,
     restart: bool = False,
     redo: bool = False,
-    tuned: dict[str, Any] | None = None,
+    tuned: Stamp = lambda one: None,
     say: Callable[[str], None] = lambda line: None,
     bar: Bar = no_bar,
 ) -> Plan:
     """Check the settings, find what has been done already, and say what will run; nothing is trained yet.
 
-    `tuned` says how the settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
+    `tuned` says how settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
     """
     jobs: list[Job] = []
     loaded: dict[Hashable, ImageData | None] = {}
     for one in settings:
         if data.key(one) not in loaded:
             with bar(one.dataset) as progress:
-                loaded[data.key(one)] = _loaded(one, machine, progress, say)
+                loaded[data.key(one)] = load_here(one, machine, progress, say)
     fingerprint = cache(lambda key: images.fingerprint() if (images := loaded[key]) else None)
     index = Index(machine.out)
     for one in settings:
@@ -70,7 +74,7 @@ def prepare(
             seeds,
             machine.out,
             until_task=machine.until_task,
-            tuned=tuned,
+            tuned=tuned(one),
             data=fingerprint(data.key(one)) if data.has_path(one.dataset) else None,
             index=index,
         )
@@ -90,7 +94,9 @@ def prepare(
     return Plan(jobs, todo, failures)
 
 
-def _loaded(one: Settings, machine: Machine, progress: Progress | None, say: Callable[[str], None]) -> ImageData | None:
+def load_here(
+    one: Settings, machine: Machine, progress: Progress | None, say: Callable[[str], None]
+) -> ImageData | None:
     """The images of a dataset; None if they are not here and need not be, as other machines train."""
     try:
         return data.load_for(one, machine.data_dir, progress)

@@ -25,6 +25,11 @@ class Range:
     whole: bool = False
     choices: tuple[Any, ...] = ()
 
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """The values that are furthest from each other: both ends, or all choices."""
+        return self.choices or (self.low, self.high)
+
     def holds(self, value: Any) -> bool:
         """Whether it is one of the values."""
         if self.choices:
@@ -52,6 +57,8 @@ def parse_space(text: str, chosen: Mapping[str, Any]) -> tuple[Range, ...]:
         name = name.replace("-", "_")
         if not equals or not values:
             raise UsageError(f"'{piece}' is not understood: write lr=1e-3..0.3:log or optimizer=sgd|adam", "space")
+        if name in fixed:
+            raise UsageError(f"{name} cannot be tuned; these can: {', '.join(known)}", "space")
         if name not in known:
             raise unknown("setting to tune", name, known)
         if name in found or name in chosen:
@@ -61,14 +68,14 @@ def parse_space(text: str, chosen: Mapping[str, Any]) -> tuple[Range, ...]:
 
 
 def _parse_range(each: Setting, text: str) -> Range:
+    if ".." not in text:
+        return Range(each.name, choices=tuple(dict.fromkeys(each.parsed(part.strip()) for part in text.split("|"))))
     values, colon, scale = text.partition(":")
-    low, dots, high = values.partition("..")
-    if not dots:
-        return Range(each.name, choices=tuple(dict.fromkeys(each.parsed(part.strip()) for part in values.split("|"))))
+    low, _, high = values.partition("..")
     if colon and scale != "log":
         raise UsageError(f"'{scale}' is no scale: leave it out, or write {values}:log", "space")
     first, last = each.parsed(low.strip()), each.parsed(high.strip())
-    if isinstance(first, bool | str) or isinstance(last, bool | str):
+    if not {type(first), type(last)} <= {int, float}:
         raise UsageError(f"{each.name} takes no range: write {each.name}=first|second", "space")
     if not first < last or (scale and not first > 0):
         raise UsageError(f"{values} must rise{', from above 0' * bool(scale)}", "space")

@@ -52,6 +52,8 @@ class Study:
     selection: Selection
     seeds: tuple[int, ...]
     out: Path
+    data: str | None = None
+    """The fingerprint of a dataset that decides and lies at a path; None for one that has a name."""
 
     def settings(self, values: dict[str, Any]) -> Settings:
         """Those of a trial, on the dataset that decides."""
@@ -167,7 +169,7 @@ def _generation(
 def _jobs(study: Study, trial: Trial, tasks: int, index: Index) -> list[Job]:
     settings = study.settings(trial.values)
     until = tasks if tasks < number_of_tasks(settings.tasks) else None
-    return make_jobs(settings, study.seeds, study.out, until_task=until, index=index)
+    return make_jobs(settings, study.seeds, study.out, until_task=until, data=study.data, index=index)
 
 
 def _held_out_accuracy(job: Job) -> float:

@@ -5,7 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from cler.engine.events import Checkpointed, Elsewhere, Evaluated, Finished, Message, Progress, Started, ignore
+from cler.data import decoding
+from cler.engine.events import (
+    Checkpointed,
+    Decoding,
+    Elsewhere,
+    Evaluated,
+    Finished,
+    Message,
+    Progress,
+    Started,
+    ignore,
+)
 from cler.errors import UsageError
 from cler.files import HOST, read_json
 from cler.runs import trainers
@@ -13,10 +24,10 @@ from cler.runs.backends import attempts, driver
 from cler.runs.backends.attempts import ATTEMPTS, EVENTS, Attempt, Mailbox, train_attempt
 from cler.runs.backends.driver import drive
 from cler.runs.backends.wire import Begun, line_of
-from cler.runs.folders import ATTEMPT, OWNER, locked, still_ours
+from cler.runs.folders import ATTEMPT, OWNER, locked
 from cler.runs.jobs import remaining
-from cler.runs.machine import find_device
 from cler.runs.trainers import Order
+from photos import write_folder
 
 
 def accuracy(job):
@@ -144,6 +155,40 @@ def test_a_machine_that_says_nothing_is_given_up_and_avoided(here, order, toy_jo
     assert not remaining(jobs)
 
 
+@pytest.fixture
+def of_photos(tmp_path, order, toy_jobs, monkeypatch):
+    """An attempt at a run on a folder of photos, which are decoded two at a time, each time anew."""
+    write_folder(tmp_path / "photos", size=(24, 24))
+    monkeypatch.setattr(decoding, "CHUNK", 2)
+    monkeypatch.setattr("cler.runs.record.REPORT_SECONDS", 0.0)
+    (job,) = toy_jobs(dataset=f"folder:{tmp_path / 'photos'}")
+    ordered = replace(order, data_dir=tmp_path / "data")
+    return Attempt.make(tmp_path / ATTEMPTS / "driver", [job], ordered, "here", 0)
+
+
+def test_a_machine_that_decodes_a_dataset_is_heard(of_photos):
+    train_attempt(of_photos.folder, signals=[])
+    before = list(of_photos.news())
+    heard = [word.decoded for word in before if isinstance(word, Decoding)]
+    headers, images = 28, 56
+    assert heard == [0] * headers + list(range(2, images + 1, 2))
+    kinds = [type(word) for word in before]
+    assert kinds.index(Begun) < kinds.index(Decoding) < kinds.index(Started)
+
+
+def test_a_machine_that_is_asked_to_stop_does_not_decode_to_the_end(of_photos, monkeypatch):
+    def ask(mailbox, word, say=Mailbox.__call__):
+        if isinstance(word, Decoding) and word.decoded == 4:
+            of_photos.ask_to_stop()
+        say(mailbox, word)
+
+    monkeypatch.setattr(Mailbox, "__call__", ask)
+    with pytest.raises(SystemExit):
+        train_attempt(of_photos.folder, signals=[])
+    *_, last, ended = of_photos.news()
+    assert (last.decoded, ended.how) == (4, "stopped")
+
+
 @pytest.mark.parametrize("kind", [Started, Progress, Checkpointed, Evaluated])
 def test_who_was_given_up_and_comes_back_publishes_nothing(tmp_path, order, toy_jobs, monkeypatch, kind):
     (job,) = toy_jobs()
@@ -216,12 +261,12 @@ def test_what_an_earlier_driver_left_on_a_lasting_cluster_is_found(here, order, 
 
     with pytest.raises(Stopped):
         drive(jobs, cluster, order, stop, poll=0)
-    assert said(heard)[-1] == "2 jobs of here stay: the same command finds them; nothing ends them"
+    assert said(heard)[-1] == "still with here: 2 jobs, which the same command finds; nothing ends them"
     cluster.waiting = [None, *enumerate(cluster.submitted, 3)]
     heard.clear()
     drive(jobs, cluster, order, heard.append, poll=0)
     assert len(cluster.submitted) == 2
-    assert said(heard)[0] == "2 jobs of here are there from before"
+    assert said(heard)[0] == "found again with here: 2 jobs"
     assert not remaining(jobs)
     assert not (order.out / ATTEMPTS).exists()
 
@@ -307,17 +352,31 @@ def test_code_that_no_other_machine_can_import_is_refused(here, order, toy_jobs,
         drive(toy_jobs(), here(), order, ignore, poll=0)
 
 
-def test_a_cluster_that_does_not_answer_loses_nothing(here, order, toy_jobs):
-    class Deaf(here):
-        answers = iter([None])
+def silent(here, *when):
+    """A cluster that does not answer these of the questions, by their number."""
+
+    class Silent(here):
+        asked = 0
 
         def states(self):
-            return next(self.answers, super().states())
+            self.asked += 1
+            return None if self.asked in when else super().states()
 
-    with pytest.raises(UsageError, match="here does not answer"):
-        drive(toy_jobs(), Deaf(), order, ignore, poll=0)
-    assert find_device("cpu") == order.device
-    assert still_ours(order.out)
+    return Silent
+
+
+def test_a_cluster_that_does_not_answer_is_told_before_anything_is_submitted(here, order, toy_jobs):
+    cluster = silent(here, 1)()
+    with pytest.raises(UsageError, match="here does not answer: try again later"):
+        drive(toy_jobs(), cluster, order, ignore, poll=0)
+    assert not cluster.submitted
+    assert not (order.out / ATTEMPTS).exists()
+
+
+def test_no_attempt_counts_as_lost_while_the_cluster_does_not_answer(here, order, toy_jobs):
+    cluster = silent(here, 2, 3, 4, 5)()
+    drive(toy_jobs(), cluster, order, ignore, poll=0)
+    assert len(cluster.submitted) == 1
 
 
 def test_a_driver_whose_folder_is_being_swept_away_takes_another(here, order, toy_jobs, monkeypatch):

@@ -1,7 +1,6 @@
 import os
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -117,6 +116,11 @@ def test_the_states_of_jobs(commands, line, state):
     assert SlurmCluster(Slurm(), gpu=True).states() == ({"a": state} if state else {})
 
 
+def test_a_person_is_told_how_to_cancel_the_jobs_that_stay(commands):
+    told = SlurmCluster(Slurm(), gpu=True).ending(["a", "b"])
+    assert told == "to cancel: scancel --me --name=cler-a,cler-b"
+
+
 def test_a_controller_that_does_not_answer_tells_nothing_of_jobs(commands):
     (commands / "squeue").write_text("#!/bin/sh\nexit 1\n")
     assert SlurmCluster(Slurm(), gpu=True).states() is None
@@ -197,4 +201,3 @@ def test_without_slurm_it_is_said_what_is_missing(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="slurm needs sbatch, which is not on the path"):
         SlurmCluster(Slurm(), gpu=True)
-    assert Path(tmp_path).exists()

@@ -23,6 +23,7 @@ VALUES = {
     "run": NAMES[1], "runs": (NAMES[1], NAMES[0]), "task": 1, "tasks": 5, "step": 3, "steps": 9, "done": 0.25,
     "steps_per_second": 12.5, "losses": {"stream": 0.1}, "sums": ({"stream": (0.5, 5)}, {}), "complete": True,
     "text": "Grüße\nan alle", "why": "“loss” is not finite", "how": "done", "host": "node-1",
+    "dataset": "folder:photos", "decoded": 64, "images": 200,
     "schedule": (3, 4), "settings": {"lr": 0.1, "weight_decay": None}, "metrics": {"accuracy": {"class_il": 1.5}},
 }  # fmt: skip
 

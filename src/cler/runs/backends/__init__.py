@@ -1,4 +1,7 @@
-"""Where bundles are trained: on this machine, by SLURM, by Ray. A backend is a file; to add one, add it here."""
+"""Where bundles are trained: on this machine, by SLURM, by Ray. A backend is a file.
+
+To add one, add it here, and its name in `cler.config.cluster`, which imports none of them.
+"""
 
 from __future__ import annotations
 

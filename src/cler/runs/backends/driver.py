@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -97,9 +97,9 @@ class _Driver:
             yield
         except BaseException:
             if self.live and self.cluster.lasting:
-                count, how = len(self.live), self.cluster.ending(self.live)
+                told, how = _count(self.live, "job"), self.cluster.ending(self.live)
                 with suppress(Exception):
-                    self.emit(Message(f"{count} jobs of {self.cluster.name} stay: the same command finds them; {how}"))
+                    self.emit(Message(f"still with {self.cluster.name}: {told}, which the same command finds; {how}"))
             else:
                 self._stop()
             raise
@@ -142,7 +142,7 @@ class _Driver:
                 if there:
                     self._watch(attempt)
         if self.live:
-            self.emit(Message(f"{len(self.live)} jobs of {self.cluster.name} are there from before"))
+            self.emit(Message(f"found again with {self.cluster.name}: {_count(self.live, 'job')}"))
         return list(wanted.values())
 
     def submit(self, jobs: Sequence[Job]) -> None:
@@ -183,10 +183,8 @@ class _Driver:
 
     def _hear(self, attempt: Attempt, word: Event | Begun | Ended) -> None:
         if isinstance(word, Begun):
-            runs = "1 run" if len(attempt.jobs) == 1 else f"{len(attempt.jobs)} runs"
-            self.emit(
-                Message(f"{word.host} has {runs}: {attempt.jobs[0].label}{' …' if len(attempt.jobs) > 1 else ''}")
-            )
+            more = " …" if len(attempt.jobs) > 1 else ""
+            self.emit(Message(f"{word.host} has {_count(attempt.jobs, 'run')}: {attempt.jobs[0].label}{more}"))
         elif isinstance(word, Event) and self._concerns(word):
             if isinstance(word, Checkpointed | Evaluated | Finished | Failed):
                 self._further.add(attempt.name)
@@ -250,3 +248,8 @@ class _Driver:
             runs = "its run is" if len(left) == 1 else f"its {len(left)} runs are"
             self.emit(Message(f"{where} {why}: {runs} resumed elsewhere"))
             self._attempt(left, tries)
+
+
+def _count(things: Sized, word: str) -> str:
+    """How many there are, in words: '1 job', '2 jobs'."""
+    return f"{len(things)} {word}{'s' * (len(things) != 1)}"

@@ -122,7 +122,7 @@ class SlurmCluster:
 
     def ending(self, names: Collection[str]) -> str:
         """The command that ends them."""
-        return f"scancel --me --name={','.join(NAME + name for name in names)} ends them"
+        return f"to cancel: scancel --me --name={','.join(NAME + name for name in names)}"
 
 
 def _answer(command: list[str]) -> str | None:
