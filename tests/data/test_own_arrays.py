@@ -2,6 +2,7 @@
 
 import io
 import re
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 
 import cler
 from cler import data
+from cler.data.reading import _normalization
 from cler.errors import UsageError
 
 LABELS = np.arange(40) % 4
@@ -42,6 +44,19 @@ def test_arrays_of_every_form(images, wanted):
     pixels = found.train_images.double().transpose(0, 1).flatten(1) / 255
     assert np.allclose(found.mean, pixels.mean(1), atol=1e-4)
     assert np.allclose(found.std, pixels.std(1, unbiased=False), atol=1e-4)
+
+
+def test_normalization_takes_little_memory():
+    """A dataset may fill most of it."""
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 200, (1000, 3, 32, 32), dtype=np.uint8))
+    tracemalloc.start()
+    mean, std = _normalization(images)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < images.nbytes / 3
+    pixels = images.double().transpose(0, 1).flatten(1) / 255
+    assert np.allclose(mean, pixels.mean(1), atol=1e-4)
+    assert np.allclose(std, pixels.std(1, unbiased=False), atol=1e-4)
 
 
 def test_labels_of_any_kind_and_a_share_to_test_on():
