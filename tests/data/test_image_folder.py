@@ -79,20 +79,39 @@ def test_a_class_keeps_an_image_on_each_side():
         split(["a"], [0], ["x"], 0.2)
 
 
-@pytest.mark.parametrize("test", ["test", "val", "validation"])
-def test_folders_to_train_and_to_test_on(tmp_path, test):
-    photos.write_folder(tmp_path / "set/train", kinds=PLAIN, size=(12, 12), fewer=2)
+@pytest.mark.parametrize(
+    ("train", "test"), [("train", "test"), ("train", "val"), ("Train", "Validation"), ("training", "TESTING")]
+)
+def test_folders_to_train_and_to_test_on(tmp_path, train, test):
+    photos.write_folder(tmp_path / "set" / train, kinds=PLAIN, size=(12, 12), fewer=2)
     photos.write_folder(tmp_path / "set" / test, kinds=dict([*PLAIN.items()][:3]), size=(12, 12), start=50)
     found = load(tmp_path / "set")
     assert found.train_labels.bincount().tolist() == [10, 8, 6, 4]
     assert found.test_labels.bincount().tolist() == [3] * 4
-    assert np.array_equal(found.train_images[0].numpy(), pixels_of(tmp_path / "set/train/apple/0.png"))
+    assert np.array_equal(found.train_images[0].numpy(), pixels_of(tmp_path / "set" / train / "apple/0.png"))
     with pytest.raises(UsageError, match=r"test_share has no effect: folder:.* says itself which"):
         load(tmp_path / "set", test_share=0.5)
     (tmp_path / "set" / test / "zebra").mkdir()
     photos.picture(0, 0, (12, 12)).save(tmp_path / "set" / test / "zebra/1.png")
     with pytest.raises(UsageError, match="zebra is a class that has no images to train on"):
         load(tmp_path / "set")
+
+
+def test_a_folder_to_test_on_without_pictures_is_passed_over(tmp_path):
+    photos.write_folder(tmp_path / "set/train", kinds=PLAIN, size=(12, 12))
+    (tmp_path / "set/test/apple").mkdir(parents=True)
+    assert load(tmp_path / "set").test_labels.bincount().tolist() == [2] * 4
+    photos.write_folder(tmp_path / "set/val", kinds=dict([*PLAIN.items()][:3]), size=(12, 12), start=50)
+    assert load(tmp_path / "set").test_labels.bincount().tolist() == [3] * 4
+
+
+def test_pictures_that_come_later_change_what_is_usual(tmp_path):
+    for name in photos.CLASSES:
+        (tmp_path / "set" / name).mkdir(parents=True)
+    assert make_settings(dataset=f"folder:{tmp_path / 'set'}").tasks == 1
+    for label, name in enumerate(photos.CLASSES):
+        photos.picture(label, 0).save(tmp_path / "set" / name / "1.png")
+    assert make_settings(dataset=f"folder:{tmp_path / 'set'}").tasks == 2
 
 
 def test_a_folder_called_train_may_be_a_class(tmp_path):

@@ -16,9 +16,10 @@ from cler.errors import UsageError
 from cler.files import as_path, reading
 from cler.pictures import is_picture
 
-TRAIN = "train"
-TEST = ("test", "val", "valid", "validation")
-"""Names of the folder of test images, the first that is there."""
+TRAIN = ("train", "training")
+"""Names of the folder of training images, in small or capital letters; the first that is there."""
+TEST = ("test", "testing", "val", "valid", "validation")
+"""Names of the folder of test images, likewise."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class ImageFolder(Pictures):
     def count(self) -> tuple[int, int]:
         """How many folders have pictures."""
         train, _ = _parts(self.root)
-        return len(_found(train, train.stat().st_mtime_ns)), 0
+        return len(_found(train, _changed(train))), 0
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class ImageDomains(ImageFolder):
     def count(self) -> tuple[int, int]:
         """How many classes the first domain has, and how many domains there are."""
         train, _ = _parts(self.root)
-        domains = _found(train, train.stat().st_mtime_ns)
+        domains = _found(train, _changed(train))
         return len(_classes(train / domains[0])) if domains else 0, len(domains)
 
     def usual(self, classes: int, domains: int) -> dict[str, Any]:
@@ -126,17 +127,23 @@ def _of_domains(root: Path, part: Path, domains: list[str], classes: list[str]) 
 
 
 @lru_cache(maxsize=8)
-def _found(folder: Path, changed: int) -> list[str]:
-    """The classes, or domains, in a folder as it was when it changed last."""
+def _found(folder: Path, changed: tuple[int, ...]) -> list[str]:
+    """The classes, or domains, in a folder as it was when it, or a folder in it, changed last."""
     return _classes(folder)
+
+
+def _changed(folder: Path) -> tuple[int, ...]:
+    """When a folder and those in it changed last."""
+    return tuple(each.stat().st_mtime_ns for each in (folder, *(folder / name for name in folders(folder))))
 
 
 def _parts(root: Path) -> tuple[Path, Path | None]:
     """Where the classes to train on are, and where those to test on; None where these are not apart."""
-    train = root / TRAIN
-    if not folders(train):
+    there = {name.lower(): root / name for name in folders(root)}
+    train = next((there[name] for name in TRAIN if name in there and folders(there[name])), None)
+    if train is None:
         return root, None
-    return train, next((root / name for name in TEST if folders(root / name)), None)
+    return train, next((there[name] for name in TEST if name in there and _classes(there[name])), None)
 
 
 def _of_test(root: Path, test: Path, classes: list[str]) -> list[tuple[Encoded, int]]:
