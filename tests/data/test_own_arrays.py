@@ -88,9 +88,13 @@ def test_a_size_for_images_of_many():
 
 def test_defaults_fit_the_images():
     assert data.arrays(COLOR, LABELS).defaults == {"tasks": 2, "augment": "none"}
-    large = GRAY.repeat(2, axis=1)
-    assert data.arrays(large, LABELS).defaults == {"tasks": 2, "augment": "crop"}
-    assert data.arrays(COLOR.repeat(2, axis=2), LABELS).defaults["augment"] == "crop-flip"
+    tall, gray, color = (
+        GRAY.repeat(2, axis=1),
+        *(each.repeat(2, axis=-1).repeat(2, axis=-2) for each in (GRAY, COLOR)),
+    )
+    assert data.arrays(tall, LABELS).defaults == {"tasks": 2, "augment": "none"}
+    assert data.arrays(gray, LABELS).defaults == {"tasks": 2, "augment": "crop"}
+    assert data.arrays(color, LABELS).defaults["augment"] == "crop-flip"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,10 @@ def test_a_number_of_tasks_that_divides_the_classes(classes, tasks):
         ((COLOR / 2, LABELS), "float images must lie from 0 to 1"),
         ((COLOR[0], 3), "labels must be a list"),
         ((GRAY[0], LABELS), "images must have the shape N×H×W, N×C×H×W or N×H×W×C with 1 or 3 channels C, not 10×12"),
+        ((COLOR.repeat(2, 1)[:, :4].transpose(0, 2, 3, 1), LABELS), "with 1 or 3 channels C, not 40×10×12×4$"),
         ((COLOR, LABELS * 1.0), "a label must be a string or a whole number"),
+        ((COLOR, np.eye(1000)[LABELS].tolist()), r"a label must be a string or a whole number, not \[1.0, .{,40}\]$"),
+        ((COLOR, LABELS, COLOR[:, :, 1:], LABELS), "size must be given, as 64, .* there are 12×10 and 12×9$"),
         ((COLOR, LABELS * 0), "has 1 class: it needs at least two"),
         (([], []), "there must be at least one image"),
     ],
@@ -122,6 +129,12 @@ def test_arrays_that_are_no_dataset(arguments, says):
     with pytest.raises(UsageError, match=says) as raised:
         data.arrays(*arguments)
     assert "\n" not in str(raised.value)
+
+
+def test_gray_images_to_test_on_are_made_like_the_others():
+    found = data.arrays(COLOR, LABELS, GRAY, LABELS)
+    assert np.array_equal(found.test_images.numpy(), GRAY[:, None].repeat(3, axis=1))
+    assert data.arrays(GRAY, LABELS, COLOR, LABELS).train_images.shape == COLOR.shape
 
 
 def test_names_of_classes_have_to_fit():
@@ -151,6 +164,8 @@ def test_a_dataset_of_pytorch():
     assert len(data.torch(train).test_labels) == 8
     with pytest.raises(UsageError, match="item 0 of the dataset must be an image and its label, not Tensor"):
         data.torch(MapStyle(3, lambda index: torch.zeros(3, 4, 4)))
+    with pytest.raises(UsageError, match="item 0 of the dataset must be an image and its label, not tuple of 3"):
+        data.torch(MapStyle(3, lambda index: (torch.zeros(3, 4, 4), 0, 0)))
     with pytest.raises(UsageError, match="must have a length and be indexed by numbers"):
         data.torch(iter([]))
 

@@ -118,9 +118,9 @@ def usual_tasks(n_classes: int) -> dict[str, Any]:
     return {"tasks": fitting[0]} if fitting else {}
 
 
-def usual_view(channels: int, height: int) -> dict[str, Any]:
+def usual_view(channels: int, height: int, width: int) -> dict[str, Any]:
     """An augmentation that leaves images what they are: gray ones, which may be letters, are not mirrored."""
-    return {"augment": "none" if height < SMALL else "crop" if channels == 1 else "crop-flip"}
+    return {"augment": "none" if min(height, width) < SMALL else "crop" if channels == 1 else "crop-flip"}
 
 
 def as_labels(labels: Sequence[int]) -> Tensor:
