@@ -15,7 +15,7 @@ from PIL import Image
 import cler
 import photos
 from cler import data, pictures
-from cler.config.making import make_settings
+from cler.config.making import make_settings, unusual
 from cler.data import decoding
 from cler.data.reading import split
 from cler.errors import UsageError
@@ -207,8 +207,12 @@ def test_folders_of_domains_are_the_tasks_of_a_stream(tmp_path):
         assert {image.numpy().tobytes() for image in trained} <= files
         assert {image.numpy().tobytes() for image in tested.images[tested.members]} <= files
         assert len(tested.labels) == found.test_domains.bincount()[task]
-    mixed = make_settings(dataset=f"domains:{tmp_path / 'set'}", stream="class-incremental", tasks=2)
-    assert "domains" not in mixed.options
+    for stream in ("class-incremental", "blurry"):
+        mixed = make_settings(dataset=f"domains:{tmp_path / 'set'}", stream=stream)
+        assert (mixed.tasks, "domains" in mixed.options) == (2, False)
+        assert "tasks" not in unusual(mixed)
+    turned = make_settings(dataset=f"domains:{tmp_path / 'set'}", domains="rotations")
+    assert (turned.stream, turned.tasks) == ("domain-incremental", 4)
 
 
 def test_domains_with_folders_to_test_on(tmp_path):
@@ -233,6 +237,8 @@ def test_what_has_no_domains(root, tmp_path):
     photos.write_folder(tmp_path / "set/one", kinds=PLAIN, size=(12, 12))
     with pytest.raises(UsageError, match="needs two domains with images or more: they are looked for in DOMAIN/CLASS/"):
         data.load(f"domains:{tmp_path / 'set'}", tmp_path)
+    with pytest.raises(UsageError, match="takes one with a folder for each domain, and in it one for each class"):
+        data.load(f"domains:{tmp_path / 'nowhere'}", tmp_path)
 
 
 # -- broken pictures ---------------------------------------------------------------------------------------------------
@@ -436,6 +442,27 @@ def test_tasks_that_do_not_divide_the_classes_are_refused(cler_here, tmp_path):
     assert code == 2
     assert err.startswith(
         "cler: --tasks must be a number that divides the 4 classes (1, 2, 4), or the number of classes"
+    )
+
+
+def test_settings_of_a_stream_after_set(cler_here, tmp_path):
+    """The stream may be the dataset's; a mistake is told in the words of the command line."""
+    write_domains(tmp_path / "set")
+    run = ("run", "er,er-ace", "--dataset", "domains:set", *SMALL)
+    code, _, err = cler_here(*run, "--set", "domains=rotations")
+    assert code == 0, err
+    assert "ER-ACE on domains:set, seed 0: stream domain-incremental, tasks 4, " in err
+    assert cler_here(*run, "--set", "blur=7")[::2] == (
+        2,
+        "cler: unknown setting of er, er-ace 'blur' (known: domains); the stream blurry has one of that name\n",
+    )
+    assert cler_here("run", "--set", "blur=7")[::2] == (
+        2,
+        "cler: er-ace has no settings of its own: leave --set out; the stream blurry has one of that name\n",
+    )
+    assert cler_here("run", "--stream", "blurry", "--set", "blur=700")[::2] == (
+        2,
+        "cler: --set blur must be at least 0 and at most 100, not 700\n",
     )
 
 

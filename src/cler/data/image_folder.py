@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cler.config.registry import DATASETS
+from cler.config.settings import Settings
 from cler.data.decoding import Encoded
+from cler.data.reading import usual_tasks
 from cler.data.source import Listing, Pictures
 from cler.errors import UsageError
 from cler.files import as_path, reading
@@ -28,6 +30,8 @@ class ImageFolder(Pictures):
 
     prefix: ClassVar[str] = "folder"
     description: ClassVar[str] = "image files of your own, a folder for each class"
+    holds: ClassVar[str] = "a folder for each class"
+    """What is in the folder."""
 
     @property
     def root(self) -> Path:
@@ -43,7 +47,7 @@ class ImageFolder(Pictures):
         """The folder, if there is one."""
         root = self.root
         if not root.is_dir():
-            raise UsageError(f"there is no folder {root}: {self.prefix}:PATH takes one with a folder for each class")
+            raise UsageError(f"there is no folder {root}: {self.prefix}:PATH takes one with {self.holds}")
         return root
 
     def listing(self, folder: Path) -> Listing:
@@ -64,7 +68,7 @@ class ImageFolder(Pictures):
     def count(self) -> tuple[int, int]:
         """How many folders have pictures."""
         train, _ = _parts(self.root)
-        return len(_found(train, _changed(train))), 0
+        return len(_found(train)), 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class ImageDomains(ImageFolder):
 
     prefix: ClassVar[str] = "domains"
     description: ClassVar[str] = "image files of your own from several domains, in DOMAIN/CLASS"
+    holds: ClassVar[str] = "a folder for each domain, and in it one for each class"
 
     def listing(self, folder: Path) -> Listing:
         """The pictures, domain after domain in the order of their names."""
@@ -98,14 +103,17 @@ class ImageDomains(ImageFolder):
         )
 
     def count(self) -> tuple[int, int]:
-        """How many classes the first domain has, and how many domains there are."""
+        """How many classes the domains have, and how many domains there are."""
         train, _ = _parts(self.root)
-        domains = _found(train, _changed(train))
-        return len(_classes(train / domains[0])) if domains else 0, len(domains)
+        domains = _found(train)
+        return len({name for domain in domains for name in _found(train / domain)}), len(domains)
 
     def usual(self, classes: int, domains: int) -> dict[str, Any]:
-        """A task for each domain."""
-        return {"stream": "domain-incremental", "domains": "folders", "tasks": domains}
+        """A task for each domain; on other streams, tasks of classes."""
+        of_classes = usual_tasks(classes).get("tasks", Settings.tasks)
+        return {
+            "stream": "domain-incremental", "domains": "folders", "tasks": domains, "tasks_elsewhere": of_classes
+        }  # fmt: skip
 
 
 DATASETS.register_family("folder:PATH", ImageFolder, likely=os.path.isdir)
@@ -126,15 +134,15 @@ def _of_domains(root: Path, part: Path, domains: list[str], classes: list[str]) 
     ]
 
 
-@lru_cache(maxsize=8)
-def _found(folder: Path, changed: tuple[int, ...]) -> list[str]:
-    """The classes, or domains, in a folder as it was when it, or a folder in it, changed last."""
+def _found(folder: Path) -> list[str]:
+    """The classes, or domains, in a folder; it is looked through again when it, or a folder in it, has changed."""
+    inside = (folder, *(folder / name for name in folders(folder)))
+    return _found_then(folder, tuple(each.stat().st_mtime_ns for each in inside))
+
+
+@lru_cache(maxsize=64)
+def _found_then(folder: Path, changed: tuple[int, ...]) -> list[str]:
     return _classes(folder)
-
-
-def _changed(folder: Path) -> tuple[int, ...]:
-    """When a folder and those in it changed last."""
-    return tuple(each.stat().st_mtime_ns for each in (folder, *(folder / name for name in folders(folder))))
 
 
 def _parts(root: Path) -> tuple[Path, Path | None]:

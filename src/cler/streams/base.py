@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -132,6 +132,11 @@ class Stream:
             smallest = len(torch.cat(plan.parts)) // len(plan.parts)
         if smallest < batch:
             raise UsageError(f"must be at most {smallest}, the images of the smallest task, not {batch}", "batch")
+
+    @classmethod
+    def usual_tasks(cls, options: Mapping[str, Any]) -> int | None:
+        """How many tasks it has, with these settings of its own, where nobody says it; None: as the dataset has."""
+        return None
 
     def plan(self, labels: Tensor, images: Tensor, tasks: int | str | Sequence[int], class_order: int | None) -> Plan:
         """What comes when of the `images` to train on, which are numbers in the dataset; `labels` are the dataset's.
