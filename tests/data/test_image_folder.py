@@ -176,6 +176,25 @@ def test_pictures_of_different_sizes_need_one(tmp_path):
     )
 
 
+def test_headers_are_read_only_where_sizes_differ(root, monkeypatch):
+    """In one process: of a hundred thousand pictures it would take as long as all the rest."""
+    read, size_of = [], pictures.size_of
+    monkeypatch.setattr(pictures, "size_of", lambda source: read.append(source) or size_of(source))
+    (root / "apple/0.png").write_bytes(b"")
+    load(root, skip_broken=True)
+    assert read == [root / "apple/0.png", root / "apple/1.png"]
+    photos.picture(3, 3, (13, 12)).save(root / "door/3.png")
+    with pytest.raises(UsageError, match=r"sizes: there are apple/1.png with 12×12 and door/3.png with 13×12$"):
+        load(root, skip_broken=True)
+
+
+def test_a_picture_that_is_not_what_its_header_says_is_broken(root, monkeypatch):
+    photos.picture(3, 3, (13, 12)).save(root / "door/3.png")
+    monkeypatch.setattr(pictures, "size_of", lambda source: (12, 12))
+    with pytest.raises(UsageError, match=r"1 of 40 cannot be read, door/3.png \(it turns out to have 13×12 pixels\)$"):
+        load(root)
+
+
 def test_pictures_that_would_fill_the_memory_need_a_size(root, monkeypatch):
     monkeypatch.setattr(decoding, "_memory", lambda: 30_000)
     with pytest.raises(UsageError, match=r"size must be given, as 64: 40 images of 12×12 pixels take 0 GB"):
