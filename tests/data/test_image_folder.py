@@ -97,6 +97,15 @@ def test_folders_to_train_and_to_test_on(tmp_path, train, test):
         load(tmp_path / "set")
 
 
+def test_the_layout_of_tiny_imagenet_has_a_name_of_its_own(tmp_path):
+    photos.write_tiny_imagenet(tmp_path / "tiny")
+    with pytest.raises(
+        UsageError, match=r"dataset tiny-imagenet is how .*tiny is laid out: name that, and .*tiny as the"
+    ):
+        load(tmp_path / "tiny")
+    assert data.load("tiny-imagenet", tmp_path / "tiny").n_classes == 4
+
+
 def test_a_folder_to_test_on_without_pictures_is_passed_over(tmp_path):
     photos.write_folder(tmp_path / "set/train", kinds=PLAIN, size=(12, 12))
     (tmp_path / "set/test/apple").mkdir(parents=True)
