@@ -488,6 +488,9 @@ def test_settings_of_a_stream_after_set(cler_here, tmp_path):
         2,
         "cler: er-ace has no settings of its own: leave --set out; the stream blurry has one of that name\n",
     )
+    assert cler_here("run", "--set", "distill=7").err.endswith(
+        "; the method dualnet, the method ccl-dc have one of that name\n"
+    )
     assert cler_here("run", "--stream", "blurry", "--set", "blur=700")[::2] == (
         2,
         "cler: --set blur must be at least 0 and at most 100, not 700\n",

@@ -161,3 +161,10 @@ def test_there_is_a_task_for_each_transform_where_nobody_says_how_many():
     assert "tasks" not in unusual(make_settings(stream="domain-incremental"))
     assert unusual(make_settings(stream="domain-incremental", tasks=3))["tasks"] == 3
     assert make_settings(stream="blurry").tasks == make_settings().tasks == 5
+
+
+def test_the_default_is_listed_first(cler_here):
+    assert next(iter(STREAMS)) == "class-incremental"
+    assert "(known: class-incremental, blurry, domain-incremental, long-tailed, shuffled)" in (
+        cler_here("run", "--stream", "nowhere").err
+    )

@@ -124,7 +124,10 @@ def parse_options(texts: Iterable[str], chosen: Mapping[str, Any]) -> dict[str, 
                 )
             method = chosen.get("method", Settings.method)
             method = ", ".join(method) if isinstance(method, list) else method
-            elsewhere = "".join(f"; the {each} has one of that name" for each in parts_with(name))
+            others = [f"the {each}" for each in parts_with(name)]
+            elsewhere = (
+                f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} one of that name" if others else ""
+            )
             if not own:
                 raise UsageError(f"{method} has no settings of its own: leave --set out{elsewhere}")
             raise UsageError(f"{unknown(f'setting of {method}', name, own)}{elsewhere}")
