@@ -50,6 +50,24 @@ def test_a_transparent_color_of_a_palette_is_white(tmp_path):
     assert not (shown[indices != 0] == 255).all(1).any()
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "tiff"])
+def test_a_picture_has_the_size_that_its_header_tells(tmp_path, ending, orientation):
+    """Pillow turns the size of a TIFF when it opens the file, of others when it turns their pixels."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    ORIGINAL.save(tmp_path / f"turned.{ending}", exif=exif)
+    shape = SIZE if orientation > 4 else SIZE[::-1]
+    assert pictures.decoded(tmp_path / f"turned.{ending}", None, "crop").shape == (3, *shape)
+    assert pictures.size_of(tmp_path / f"turned.{ending}") == shape
+
+
+def test_a_transparent_gray_of_16_bits_is_white(tmp_path):
+    deep = np.array([[257 * 100, 257 * 7], [257 * 100 + 1, 0]], np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png", transparency=257 * 100)
+    assert pictures.decoded(tmp_path / "deep.png", None, "crop")[0].tolist() == [[255, 7], [100, 0]]
+
+
 def test_gray_of_16_bits_in_a_text_of_numbers(tmp_path):
     """Pillow gives its pixels 32 bits, and does not say that white is 65535."""
     (tmp_path / "deep.pgm").write_bytes(b"P5 2 1 65535\n" + (257 * 100).to_bytes(2) + (257 * 7).to_bytes(2))

@@ -33,6 +33,8 @@ DEEP = frozenset({"PNG", "PPM"})
 """Formats whose pixels of mode I are of 16 bits."""
 ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)
 """The tag of EXIF that says how a picture is turned, and its values that exchange width and height."""
+WIDTH, HEIGHT = 256, 257
+"""Tags of a TIFF."""
 
 
 @cache
@@ -78,7 +80,11 @@ def size_of(source: Path | bytes) -> tuple[int, int]:
     """Height and width of a picture, the right way up, from its header."""
     with _opened(source) as picture:
         turned = picture.getexif().get(ORIENTATION) in SIDEWAYS
-        return (picture.width, picture.height) if turned else (picture.height, picture.width)
+        width, height = picture.size
+        if picture.format == "TIFF":  # of which Pillow may have turned the size already
+            tags: Any = vars(picture)["tag_v2"]
+            width, height = tags[WIDTH], tags[HEIGHT]
+        return (width, height) if turned else (height, width)
 
 
 @contextmanager
@@ -112,7 +118,7 @@ def plain(picture: Picture) -> Picture:
 
 
 def _eight_bits(picture: Picture) -> Picture:
-    """The picture itself, or a gray one of 16 bits as one of 8, which Pillow would cut off at 255."""
+    """The picture itself, or a gray one of 16 bits as one of 8: Pillow would cut off its pixels at 255."""
     deep = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in DEEP)
     if picture.mode in {"I", "F"} and not deep:
         raise UsageError(f"a PIL image of mode {picture.mode} does not say what is white: give it as mode L or I;16")
@@ -120,7 +126,11 @@ def _eight_bits(picture: Picture) -> Picture:
         return picture
     from PIL import Image
 
-    return Image.fromarray(np.rint(np.asarray(picture, dtype=np.float32) / 257).astype(np.uint8))
+    pixels, clear = np.asarray(picture, dtype=np.float32), picture.info.get("transparency")
+    gray = Image.fromarray(np.rint(pixels / 257).astype(np.uint8))
+    if clear is not None:
+        gray.putalpha(Image.fromarray(np.where(pixels == clear, 0, 255).astype(np.uint8)))
+    return gray
 
 
 def fitted(picture: Picture, size: int, fit: str) -> Picture:

@@ -59,6 +59,25 @@ def test_labels_that_are_strings(tmp_path):
     assert load(tmp_path).classes == ("ant", "bee", "cow", "dog")
 
 
+@pytest.mark.parametrize("secret", [-1, None])
+def test_a_split_whose_labels_are_secret_is_passed_over(tmp_path, secret):
+    parts = {"train": rows(5), "validation": rows(3, 50), "test": rows(2, 90, labels=[secret] * 4)}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
+    assert load(tmp_path).test_labels.bincount().tolist() == [3] * 4
+    del parts["validation"]
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
+    assert load(tmp_path).test_labels.bincount().tolist() == [1] * 4
+
+
+def test_classes_that_do_not_occur_are_left_out(tmp_path):
+    """As in a dataset of which somebody has chosen some classes."""
+    rows(5).filter(lambda row: row["label"] != 1).save_to_disk(tmp_path / "saved")
+    found = load(tmp_path)
+    assert found.classes == ("apple", "cup", "door")
+    assert found.train_labels.bincount().tolist() == [4] * 3
+    assert make_settings(dataset=f"hf:{tmp_path / 'saved'}").tasks == 3
+
+
 def test_a_changed_copy_is_noticed(tmp_path):
     rows(5).save_to_disk(tmp_path / "saved")
     before = load(tmp_path).fingerprint()

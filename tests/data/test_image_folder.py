@@ -15,7 +15,7 @@ from PIL import Image
 import cler
 import photos
 from cler import data, pictures
-from cler.config.making import make_settings
+from cler.config.making import make_settings, unusual
 from cler.data import decoding
 from cler.data.reading import split
 from cler.errors import UsageError
@@ -79,20 +79,48 @@ def test_a_class_keeps_an_image_on_each_side():
         split(["a"], [0], ["x"], 0.2)
 
 
-@pytest.mark.parametrize("test", ["test", "val", "validation"])
-def test_folders_to_train_and_to_test_on(tmp_path, test):
-    photos.write_folder(tmp_path / "set/train", kinds=PLAIN, size=(12, 12), fewer=2)
+@pytest.mark.parametrize(
+    ("train", "test"), [("train", "test"), ("train", "val"), ("Train", "Validation"), ("training", "TESTING")]
+)
+def test_folders_to_train_and_to_test_on(tmp_path, train, test):
+    photos.write_folder(tmp_path / "set" / train, kinds=PLAIN, size=(12, 12), fewer=2)
     photos.write_folder(tmp_path / "set" / test, kinds=dict([*PLAIN.items()][:3]), size=(12, 12), start=50)
     found = load(tmp_path / "set")
     assert found.train_labels.bincount().tolist() == [10, 8, 6, 4]
     assert found.test_labels.bincount().tolist() == [3] * 4
-    assert np.array_equal(found.train_images[0].numpy(), pixels_of(tmp_path / "set/train/apple/0.png"))
+    assert np.array_equal(found.train_images[0].numpy(), pixels_of(tmp_path / "set" / train / "apple/0.png"))
     with pytest.raises(UsageError, match=r"test_share has no effect: folder:.* says itself which"):
         load(tmp_path / "set", test_share=0.5)
     (tmp_path / "set" / test / "zebra").mkdir()
     photos.picture(0, 0, (12, 12)).save(tmp_path / "set" / test / "zebra/1.png")
     with pytest.raises(UsageError, match="zebra is a class that has no images to train on"):
         load(tmp_path / "set")
+
+
+def test_the_layout_of_tiny_imagenet_has_a_name_of_its_own(tmp_path):
+    photos.write_tiny_imagenet(tmp_path / "tiny")
+    with pytest.raises(
+        UsageError, match=r"dataset tiny-imagenet is how .*tiny is laid out: name that, and .*tiny as the"
+    ):
+        load(tmp_path / "tiny")
+    assert data.load("tiny-imagenet", tmp_path / "tiny").n_classes == 4
+
+
+def test_a_folder_to_test_on_without_pictures_is_passed_over(tmp_path):
+    photos.write_folder(tmp_path / "set/train", kinds=PLAIN, size=(12, 12))
+    (tmp_path / "set/test/apple").mkdir(parents=True)
+    assert load(tmp_path / "set").test_labels.bincount().tolist() == [2] * 4
+    photos.write_folder(tmp_path / "set/val", kinds=dict([*PLAIN.items()][:3]), size=(12, 12), start=50)
+    assert load(tmp_path / "set").test_labels.bincount().tolist() == [3] * 4
+
+
+def test_pictures_that_come_later_change_what_is_usual(tmp_path):
+    for name in photos.CLASSES:
+        (tmp_path / "set" / name).mkdir(parents=True)
+    assert make_settings(dataset=f"folder:{tmp_path / 'set'}").tasks == 1
+    for label, name in enumerate(photos.CLASSES):
+        photos.picture(label, 0).save(tmp_path / "set" / name / "1.png")
+    assert make_settings(dataset=f"folder:{tmp_path / 'set'}").tasks == 2
 
 
 def test_a_folder_called_train_may_be_a_class(tmp_path):
@@ -157,6 +185,25 @@ def test_pictures_of_different_sizes_need_one(tmp_path):
     )
 
 
+def test_headers_are_read_only_where_sizes_differ(root, monkeypatch):
+    """In one process: of a hundred thousand pictures it would take as long as all the rest."""
+    read, size_of = [], pictures.size_of
+    monkeypatch.setattr(pictures, "size_of", lambda source: read.append(source) or size_of(source))
+    (root / "apple/0.png").write_bytes(b"")
+    load(root, skip_broken=True)
+    assert read == [root / "apple/0.png", root / "apple/1.png"]
+    photos.picture(3, 3, (13, 12)).save(root / "door/3.png")
+    with pytest.raises(UsageError, match=r"sizes: there are apple/1.png with 12×12 and door/3.png with 13×12$"):
+        load(root, skip_broken=True)
+
+
+def test_a_picture_that_is_not_what_its_header_says_is_broken(root, monkeypatch):
+    photos.picture(3, 3, (13, 12)).save(root / "door/3.png")
+    monkeypatch.setattr(pictures, "size_of", lambda source: (12, 12))
+    with pytest.raises(UsageError, match=r"1 of 40 cannot be read, door/3.png \(it turns out to have 13×12 pixels\)$"):
+        load(root)
+
+
 def test_pictures_that_would_fill_the_memory_need_a_size(root, monkeypatch):
     monkeypatch.setattr(decoding, "_memory", lambda: 30_000)
     with pytest.raises(UsageError, match=r"size must be given, as 64: 40 images of 12×12 pixels take 0 GB"):
@@ -188,8 +235,12 @@ def test_folders_of_domains_are_the_tasks_of_a_stream(tmp_path):
         assert {image.numpy().tobytes() for image in trained} <= files
         assert {image.numpy().tobytes() for image in tested.images[tested.members]} <= files
         assert len(tested.labels) == found.test_domains.bincount()[task]
-    mixed = make_settings(dataset=f"domains:{tmp_path / 'set'}", stream="class-incremental", tasks=2)
-    assert "domains" not in mixed.options
+    for stream in ("class-incremental", "blurry"):
+        mixed = make_settings(dataset=f"domains:{tmp_path / 'set'}", stream=stream)
+        assert (mixed.tasks, "domains" in mixed.options) == (2, False)
+        assert "tasks" not in unusual(mixed)
+    turned = make_settings(dataset=f"domains:{tmp_path / 'set'}", domains="rotations")
+    assert (turned.stream, turned.tasks) == ("domain-incremental", 4)
 
 
 def test_domains_with_folders_to_test_on(tmp_path):
@@ -214,6 +265,8 @@ def test_what_has_no_domains(root, tmp_path):
     photos.write_folder(tmp_path / "set/one", kinds=PLAIN, size=(12, 12))
     with pytest.raises(UsageError, match="needs two domains with images or more: they are looked for in DOMAIN/CLASS/"):
         data.load(f"domains:{tmp_path / 'set'}", tmp_path)
+    with pytest.raises(UsageError, match="takes one with a folder for each domain, and in it one for each class"):
+        data.load(f"domains:{tmp_path / 'nowhere'}", tmp_path)
 
 
 # -- broken pictures ---------------------------------------------------------------------------------------------------
@@ -417,6 +470,30 @@ def test_tasks_that_do_not_divide_the_classes_are_refused(cler_here, tmp_path):
     assert code == 2
     assert err.startswith(
         "cler: --tasks must be a number that divides the 4 classes (1, 2, 4), or the number of classes"
+    )
+
+
+def test_settings_of_a_stream_after_set(cler_here, tmp_path):
+    """The stream may be the dataset's; a mistake is told in the words of the command line."""
+    write_domains(tmp_path / "set")
+    run = ("run", "er,er-ace", "--dataset", "domains:set", *SMALL)
+    code, _, err = cler_here(*run, "--set", "domains=rotations")
+    assert code == 0, err
+    assert "ER-ACE on domains:set, seed 0: stream domain-incremental, tasks 4, " in err
+    assert cler_here(*run, "--set", "blur=7")[::2] == (
+        2,
+        "cler: unknown setting of er, er-ace 'blur' (known: domains); the stream blurry has one of that name\n",
+    )
+    assert cler_here("run", "--set", "blur=7")[::2] == (
+        2,
+        "cler: er-ace has no settings of its own: leave --set out; the stream blurry has one of that name\n",
+    )
+    assert cler_here("run", "--set", "distill=7").err.endswith(
+        "; the method dualnet, the method ccl-dc have one of that name\n"
+    )
+    assert cler_here("run", "--stream", "blurry", "--set", "blur=700")[::2] == (
+        2,
+        "cler: --set blur must be at least 0 and at most 100, not 700\n",
     )
 
 

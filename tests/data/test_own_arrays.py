@@ -2,6 +2,7 @@
 
 import io
 import re
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 
 import cler
 from cler import data
+from cler.data.reading import _normalization
 from cler.errors import UsageError
 
 LABELS = np.arange(40) % 4
@@ -44,6 +46,19 @@ def test_arrays_of_every_form(images, wanted):
     assert np.allclose(found.std, pixels.std(1, unbiased=False), atol=1e-4)
 
 
+def test_normalization_takes_little_memory():
+    """A dataset may fill most of it."""
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 200, (1000, 3, 32, 32), dtype=np.uint8))
+    tracemalloc.start()
+    mean, std = _normalization(images)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < images.nbytes / 3
+    pixels = images.double().transpose(0, 1).flatten(1) / 255
+    assert np.allclose(mean, pixels.mean(1), atol=1e-4)
+    assert np.allclose(std, pixels.std(1, unbiased=False), atol=1e-4)
+
+
 def test_labels_of_any_kind_and_a_share_to_test_on():
     names = np.array(["dog", "ant", "cow", "bee"])[LABELS]
     found = data.arrays(COLOR, names, test_share=0.3, name="animals")
@@ -73,9 +88,13 @@ def test_a_size_for_images_of_many():
 
 def test_defaults_fit_the_images():
     assert data.arrays(COLOR, LABELS).defaults == {"tasks": 2, "augment": "none"}
-    large = GRAY.repeat(2, axis=1)
-    assert data.arrays(large, LABELS).defaults == {"tasks": 2, "augment": "crop"}
-    assert data.arrays(COLOR.repeat(2, axis=2), LABELS).defaults["augment"] == "crop-flip"
+    tall, gray, color = (
+        GRAY.repeat(2, axis=1),
+        *(each.repeat(2, axis=-1).repeat(2, axis=-2) for each in (GRAY, COLOR)),
+    )
+    assert data.arrays(tall, LABELS).defaults == {"tasks": 2, "augment": "none"}
+    assert data.arrays(gray, LABELS).defaults == {"tasks": 2, "augment": "crop"}
+    assert data.arrays(color, LABELS).defaults["augment"] == "crop-flip"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +117,10 @@ def test_a_number_of_tasks_that_divides_the_classes(classes, tasks):
         ((COLOR / 2, LABELS), "float images must lie from 0 to 1"),
         ((COLOR[0], 3), "labels must be a list"),
         ((GRAY[0], LABELS), "images must have the shape N×H×W, N×C×H×W or N×H×W×C with 1 or 3 channels C, not 10×12"),
+        ((COLOR.repeat(2, 1)[:, :4].transpose(0, 2, 3, 1), LABELS), "with 1 or 3 channels C, not 40×10×12×4$"),
         ((COLOR, LABELS * 1.0), "a label must be a string or a whole number"),
+        ((COLOR, np.eye(1000)[LABELS].tolist()), r"a label must be a string or a whole number, not \[1.0, .{,40}\]$"),
+        ((COLOR, LABELS, COLOR[:, :, 1:], LABELS), "size must be given, as 64, .* there are 12×10 and 12×9$"),
         ((COLOR, LABELS * 0), "has 1 class: it needs at least two"),
         (([], []), "there must be at least one image"),
     ],
@@ -107,6 +129,12 @@ def test_arrays_that_are_no_dataset(arguments, says):
     with pytest.raises(UsageError, match=says) as raised:
         data.arrays(*arguments)
     assert "\n" not in str(raised.value)
+
+
+def test_gray_images_to_test_on_are_made_like_the_others():
+    found = data.arrays(COLOR, LABELS, GRAY, LABELS)
+    assert np.array_equal(found.test_images.numpy(), GRAY[:, None].repeat(3, axis=1))
+    assert data.arrays(GRAY, LABELS, COLOR, LABELS).train_images.shape == COLOR.shape
 
 
 def test_names_of_classes_have_to_fit():
@@ -136,6 +164,8 @@ def test_a_dataset_of_pytorch():
     assert len(data.torch(train).test_labels) == 8
     with pytest.raises(UsageError, match="item 0 of the dataset must be an image and its label, not Tensor"):
         data.torch(MapStyle(3, lambda index: torch.zeros(3, 4, 4)))
+    with pytest.raises(UsageError, match="item 0 of the dataset must be an image and its label, not tuple of 3"):
+        data.torch(MapStyle(3, lambda index: (torch.zeros(3, 4, 4), 0, 0)))
     with pytest.raises(UsageError, match="must have a length and be indexed by numbers"):
         data.torch(iter([]))
 

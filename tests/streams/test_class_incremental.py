@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -5,7 +7,7 @@ from hypothesis import strategies as st
 
 from cler.data.images import ImageData
 from cler.errors import UsageError
-from cler.streams import Stream
+from cler.streams import STREAMS, Stream
 from toys import shades
 
 
@@ -157,6 +159,16 @@ def test_a_batch_larger_than_a_task_is_refused(data):
     with pytest.raises(UsageError, match=r"^batch must be at most 7, "):
         Stream(data, (5, 1), batch=8)
     Stream(data, 3, batch=15, merged=True)
+
+
+@pytest.mark.parametrize("stream", ["class-incremental", "long-tailed", "blurry", "shuffled"])
+def test_a_task_without_images_to_test_on_is_refused(stream):
+    data = shades(6, 12)
+    kept = data.test_labels != 3
+    some = replace(data, test_images=data.test_images[kept], test_labels=data.test_labels[kept])
+    STREAMS[stream](some, 1, batch=1)
+    with pytest.raises(UsageError, match=r"toy: task \d has no images to test on; give its classes some \(class 3\)"):
+        STREAMS[stream](some, 6, batch=1)
 
 
 def test_the_training_images_of_a_task_are_those_that_its_batches_hold():

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cler.config.making import make_settings, unusual
 from cler.config.registry import DOMAINS
 from cler.errors import UsageError
 from cler.streams import STREAMS, domains
@@ -152,3 +153,18 @@ def test_what_a_stream_of_domains_refuses(monkeypatch):
         DomainIncremental(data, 1, batch=5, options=DomainIncrementalOptions(domains="cut"))
     with pytest.raises(UsageError, match="need functions"):
         domains("none")
+
+
+def test_there_is_a_task_for_each_transform_where_nobody_says_how_many():
+    assert make_settings(stream="domain-incremental").tasks == 4
+    assert make_settings(stream="domain-incremental", tasks=3).tasks == 3
+    assert "tasks" not in unusual(make_settings(stream="domain-incremental"))
+    assert unusual(make_settings(stream="domain-incremental", tasks=3))["tasks"] == 3
+    assert make_settings(stream="blurry").tasks == make_settings().tasks == 5
+
+
+def test_the_default_is_listed_first(cler_here):
+    assert next(iter(STREAMS)) == "class-incremental"
+    assert "(known: class-incremental, blurry, domain-incremental, long-tailed, shuffled)" in (
+        cler_here("run", "--stream", "nowhere").err
+    )

@@ -15,9 +15,9 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperOption
 
 from cler.config.learner import learner_settings
-from cler.config.registry import METHODS, import_code
+from cler.config.registry import import_code
 from cler.config.schema import Setting, settings_of
-from cler.config.settings import Machine, Settings
+from cler.config.settings import Machine, Settings, parts_with
 from cler.errors import UsageError
 
 _METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: "true|false"}
@@ -212,5 +212,4 @@ def _is_flag(each: Setting) -> bool:
 
 def spoken(parameter: str) -> str:
     """How the command line writes a parameter: 'replay_batch' is --replay-batch."""
-    of_parts = {name for method in METHODS.values() for name in settings_of(method.Options)}
-    return f"--set {parameter}" if parameter in of_parts else "--" + parameter.replace("_", "-")
+    return f"--set {parameter}" if parts_with(parameter) else "--" + parameter.replace("_", "-")

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import Any
 
 from cler.config.protocols import PROTOCOLS, protocol_defaults
-from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS
 from cler.config.schema import joined, settings_of
-from cler.config.settings import OF_REPLAY, PARTS, Settings, no_such_option, own_settings
+from cler.config.settings import OF_REPLAY, PARTS, Settings, no_such_option, own_settings, usual_stream
 from cler.config.values import has_own_network, is_own_network, read_weight
 from cler.errors import UsageError
 
@@ -104,10 +104,20 @@ def make_settings(**given: Any) -> Settings:
     teacher, stream = (declared[name].checked(merged[name]) for name in ("teacher", "stream"))
     own = own_settings(method, regularizer, merged["network"], teacher, stream)
     options = {name: merged.pop(name) for name in list(merged) if name in own}
+    if "tasks" not in given:
+        merged["tasks"] = _usual_tasks(dataset, stream, options, merged["tasks"])
     merged = {name: value for name, value in merged.items() if name in declared or name in given}  # not of other parts
     if strange := sorted(merged.keys() - declared.keys()):
         raise no_such_option(method, strange[0], own)
     return Settings(**merged, options=options)
+
+
+def _usual_tasks(dataset: str, stream: str, options: Mapping[str, Any], tasks: Any) -> Any:
+    """What is usual on a stream: its own number of tasks, or `tasks`, or what the dataset says for other streams."""
+    own = STREAMS.find(stream).usual_tasks(options)
+    if own is not None or stream == usual_stream(dataset):
+        return tasks if own is None else own
+    return getattr(DATASETS.find(dataset), "defaults", {}).get("tasks_elsewhere", tasks)
 
 
 def grid(given: Mapping[str, Any]) -> list[Settings]:
@@ -126,7 +136,10 @@ def grid(given: Mapping[str, Any]) -> list[Settings]:
         if isinstance(given.get("method"), list) and not METHODS.find(one["method"]).replays:
             one = {name: value for name, value in one.items() if name not in OF_REPLAY}
         if several:
-            own = own_settings(*(str(one.get(name) or getattr(Settings, name)) for name in PARTS))
+            parts = {"stream": usual_stream(one.get("dataset") or Settings.dataset)} | {
+                name: one[name] for name in PARTS if one.get(name)
+            }
+            own = own_settings(*(str(parts.get(name, getattr(Settings, name))) for name in PARTS))
             one = {name: value for name, value in one.items() if name in own or name in settings_of(Settings)}
         made.append(make_settings(**one))
     return list({str(one.to_dict()): one for one in made}.values())
@@ -139,6 +152,7 @@ def unusual(settings: Settings) -> dict[str, Any]:
         settings.method, settings.regularizer, settings.dataset, settings.buffer, network, settings.protocol
     )
     expected |= {name: each.default for name, each in own_settings(*settings.parts).items() if name not in expected}
+    expected["tasks"] = _usual_tasks(settings.dataset, settings.stream, settings.options, expected["tasks"])
     if settings.network != Settings.network and network is not None:
         expected["network"] = Settings.network
     shown = {"method", "regularizer", "teacher", "dataset", "buffer"}

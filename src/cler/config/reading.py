@@ -11,7 +11,7 @@ from typing import Any
 
 from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of
-from cler.config.settings import PARTS, Machine, Settings, own_settings
+from cler.config.settings import PARTS, Machine, Settings, own_settings, parts_with, usual_stream
 from cler.errors import UsageError, unknown
 from cler.files import read_text
 
@@ -95,6 +95,8 @@ def _own_of(chosen: Mapping[str, Any]) -> dict[str, Setting]:
         return [str(each).strip() for each in (value if isinstance(value, list) else str(value).split(","))]
 
     own: dict[str, Setting] = {}
+    if not chosen.get("stream"):
+        chosen = {**chosen, "stream": [usual_stream(each) for each in values("dataset")]}
     for method, *others in product(*map(values, PARTS)):
         own |= own_settings(method, *others) if method in METHODS else {}
     return own
@@ -121,9 +123,14 @@ def parse_options(texts: Iterable[str], chosen: Mapping[str, Any]) -> dict[str, 
                     f"--set '{text}': {name} is a setting of every run; write --{name.replace('_', '-')} {value}"
                 )
             method = chosen.get("method", Settings.method)
+            method = ", ".join(method) if isinstance(method, list) else method
+            others = [f"the {each}" for each in parts_with(name)]
+            elsewhere = (
+                f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} one of that name" if others else ""
+            )
             if not own:
-                raise UsageError(f"{method} has no settings of its own: leave --set out")
-            raise unknown(f"setting of {method}", name, own)
+                raise UsageError(f"{method} has no settings of its own: leave --set out{elsewhere}")
+            raise UsageError(f"{unknown(f'setting of {method}', name, own)}{elsewhere}")
         if name in options:
             raise UsageError(f"--set {name} is given twice: give it once; several values are NAME=1,2")
         options[name] = one_or_more(parsed_grid(own[name], value))

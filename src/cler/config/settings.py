@@ -340,13 +340,30 @@ def own_settings(
     parts += [STREAMS[stream]] if stream in STREAMS else []
     own: dict[str, Setting] = {}
     for part in parts:
-        for name, each in settings_of(part.Options).items() if getattr(part, "Options", None) else ():
+        for name, each in _own_of(part).items():
             if name in own or name in settings_of(Settings):
                 raise UsageError(
                     f"is an option of two parts of {method} with {regularizer} on {network}: rename one", name
                 )
             own[name] = each
     return own
+
+
+def _own_of(part: Any) -> dict[str, Setting]:
+    return settings_of(part.Options) if getattr(part, "Options", None) else {}
+
+
+def parts_with(name: str) -> list[str]:
+    """The parts, such as 'stream blurry', that have a setting of this name of their own."""
+    tables = dict(zip(PARTS, (METHODS, REGULARIZERS, NETWORKS, TEACHERS, STREAMS), strict=True))
+    return [
+        f"{kind} {part}" for kind, table in tables.items() for part, entry in table.items() if name in _own_of(entry)
+    ]
+
+
+def usual_stream(dataset: str) -> str:
+    """The stream of runs on a dataset where none is given."""
+    return str(getattr(DATASETS.find(dataset), "defaults", {}).get("stream", Settings.stream))
 
 
 def no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:

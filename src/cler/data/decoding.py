@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -117,41 +117,35 @@ def decode(
 ) -> Pixels:
     """All pictures, fitted to a size or, without one, of the size that they all have."""
     broken: dict[int, str] = {}
-    height, width = (size, size) if size is not None else _common_size(encoded, content, broken, progress)
+    height, width = (size, size) if size is not None else _first_size(encoded, content)
     images = np.empty((len(encoded), 3, height, width), np.uint8)
-    todo = [number for number in range(len(encoded)) if number not in broken]
-    done = len(broken)
-    for number, found in _decoded(encoded, content, todo, size, fit):
+    differ = False
+    for done, (number, found) in enumerate(_decoded(encoded, content, size, fit), start=1):
         if isinstance(found, str):
             broken[number] = found
         elif found.shape != images.shape[1:]:
+            if not differ:
+                _refuse_sizes(encoded, content)  # unless this one alone is not what its header says
+            differ = True
             broken[number] = f"it turns out to have {found.shape[2]}×{found.shape[1]} pixels"
         else:
             images[number] = found
-        done += 1
         if progress and (done % CHUNK == 0 or done == len(encoded)):
             progress(done, len(encoded))
     whole = [number for number in range(len(encoded)) if number not in broken]
     return Pixels(images[whole] if broken else images, dict(sorted(broken.items())))
 
 
-def _common_size(
-    encoded: Sequence[Encoded], content: Content, broken: dict[int, str], progress: Progress | None
-) -> tuple[int, int]:
-    """Height and width of all pictures; those whose headers cannot be read are added to the broken ones."""
-    sizes: dict[tuple[int, int], int] = {}
+def _sizes(encoded: Sequence[Encoded], content: Content) -> Iterator[tuple[int, tuple[int, int]]]:
+    """The number, and height and width, of each picture whose header can be read."""
     for number in range(len(encoded)):
-        if progress and number % CHUNK == 0:
-            progress(0, len(encoded))  # none is decoded yet, but whoever waits is to know that this lives
-        try:
-            sizes.setdefault(pictures.size_of(content(number)), number)
-        except Exception as error:  # there is no end to what Pillow raises for broken files
-            broken[number] = pictures.why_not(error)
-    if len(sizes) > 1:
-        smallest, largest = (pick(sizes, key=lambda size: size[0] * size[1]) for pick in (min, max))
-        told = " and ".join(f"{encoded[sizes[each]].name} with {each[1]}×{each[0]}" for each in (smallest, largest))
-        raise UsageError(f"must be given, as 64, for images of different sizes: there are {told}", "size")
-    height, width = next(iter(sizes), (1, 1))
+        with suppress(Exception):  # there is no end to what Pillow raises for broken files
+            yield number, pictures.size_of(content(number))
+
+
+def _first_size(encoded: Sequence[Encoded], content: Content) -> tuple[int, int]:
+    """Height and width of the first picture that has any, if as many as there are fit in memory."""
+    _, (height, width) = next(_sizes(encoded, content), (0, (1, 1)))
     needed, there = 3 * height * width * len(encoded), _memory()
     if there and needed > there / 2:
         raise UsageError(
@@ -160,6 +154,17 @@ def _common_size(
             "size",
         )
     return height, width
+
+
+def _refuse_sizes(encoded: Sequence[Encoded], content: Content) -> None:
+    """Name the smallest and the largest picture, if they differ."""
+    sizes: dict[tuple[int, int], int] = {}
+    for number, size in _sizes(encoded, content):
+        sizes.setdefault(size, number)
+    if len(sizes) > 1:
+        smallest, largest = (pick(sizes, key=lambda size: size[0] * size[1]) for pick in (min, max))
+        told = " and ".join(f"{encoded[sizes[each]].name} with {each[1]}×{each[0]}" for each in (smallest, largest))
+        raise UsageError(f"must be given, as 64, for images of different sizes: there are {told}", "size")
 
 
 def _memory() -> int:
@@ -173,12 +178,10 @@ Found = tuple[int, np.ndarray | str]
 """The number of a picture, and its pixels or why there are none."""
 
 
-def _decoded(
-    encoded: Sequence[Encoded], content: Content, todo: Sequence[int], size: int | None, fit: str
-) -> Iterator[Found]:
-    chunks = [todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)]
+def _decoded(encoded: Sequence[Encoded], content: Content, size: int | None, fit: str) -> Iterator[Found]:
+    chunks = [range(len(encoded))[start : start + CHUNK] for start in range(0, len(encoded), CHUNK)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    heavy = len(todo) > ALONE[0] or sum(each.size for each in encoded) > ALONE[1]
+    heavy = len(encoded) > ALONE[0] or sum(each.size for each in encoded) > ALONE[1]
     if not heavy or cores == 1 or len(chunks) == 1 or multiprocessing.current_process().daemon:
         for chunk in chunks:
             yield from zip(chunk, pictures.decode_some([content(number) for number in chunk], size, fit), strict=True)

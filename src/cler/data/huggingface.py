@@ -21,7 +21,9 @@ from cler.files import as_path
 
 TRAIN = "train"
 TEST = ("test", "validation", "valid", "val")
-"""Names of the split to test on, the first that is there."""
+"""Names of the split to test on, the first that is there and has labels."""
+UNLABELED = (-1, None)
+"""In the place of labels that are kept secret, as in the test splits of contests."""
 LABELS = ("label", "labels", "fine_label", "class")
 """Names of the column of labels, where there may be several; the first that is there."""
 
@@ -45,19 +47,19 @@ class HuggingFace(Pictures):
             stamp, size = _stamp(split), split.data.nbytes // max(len(split), 1)
             pictures += [Encoded(f"{name}/{row}", stamp, size) for row in range(len(split))]
         names = getattr(first.features[label], "names", None)
-        known = list(range(len(names))) if names else in_order(dict.fromkeys(given[: len(first)]))
+        known = in_order(dict.fromkeys(given[: len(first)]))
         numbers = {value: number for number, value in enumerate(known)}
         if strange := [value for value in given if value not in numbers]:
             raise UsageError(f"{self.name}: the label {strange[0]!r} is of a class without images to train on")
         tested = None if len(splits) == 1 else [False] * len(first) + [True] * (len(given) - len(first))
         content = _Rows([_undecoded(split, image) for _, split in splits], image)
-        return Listing(pictures, [numbers[each] for each in given], names or [*map(str, known)], content, tested)
+        classes = [names[each] if names else str(each) for each in known]
+        return Listing(pictures, [numbers[each] for each in given], classes, content, tested)
 
     def count(self) -> tuple[int, int]:
-        """As many classes as its column of labels names, or has."""
+        """As many classes as its column of labels has."""
         _, train = self._splits()[0]
-        label = _column_of_labels(self.name, train)
-        return len(getattr(train.features[label], "names", None) or set(to_labels(list(train[label])))), 0
+        return len(set(to_labels(list(train[_column_of_labels(self.name, train)])))), 0
 
     def _splits(self) -> list[tuple[str, Any]]:
         """The split to train on and, where there is one, that to test on, by name."""
@@ -67,7 +69,8 @@ class HuggingFace(Pictures):
         train = TRAIN if TRAIN in found else next(iter(found), None)
         if train is None or (len(found) > 1 and train != TRAIN):
             raise UsageError(f"{self.name} has no split called {TRAIN}, but {', '.join(found) or 'none at all'}")
-        test = next((name for name in TEST if name in found), None)
+        label = _column_of_labels(self.name, found[train])
+        test = next((name for name in TEST if name in found and _is_labeled(found[name], label)), None)
         return [(name, found[name]) for name in (train, test) if name is not None]
 
     def get(self, folder: Path, progress: Progress | None = None) -> Status:
@@ -165,6 +168,10 @@ def _column_of_labels(name: str, split: Any) -> str:
     raise UsageError(
         f"{name} needs a column of labels, called {' or '.join(LABELS)}, and has {', '.join(split.features)}"
     )
+
+
+def _is_labeled(split: Any, label: str) -> bool:
+    return label in split.features and any(each not in UNLABELED for each in split[label])
 
 
 def _undecoded(split: Any, image: str) -> Any:

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cler.config.registry import DATASETS
+from cler.config.settings import Settings
 from cler.data.decoding import Encoded
+from cler.data.reading import usual_tasks
 from cler.data.source import Listing, Pictures
 from cler.errors import UsageError
 from cler.files import as_path, reading
 from cler.pictures import is_picture
 
-TRAIN = "train"
-TEST = ("test", "val", "valid", "validation")
-"""Names of the folder of test images, the first that is there."""
+TRAIN = ("train", "training")
+"""Names of the folder of training images, in small or capital letters; the first that is there."""
+TEST = ("test", "testing", "val", "valid", "validation")
+"""Names of the folder of test images, likewise."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class ImageFolder(Pictures):
 
     prefix: ClassVar[str] = "folder"
     description: ClassVar[str] = "image files of your own, a folder for each class"
+    holds: ClassVar[str] = "a folder for each class"
+    """What is in the folder."""
 
     @property
     def root(self) -> Path:
@@ -42,7 +47,7 @@ class ImageFolder(Pictures):
         """The folder, if there is one."""
         root = self.root
         if not root.is_dir():
-            raise UsageError(f"there is no folder {root}: {self.prefix}:PATH takes one with a folder for each class")
+            raise UsageError(f"there is no folder {root}: {self.prefix}:PATH takes one with {self.holds}")
         return root
 
     def listing(self, folder: Path) -> Listing:
@@ -63,7 +68,7 @@ class ImageFolder(Pictures):
     def count(self) -> tuple[int, int]:
         """How many folders have pictures."""
         train, _ = _parts(self.root)
-        return len(_found(train, train.stat().st_mtime_ns)), 0
+        return len(_found(train)), 0
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class ImageDomains(ImageFolder):
 
     prefix: ClassVar[str] = "domains"
     description: ClassVar[str] = "image files of your own from several domains, in DOMAIN/CLASS"
+    holds: ClassVar[str] = "a folder for each domain, and in it one for each class"
 
     def listing(self, folder: Path) -> Listing:
         """The pictures, domain after domain in the order of their names."""
@@ -97,14 +103,17 @@ class ImageDomains(ImageFolder):
         )
 
     def count(self) -> tuple[int, int]:
-        """How many classes the first domain has, and how many domains there are."""
+        """How many classes the domains have, and how many domains there are."""
         train, _ = _parts(self.root)
-        domains = _found(train, train.stat().st_mtime_ns)
-        return len(_classes(train / domains[0])) if domains else 0, len(domains)
+        domains = _found(train)
+        return len({name for domain in domains for name in _found(train / domain)}), len(domains)
 
     def usual(self, classes: int, domains: int) -> dict[str, Any]:
-        """A task for each domain."""
-        return {"stream": "domain-incremental", "domains": "folders", "tasks": domains}
+        """A task for each domain; on other streams, tasks of classes."""
+        of_classes = usual_tasks(classes).get("tasks", Settings.tasks)
+        return {
+            "stream": "domain-incremental", "domains": "folders", "tasks": domains, "tasks_elsewhere": of_classes
+        }  # fmt: skip
 
 
 DATASETS.register_family("folder:PATH", ImageFolder, likely=os.path.isdir)
@@ -125,23 +134,33 @@ def _of_domains(root: Path, part: Path, domains: list[str], classes: list[str]) 
     ]
 
 
-@lru_cache(maxsize=8)
-def _found(folder: Path, changed: int) -> list[str]:
-    """The classes, or domains, in a folder as it was when it changed last."""
+def _found(folder: Path) -> list[str]:
+    """The classes, or domains, in a folder; it is looked through again when it, or a folder in it, has changed."""
+    inside = (folder, *(folder / name for name in folders(folder)))
+    return _found_then(folder, tuple(each.stat().st_mtime_ns for each in inside))
+
+
+@lru_cache(maxsize=64)
+def _found_then(folder: Path, changed: tuple[int, ...]) -> list[str]:
     return _classes(folder)
 
 
 def _parts(root: Path) -> tuple[Path, Path | None]:
     """Where the classes to train on are, and where those to test on; None where these are not apart."""
-    train = root / TRAIN
-    if not folders(train):
+    there = {name.lower(): root / name for name in folders(root)}
+    train = next((there[name] for name in TRAIN if name in there and folders(there[name])), None)
+    if train is None:
         return root, None
-    return train, next((root / name for name in TEST if folders(root / name)), None)
+    return train, next((there[name] for name in TEST if name in there and _classes(there[name])), None)
 
 
 def _of_test(root: Path, test: Path, classes: list[str]) -> list[tuple[Encoded, int]]:
     """The pictures to test on, with the numbers of their classes."""
     numbers = {name: number for number, name in enumerate(classes)}
+    if (test / "val_annotations.txt").is_file():
+        raise UsageError(
+            f"tiny-imagenet is how {root} is laid out: name that, and {root} as the data folder", "dataset"
+        )
     if strange := [name for name in _classes(test) if name not in numbers]:
         raise UsageError(f"{test / strange[0]} is a class that has no images to train on")
     return [(each, numbers[name]) for name in _classes(test) for each in below(root, test / name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -67,7 +68,7 @@ def to_labels(labels: Any) -> list[Label]:
     ]
     for label in plain:
         if isinstance(label, bool) or not isinstance(label, str | int):
-            raise UsageError(f"a label must be a string or a whole number, not {label!r}")
+            raise UsageError(f"a label must be a string or a whole number, not {reprlib.repr(label)}")
         if isinstance(label, str) and len(label) > LONGEST_LABEL:
             raise UsageError(f"a label may have {LONGEST_LABEL} characters, not {len(label)}: {label[:20]!r}…")
         if isinstance(label, int) and not -(2**63) <= label < 2**64:

@@ -151,4 +151,4 @@ def _defaults(path: Path, changed: int) -> dict[str, Any]:
             version = np.lib.format.read_magic(member)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, _, _ = read(member)
-        return usual_tasks(n_classes) | usual_view(*first_channels(torch.empty(shape, device="meta")).shape[1:3])
+        return usual_tasks(n_classes) | usual_view(*first_channels(torch.empty(shape, device="meta")).shape[1:])

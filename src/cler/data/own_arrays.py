@@ -95,7 +95,8 @@ def _items(dataset: MapStyle, how: Reading) -> tuple[Tensor, list[Label]]:
     for number in range(len(dataset)):
         item = dataset[number]
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise UsageError(f"item {number} of the dataset must be an image and its label, not {type(item).__name__}")
+            given = f"{type(item).__name__} of {len(item)}" if isinstance(item, tuple | list) else type(item).__name__
+            raise UsageError(f"item {number} of the dataset must be an image and its label, not {given}")
         images.append(_one(item[0], how))
         labels.append(item[1])
     return _stacked(images), to_labels(labels)
@@ -126,9 +127,23 @@ def assembled(
     elif how.test_share is not None:
         raise UsageError("has no effect: there are test images", "test_share")
     else:
-        pair = (test[0], as_labels([numbers[label] for label in test[1]]))
-    defaults = usual_tasks(len(names)) | usual_view(*images.shape[1:3])
+        images, tested = _alike(images, test[0])
+        pair = (tested, as_labels([numbers[label] for label in test[1]]))
+    defaults = usual_tasks(len(names)) | usual_view(*images.shape[1:])
     return image_data(name, (images, labels), pair, names, defaults)
+
+
+def _alike(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Images of one size; gray ones are made like the others if those are in color."""
+    if train.shape[2:] != test.shape[2:]:
+        raise _of_different_sizes(train[0], test[0])
+    channels = max(train.shape[1], test.shape[1])
+    return train.expand(-1, channels, -1, -1).contiguous(), test.expand(-1, channels, -1, -1).contiguous()
+
+
+def _of_different_sizes(*images: np.ndarray | Tensor) -> UsageError:
+    told = " and ".join(f"{each.shape[2]}×{each.shape[1]}" for each in images)
+    return UsageError(f"must be given, as 64, for images of different sizes: there are {told}", "size")
 
 
 def _named(name: str, found: Sequence[Label], classes: Sequence[str]) -> tuple[str, ...]:
@@ -174,12 +189,12 @@ def _fitted(pixels: np.ndarray, how: Reading) -> np.ndarray:
 
 def first_channels(images: Tensor) -> Tensor:
     """Images as N×C×H×W."""
+    given = "×".join(map(str, images.shape))
     if images.dim() == 3:
         images = images.unsqueeze(1)
     if images.dim() == 4 and images.shape[1] not in CHANNELS:
         images = images.permute(0, 3, 1, 2)
     if images.dim() != 4 or images.shape[1] not in CHANNELS or 0 in images.shape:
-        given = "×".join(map(str, images.shape))
         raise UsageError(f"images must have the shape N×H×W, N×C×H×W or N×H×W×C with 1 or 3 channels C, not {given}")
     return images.contiguous()
 
@@ -193,6 +208,5 @@ def _stacked(images: Iterable[np.ndarray]) -> Tensor:
     same = [each if len(each) == channels else each.repeat(channels, axis=0) for each in all_of_them]
     strange = next((each for each in same if each.shape != same[0].shape), None)
     if strange is not None:
-        told = " and ".join(f"{each.shape[2]}×{each.shape[1]}" for each in (same[0], strange))
-        raise UsageError(f"must be given, as 64, for images of different sizes: there are {told}", "size")
+        raise _of_different_sizes(same[0], strange)
     return torch.from_numpy(np.stack(same))

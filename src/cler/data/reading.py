@@ -18,6 +18,8 @@ from cler.errors import UsageError
 
 SMALL = 16
 """Pixels: images below it lose too much by being shifted."""
+COUNTED = 64
+"""Images whose pixels are counted at a time: numpy makes eight bytes of each."""
 MANY_CLASSES = 50
 """From so many on, ten tasks are usual."""
 
@@ -91,12 +93,20 @@ def _normalization(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]
     """Mean and deviation of each channel, of pixels from 0 to 1, by counts: the same on every machine."""
     mean, std = [], []
     values = np.arange(256) / 255
-    for channel in images.unbind(1):
-        counts = np.bincount(channel.numpy().ravel(), minlength=256)
+    for counts in _counts(images):
         mean.append(float(round(np.average(values, weights=counts), 4)))
         spread = np.average(np.square(values - mean[-1]), weights=counts) ** 0.5
         std.append(float(round(max(spread, 1 / 255), 4)))
     return tuple(mean), tuple(std)
+
+
+def _counts(images: Tensor) -> np.ndarray:
+    """How many pixels of each channel have each value, C×256."""
+    counts = np.zeros((images.shape[1], 256), np.int64)
+    for some in images.split(COUNTED):
+        for number, channel in enumerate(some.unbind(1)):
+            counts[number] += np.bincount(channel.numpy().ravel(), minlength=256)
+    return counts
 
 
 def usual_tasks(n_classes: int) -> dict[str, Any]:
@@ -108,9 +118,9 @@ def usual_tasks(n_classes: int) -> dict[str, Any]:
     return {"tasks": fitting[0]} if fitting else {}
 
 
-def usual_view(channels: int, height: int) -> dict[str, Any]:
+def usual_view(channels: int, height: int, width: int) -> dict[str, Any]:
     """An augmentation that leaves images what they are: gray ones, which may be letters, are not mirrored."""
-    return {"augment": "none" if height < SMALL else "crop" if channels == 1 else "crop-flip"}
+    return {"augment": "none" if min(height, width) < SMALL else "crop" if channels == 1 else "crop-flip"}
 
 
 def as_labels(labels: Sequence[int]) -> Tensor:

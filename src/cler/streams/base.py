@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -121,6 +121,7 @@ class Stream:
         self._train = [part.to(device) for part in plan.parts]
         self._held_out = self.held_out_parts(held_out.nonzero().squeeze(1).to(device))
         self._test = members_of(self.test_labels, self.tasks)
+        self._check_test()
         if merged:
             self._train = [torch.cat(self._train).sort().values]
         smallest = min(len(members) for members in self._train)
@@ -131,6 +132,11 @@ class Stream:
             smallest = len(torch.cat(plan.parts)) // len(plan.parts)
         if smallest < batch:
             raise UsageError(f"must be at most {smallest}, the images of the smallest task, not {batch}", "batch")
+
+    @classmethod
+    def usual_tasks(cls, options: Mapping[str, Any]) -> int | None:
+        """How many tasks it has, with these settings of its own, where nobody says it; None: as the dataset has."""
+        return None
 
     def plan(self, labels: Tensor, images: Tensor, tasks: int | str | Sequence[int], class_order: int | None) -> Plan:
         """What comes when of the `images` to train on, which are numbers in the dataset; `labels` are the dataset's.
@@ -146,6 +152,16 @@ class Stream:
         """The images that are held out, by the task that they are tested with."""
         of_image = self.tasks.of_class[self.train_labels[images]]
         return [images[of_image == task] for task in range(self.tasks.number)]
+
+    def _check_test(self) -> None:
+        """Refuse a task that nothing could be measured on."""
+        for task, members in enumerate(self._test):
+            if not len(members):
+                classes = [self.data.classes[number] for number in self.class_order[self.tasks.present(task).cpu()]]
+                raise UsageError(
+                    f"{self.data.name}: task {task + 1} has no images to test on; give its classes some "
+                    f"({', '.join(classes[:3])}{', …' * (len(classes) > 3)}), or put them in a task with others"
+                )
 
     def _equal_parts(self) -> list[Tensor]:
         """The whole stream, its incomplete last batch left out, in parts of equally many batches, or one more."""

@@ -81,9 +81,7 @@ def blurred(
     n_disjoint = n_classes * disjoint // 100 // n_tasks * n_tasks
     n_blurry = (n_classes - n_disjoint) // n_tasks * n_tasks
     order = order[: n_disjoint + n_blurry]
-    runs = [
-        _cut(part, n_tasks, random, draws) for part in (order[:n_disjoint], order[n_disjoint : n_disjoint + n_blurry])
-    ]
+    runs = [_cut(part, n_tasks, random, draws) for part in (order[:n_disjoint], order[n_disjoint:])]
     home = torch.full((n_classes,), -1)
     for task, classes in enumerate(zip(*runs, strict=True)):
         home[torch.cat(classes)] = task

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
@@ -39,7 +40,7 @@ def domains(name: str, *transforms: Transform) -> Domains:
     """Make transforms known as the domains of a stream, one for each task.
 
         cler.streams.domains("negatives", lambda images: images, lambda images: 255 - images)
-        cler.train(stream="domain-incremental", domains="negatives", tasks=2)
+        cler.train(stream="domain-incremental", domains="negatives")
 
     Each takes uint8 images (N, C, H, W), on the device where they are trained on, and gives back as many. It is given
     some of the images at a time, and shows one alike whatever is beside it. Worker processes know domains that a module
@@ -103,6 +104,12 @@ class DomainIncremental(Stream):
     summary = "all classes in every task, shown by another transform of the images each time"
     Options = DomainIncrementalOptions
     disjoint = False
+
+    @classmethod
+    def usual_tasks(cls, options: Mapping[str, Any]) -> int | None:
+        """One for each transform; of folders the dataset knows how many there are."""
+        name = options.get("domains", DomainIncrementalOptions.domains)
+        return None if name == FOLDERS.name else len(DOMAINS.find(name).transforms)
 
     def plan(self, labels: Tensor, images: Tensor, tasks: int | str | Sequence[int], class_order: int | None) -> Plan:
         """Every task has a share of the images, already transformed."""
