@@ -171,6 +171,8 @@ def test_a_row_opens_on_demand_and_nothing_is_fetched(look, address):
     window.locator("tr.runs summary").first.click()
     assert setting.is_visible()
     assert "lr\n0.01" in setting.inner_text()
+    window.locator("tr.runs td:last-child").first.click()  # anywhere on the row
+    assert not setting.is_visible()
     assert window.asked == [address]
     assert window.wrong == []
 
@@ -249,6 +251,11 @@ def test_rows_are_filtered_by_method_and_by_words(look, hundred):
     ]
     window.locator("#filters button").click()
     assert shown.count() == 100
+    window.locator("#filters input[type=search]").fill("cifar100 jigsaw 500")
+    assert shown.count() == 10
+    assert window.locator("#unfinished tbody tr[data-method]:visible").count() == 0  # they have no regularizer
+    window.locator("#filters input[type=search]").fill("cifar100 500")
+    assert window.locator("#unfinished tbody tr[data-method]:visible").count() == 5
     assert window.wrong == []
 
 
@@ -257,12 +264,16 @@ def test_a_page_that_loads_again_unfolds_what_was_unfolded_and_no_more(look, hun
     rows, folds = window.locator("tr.runs details"), window.locator("details.fold")
     rows.nth(30).locator("summary").click()  # the same method with another buffer and on another dataset has rows too
     folds.last.locator("summary").click()
-    window.wait_for_function("Object.keys(window.cler.state.folds).length === 2")
+    under_way = window.locator("#unfinished details")
+    under_way.nth(3).locator("summary").click()  # other seeds have the same name
+    window.wait_for_function("Object.keys(window.cler.state.folds).length === 3")
     window.evaluate("history.replaceState(window.cler.state, '')")
     window.reload()
     unfolded = "list => list.map((one, number) => one.open ? number : -1).filter(number => number >= 0)"
     assert rows.evaluate_all(unfolded) == [30]
     assert folds.evaluate_all(unfolded) == [folds.count() - 1]
+    assert under_way.evaluate_all(unfolded) == [3]
+    assert window.locator("#unfinished .chart:visible").count() == 2
 
 
 def test_a_link_that_leads_nowhere_breaks_nothing(look, hundred):

@@ -190,17 +190,19 @@ CURVES = {
 
 
 def test_runs_that_are_not_finished_tell_how_far_they_are(runs):
-    log = Log({"stream": [(1, 5, 2.345678)]}, {0: 10, 1: 10}, 1, 5, 44.0, "2026-11-18T10:20:30+00:00")
+    log = Log({"stream": [(1, 5, 2.345678)]}, {0: 10, 1: 10}, 1, 5, {0: 44.0}, "2026-11-18T10:20:30+00:00")
     settings = [runs.plain | {"teacher": "none", "dataset": "<i>", "lr": lr} for lr in (0.1, 0.2)]
     unfinished = [Unfinished(Path(str(seed)), settings[seed], seed, log, running=bool(seed)) for seed in range(2)]
     text = page(make_report(compare([]), unfinished=unfinished))
-    rows = [re.findall(r">([^<>]+)<", row) for row in re.findall(r'<tr data-method="er-ace">(.*?)</tr>', text)]
+    rows = [re.findall(r">([^<>]+)<", row) for row in re.findall(r'<tr data-method="er-ace"[^>]*>(.*?)</tr>', text)]
     same = ["50 %", " ", "2 of 3", "44.00", "stream 2.35"]
     assert rows == [
         ["ER-ACE ", "lr 0.2", "&lt;i&gt;", "50", "1", *same, "running 10:20:30"],
         ["ER-ACE ", "lr 0.1", "&lt;i&gt;", "50", "0", *same, "stopped 10:20:30"],
     ]
     assert "<h1>2 runs under way</h1>" in text
+    captions = re.findall(r"<figure class=\"curve\"><figcaption>([^<]+)", text)
+    assert captions == ["loss: stream", "accuracy, class-incremental"] * 2
 
 
 def test_a_regularized_row_without_its_method_has_no_chart_of_its_own(runs):

@@ -53,9 +53,9 @@
   const bar = document.getElementById("filters");
   const said = bar.querySelector("output");
   const items = all("[data-method]").map(item => {
-    const heading = item.closest("tbody")?.querySelector("tr.heading")?.textContent || "";
-    const name = item.matches("tr") ? first(item) : item.dataset.name;
-    return {item, text: `${name} ${heading}`.toLowerCase()};
+    const above = [item.closest("section")?.querySelector("h2"), item.closest("tbody")?.querySelector("tr.heading")];
+    const words = [item.dataset.name || first(item), ...above.map(one => one?.textContent.trim() || "")];
+    return {item, text: words.join(" ").toLowerCase()};
   });
   const filter = () => {
     const words = state.text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -92,12 +92,21 @@
 
   const key = details => {
     const above = [details.closest("section")?.querySelector("h2"), details.closest("tbody")?.querySelector("tr.heading")];
-    return [...above, details.querySelector("summary")].map(one => one?.textContent.trim()).join(": ");
+    const name = details.closest("tr")?.dataset.name || details.querySelector("summary").textContent.trim();
+    return [...above.map(one => one?.textContent.trim()), name].join(": ");
   };
   for (const details of all("details")) {
     const name = key(details);
     if (name in state.folds) details.open = state.folds[name];
     details.addEventListener("toggle", () => { state.folds[name] = details.open; });
+  }
+  for (const below of all("tr.more")) {
+    const row = below.previousElementSibling;
+    row.addEventListener("click", event => {
+      if (event.target.closest("summary") || String(getSelection())) return;  // it opens by itself; text is to be copied
+      const details = row.querySelector("details");
+      details.open = !details.open;
+    });
   }
 
   const show = () => {
