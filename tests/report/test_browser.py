@@ -161,7 +161,7 @@ def test_a_mark_leads_to_a_row_and_the_row_to_its_runs(look, address):
     link = window.locator("#row-0 a")
     there = window.locator(f"tr{link.get_attribute('href')}")
     link.click()
-    assert there.locator("+ tr.more").is_visible()
+    there.locator("+ tr.more").wait_for()
 
 
 def test_a_row_opens_on_demand_and_nothing_is_fetched(look, address):
@@ -298,6 +298,31 @@ def test_a_hundred_rows_stay_readable(look, hundred):
     assert window.evaluate(color, "up") != window.evaluate(color, "down")
     narrow = look(hundred.as_uri(), width=390)
     assert narrow.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_long_names_are_whole_and_do_not_widen_the_page(look, runs, tmp_path):
+    grid = [{"batch": batch, "width": width, "lr": lr} for batch in (5, 10) for width in (16, 20) for lr in (0.03, 0.1)]
+    rows = runs.plain, *(runs.cler | {"weight": weight} for weight in (0.5, 1.5))
+    pairs = [(row | one, [30.0, 31.0]) for one in grid for row in rows]
+    made = make_report(runs.compare(*pairs), ["skipped: /mnt/" + "long_folder_" * 20])
+    address = write_page(made, tmp_path).as_uri()
+    assert look(address, width=375).evaluate("document.documentElement.scrollWidth") == 375
+    window = look(address)
+    for fold in window.locator(".fold").all():
+        fold.evaluate("fold => fold.open = true")
+    names = window.locator(".scroll td.first, .scroll td.first summary, .label")
+    assert names.evaluate_all("all => all.filter(one => one.scrollWidth > one.clientWidth).length") == 0
+    titles = [cell.get_attribute("title") for cell in window.locator("tr.runs td.first").all()]
+    assert "ER-ACE + CLER (jigsaw) batch 10, width 20, lr 0.03, weight 0.5" in titles
+
+
+def test_on_paper_colors_stay_and_what_nobody_can_click_is_left_out(look, address):
+    window = look(address, scheme="dark")
+    window.emulate_media(media="print")
+    assert not window.locator("#filters").is_visible()
+    assert window.evaluate("getComputedStyle(document.querySelector('.mark')).printColorAdjust") == "exact"
+    ground = window.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert int(re.search(r"\d+", ground).group()) > 200  # light, also where screens are dark
 
 
 def test_without_scripts_everything_is_there(look, hundred):

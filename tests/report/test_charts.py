@@ -94,3 +94,4 @@ def test_a_matrix_of_many_tasks_shows_its_numbers_one_at_a_time():
     assert 'class="heat"' in few
     assert 'class="heat small"' in many
     assert many.count('<td class="h10">50</td>') == 121
+    assert re.findall(r"<th>(\d*)</th>", few) == ["", *map(str, range(1, 11)), *map(str, range(1, 11))]

@@ -154,6 +154,20 @@ def test_without_published_numbers_there_is_no_glance(runs):
     ]
 
 
+def test_where_nothing_gains_nothing_is_said_of_significance(runs):
+    text = page(runs.report((runs.plain, [30.0, 31.0]), (runs.cler, [28.0, 29.0])))
+    assert "<td>0 of 1</td>" in text
+    assert "Class-incremental: a regularizer raises accuracy in 0 of 1 row. Task-incremental" in text
+
+
+def test_gains_are_drawn_in_the_order_of_the_tables(runs):
+    methods = [one | {"method": name} for name in ("er-ace", "cope") for one in (runs.plain, runs.cler)]
+    text = page(runs.report(*((one | {"buffer": size}, [30.0]) for size in (500, 50) for one in methods)))
+    labels = re.findall(r'<div class="label">([^<]+)<', text)
+    names = [f"{name} + CLER (jigsaw), buffer {size}" for size in (50, 500) for name in ("ER-ACE", "CoPE")]
+    assert labels == names * 2
+
+
 def test_a_row_leads_to_all_that_is_known_of_its_runs(runs, tmp_path):
     comparison = runs.compare((runs.plain, [30.0, 31.0]))
     (group,) = comparison.groups

@@ -203,10 +203,18 @@ def _dots(points: Sequence[Point], style: str, frame: Frame) -> Iterator[str]:
 
 
 def heat_map(rows: Sequence[Sequence[float]], *, top: float, title: str) -> str:
-    """A matrix of percentages as a table whose cells are the darker, the closer they are to `top`."""
-    kind = "heat" if max(map(len, rows)) <= MOST_TASKS_WITH_NUMBERS else "heat small"
-    lines = "".join(f"<tr>{''.join(_heat_cell(value, value / top) for value in row)}</tr>" for row in rows)
-    return f'<table class="{kind}" aria-label="{in_html(title)}"><tbody>{lines}</tbody></table>'
+    """A matrix of percentages by tasks, as a table whose cells are the darker, the closer they are to `top`."""
+    width = max(map(len, rows))
+    kind = "heat" if width <= MOST_TASKS_WITH_NUMBERS else "heat small"
+    heading = "".join(f"<th>{task}</th>" for task in range(1, width + 1))
+    lines = "".join(
+        f"<tr><th>{task}</th>{''.join(_heat_cell(value, value / top) for value in row)}</tr>"
+        for task, row in enumerate(rows, 1)
+    )
+    return (
+        f'<table class="{kind}" aria-label="{in_html(title)}">'
+        f"<thead><tr><th></th>{heading}</tr></thead><tbody>{lines}</tbody></table>"
+    )
 
 
 def highest_accuracy(groups: Sequence[Series], name: str) -> float:
