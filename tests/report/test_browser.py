@@ -300,6 +300,18 @@ def test_a_hundred_rows_stay_readable(look, hundred):
     assert narrow.evaluate("document.documentElement.scrollWidth") == 390
 
 
+def test_headings_stay_in_sight(look, hundred):
+    window = look(hundred.as_uri())
+    table = window.locator("table[data-sheet='cifar100: results']")
+    table.locator("tr.runs").last.evaluate("row => row.scrollIntoView({block: 'center', behavior: 'instant'})")
+    heading, filters = table.locator("thead").first.bounding_box(), window.locator("#filters").bounding_box()
+    assert filters["y"] == 0
+    assert heading["y"] == pytest.approx(filters["height"], abs=1)
+    window.set_viewport_size({"width": 375, "height": 800})
+    window.wait_for_function("!document.querySelector('.scroll:has(tr.runs)').matches('.fits')")  # it scrolls instead
+    assert window.evaluate("document.documentElement.scrollWidth") == 375
+
+
 def test_long_names_are_whole_and_do_not_widen_the_page(look, runs, tmp_path):
     grid = [{"batch": batch, "width": width, "lr": lr} for batch in (5, 10) for width in (16, 20) for lr in (0.03, 0.1)]
     rows = runs.plain, *(runs.cler | {"weight": weight} for weight in (0.5, 1.5))
@@ -320,6 +332,8 @@ def test_on_paper_colors_stay_and_what_nobody_can_click_is_left_out(look, addres
     window = look(address, scheme="dark")
     window.emulate_media(media="print")
     assert not window.locator("#filters").is_visible()
+    heading = window.locator("table[data-sheet] > thead").first
+    assert heading.evaluate("heading => getComputedStyle(heading).position") == "static"
     assert window.evaluate("getComputedStyle(document.querySelector('.mark')).printColorAdjust") == "exact"
     ground = window.evaluate("getComputedStyle(document.body).backgroundColor")
     assert int(re.search(r"\d+", ground).group()) > 200  # light, also where screens are dark
