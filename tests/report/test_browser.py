@@ -161,7 +161,7 @@ def test_a_mark_leads_to_a_row_and_the_row_to_its_runs(look, address):
     link = window.locator("#row-0 a")
     there = window.locator(f"tr{link.get_attribute('href')}")
     link.click()
-    assert there.locator("+ tr.more").is_visible()
+    there.locator("+ tr.more").wait_for()
 
 
 def test_a_row_opens_on_demand_and_nothing_is_fetched(look, address):
@@ -171,6 +171,8 @@ def test_a_row_opens_on_demand_and_nothing_is_fetched(look, address):
     window.locator("tr.runs summary").first.click()
     assert setting.is_visible()
     assert "lr\n0.01" in setting.inner_text()
+    window.locator("tr.runs td:last-child").first.click()  # anywhere on the row
+    assert not setting.is_visible()
     assert window.asked == [address]
     assert window.wrong == []
 
@@ -249,6 +251,11 @@ def test_rows_are_filtered_by_method_and_by_words(look, hundred):
     ]
     window.locator("#filters button").click()
     assert shown.count() == 100
+    window.locator("#filters input[type=search]").fill("cifar100 jigsaw 500")
+    assert shown.count() == 10
+    assert window.locator("#unfinished tbody tr[data-method]:visible").count() == 0  # they have no regularizer
+    window.locator("#filters input[type=search]").fill("cifar100 500")
+    assert window.locator("#unfinished tbody tr[data-method]:visible").count() == 5
     assert window.wrong == []
 
 
@@ -257,12 +264,16 @@ def test_a_page_that_loads_again_unfolds_what_was_unfolded_and_no_more(look, hun
     rows, folds = window.locator("tr.runs details"), window.locator("details.fold")
     rows.nth(30).locator("summary").click()  # the same method with another buffer and on another dataset has rows too
     folds.last.locator("summary").click()
-    window.wait_for_function("Object.keys(window.cler.state.folds).length === 2")
+    under_way = window.locator("#unfinished details")
+    under_way.nth(3).locator("summary").click()  # other seeds have the same name
+    window.wait_for_function("Object.keys(window.cler.state.folds).length === 3")
     window.evaluate("history.replaceState(window.cler.state, '')")
     window.reload()
     unfolded = "list => list.map((one, number) => one.open ? number : -1).filter(number => number >= 0)"
     assert rows.evaluate_all(unfolded) == [30]
     assert folds.evaluate_all(unfolded) == [folds.count() - 1]
+    assert under_way.evaluate_all(unfolded) == [3]
+    assert window.locator("#unfinished .chart:visible").count() == 2
 
 
 def test_a_link_that_leads_nowhere_breaks_nothing(look, hundred):
@@ -287,6 +298,45 @@ def test_a_hundred_rows_stay_readable(look, hundred):
     assert window.evaluate(color, "up") != window.evaluate(color, "down")
     narrow = look(hundred.as_uri(), width=390)
     assert narrow.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_headings_stay_in_sight(look, hundred):
+    window = look(hundred.as_uri())
+    table = window.locator("table[data-sheet='cifar100: results']")
+    table.locator("tr.runs").last.evaluate("row => row.scrollIntoView({block: 'center', behavior: 'instant'})")
+    heading, filters = table.locator("thead").first.bounding_box(), window.locator("#filters").bounding_box()
+    assert filters["y"] == 0
+    assert heading["y"] == pytest.approx(filters["height"], abs=1)
+    window.set_viewport_size({"width": 375, "height": 800})
+    window.wait_for_function("!document.querySelector('.scroll:has(tr.runs)').matches('.fits')")  # it scrolls instead
+    assert window.evaluate("document.documentElement.scrollWidth") == 375
+
+
+def test_long_names_are_whole_and_do_not_widen_the_page(look, runs, tmp_path):
+    grid = [{"batch": batch, "width": width, "lr": lr} for batch in (5, 10) for width in (16, 20) for lr in (0.03, 0.1)]
+    rows = runs.plain, *(runs.cler | {"weight": weight} for weight in (0.5, 1.5))
+    pairs = [(row | one, [30.0, 31.0]) for one in grid for row in rows]
+    made = make_report(runs.compare(*pairs), ["skipped: /mnt/" + "long_folder_" * 20])
+    address = write_page(made, tmp_path).as_uri()
+    assert look(address, width=375).evaluate("document.documentElement.scrollWidth") == 375
+    window = look(address)
+    for fold in window.locator(".fold").all():
+        fold.evaluate("fold => fold.open = true")
+    names = window.locator(".scroll td.first, .scroll td.first summary, .label")
+    assert names.evaluate_all("all => all.filter(one => one.scrollWidth > one.clientWidth).length") == 0
+    titles = [cell.get_attribute("title") for cell in window.locator("tr.runs td.first").all()]
+    assert "ER-ACE + CLER (jigsaw) batch 10, width 20, lr 0.03, weight 0.5" in titles
+
+
+def test_on_paper_colors_stay_and_what_nobody_can_click_is_left_out(look, address):
+    window = look(address, scheme="dark")
+    window.emulate_media(media="print")
+    assert not window.locator("#filters").is_visible()
+    heading = window.locator("table[data-sheet] > thead").first
+    assert heading.evaluate("heading => getComputedStyle(heading).position") == "static"
+    assert window.evaluate("getComputedStyle(document.querySelector('.mark')).printColorAdjust") == "exact"
+    ground = window.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert int(re.search(r"\d+", ground).group()) > 200  # light, also where screens are dark
 
 
 def test_without_scripts_everything_is_there(look, hundred):

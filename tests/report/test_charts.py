@@ -1,8 +1,9 @@
+import math
 import re
 
 import pytest
 
-from cler.report.charts import ChartLine, curve_chart, heat_map, loss_chart, round_ticks, within_tasks
+from cler.report.charts import ChartLine, accuracy_chart, curve_chart, heat_map, loss_chart, round_ticks, within_tasks
 from cler.report.traces import MOST_POINTS, loss_curve
 from cler.runs.logs import Log
 
@@ -73,8 +74,24 @@ def test_a_long_log_is_drawn_by_few_points_and_none_of_it_is_skipped():
     assert len(loss_chart(found, 1, title="t")) < 2500
 
 
+def test_a_loss_that_was_logged_once_is_seen():
+    once, twice = ([(place, 1.0, math.nan) for place in places] for places in ((0.5,), (0.5, 1.0)))
+    assert "<circle" in loss_chart(once, 1, title="t")
+    assert "<circle" not in loss_chart(twice, 1, title="t")
+
+
+def test_curves_of_a_run_that_is_not_finished_leave_room_for_its_other_tasks():
+    last = re.compile(r'class="tick middle"[^>]*>(\d+)<')
+    points = [(1.0, 60.0, math.nan), (2.0, 40.0, math.nan)]
+    for chart in (loss_chart, accuracy_chart):
+        assert last.findall(chart(points, 5, title="t")) == ["1", "2", "3", "4", "5"]
+        assert last.findall(chart(points, 1, title="t")) == ["1", "2"]
+    assert "after task 2: 40.0 %" in accuracy_chart(points, 5, title="t")
+
+
 def test_a_matrix_of_many_tasks_shows_its_numbers_one_at_a_time():
     few, many = (heat_map([[50.0] * size] * size, top=100, title="t") for size in (10, 11))
     assert 'class="heat"' in few
     assert 'class="heat small"' in many
     assert many.count('<td class="h10">50</td>') == 121
+    assert re.findall(r"<th>(\d*)</th>", few) == ["", *map(str, range(1, 11)), *map(str, range(1, 11))]

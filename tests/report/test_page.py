@@ -154,6 +154,20 @@ def test_without_published_numbers_there_is_no_glance(runs):
     ]
 
 
+def test_where_nothing_gains_nothing_is_said_of_significance(runs):
+    text = page(runs.report((runs.plain, [30.0, 31.0]), (runs.cler, [28.0, 29.0])))
+    assert "<td>0 of 1</td>" in text
+    assert "Class-incremental: a regularizer raises accuracy in 0 of 1 row. Task-incremental" in text
+
+
+def test_gains_are_drawn_in_the_order_of_the_tables(runs):
+    methods = [one | {"method": name} for name in ("er-ace", "cope") for one in (runs.plain, runs.cler)]
+    text = page(runs.report(*((one | {"buffer": size}, [30.0]) for size in (500, 50) for one in methods)))
+    labels = re.findall(r'<div class="label">([^<]+)<', text)
+    names = [f"{name} + CLER (jigsaw), buffer {size}" for size in (50, 500) for name in ("ER-ACE", "CoPE")]
+    assert labels == names * 2
+
+
 def test_a_row_leads_to_all_that_is_known_of_its_runs(runs, tmp_path):
     comparison = runs.compare((runs.plain, [30.0, 31.0]))
     (group,) = comparison.groups
@@ -190,17 +204,19 @@ CURVES = {
 
 
 def test_runs_that_are_not_finished_tell_how_far_they_are(runs):
-    log = Log({"stream": [(1, 5, 2.345678)]}, {0: 10, 1: 10}, 1, 5, 44.0, "2026-11-18T10:20:30+00:00")
+    log = Log({"stream": [(1, 5, 2.345678)]}, {0: 10, 1: 10}, 1, 5, {0: 44.0}, "2026-11-18T10:20:30+00:00")
     settings = [runs.plain | {"teacher": "none", "dataset": "<i>", "lr": lr} for lr in (0.1, 0.2)]
     unfinished = [Unfinished(Path(str(seed)), settings[seed], seed, log, running=bool(seed)) for seed in range(2)]
     text = page(make_report(compare([]), unfinished=unfinished))
-    rows = [re.findall(r">([^<>]+)<", row) for row in re.findall(r'<tr data-method="er-ace">(.*?)</tr>', text)]
+    rows = [re.findall(r">([^<>]+)<", row) for row in re.findall(r'<tr data-method="er-ace"[^>]*>(.*?)</tr>', text)]
     same = ["50 %", " ", "2 of 3", "44.00", "stream 2.35"]
     assert rows == [
         ["ER-ACE ", "lr 0.2", "&lt;i&gt;", "50", "1", *same, "running 10:20:30"],
         ["ER-ACE ", "lr 0.1", "&lt;i&gt;", "50", "0", *same, "stopped 10:20:30"],
     ]
     assert "<h1>2 runs under way</h1>" in text
+    captions = re.findall(r"<figure class=\"curve\"><figcaption>([^<]+)", text)
+    assert captions == ["loss: stream", "accuracy, class-incremental"] * 2
 
 
 def test_a_regularized_row_without_its_method_has_no_chart_of_its_own(runs):

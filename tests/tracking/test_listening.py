@@ -143,6 +143,7 @@ def test_a_damaged_memory_starts_over(train, stopped, fragile):
     [
         ("tensorbord", "unknown tracker 'tensorbord' .*did you mean 'tensorboard'"),
         ("tensorboard+tensorboard", "track must name different trackers, not 'tensorboard.tensorboard'"),
+        ("tensorboard, wandb", "track must join several trackers by '.', as tensorboard.wandb, not by a comma"),
         ("", "unknown tracker ''"),
         (3, "track must be the name of a tracker, or several as tensorboard.wandb, not 3"),
     ],

@@ -64,7 +64,8 @@ def _glance(table: PaperTable, told: Sequence[Line], mark: Callable[[Line], Mark
         placed = Mark(made.state, made.text, f"{_name(line.cell, table)}: {made.told}", anchor)
         rows.setdefault(_name(line.cell, table), {})[_column(table, line)] = placed
     shown = tuple((name, tuple(marks.get(column) for column in columns)) for name, marks in rows.items())
-    return Glance(table.title, (Column("", numeric=False), *columns), shown)
+    sizes = any(column.heading for column in columns)
+    return Glance(table.title, (Column("buffer" if sizes else "", numeric=False), *columns), shown)
 
 
 def _column(table: PaperTable, line: Line) -> Column:

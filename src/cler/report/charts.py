@@ -127,15 +127,28 @@ def curve_chart(lines: Sequence[ChartLine], name: str, *, top: float, title: str
         if len(points) == 1 < tasks:  # Joint has no tasks: a horizontal line
             parts += _curve([(place, *points[0][1:]) for place in (frame.first, frame.last)], line.style, frame)
         else:
-            parts += [*_curve(finer or points, line.style, frame), *_dots(line, points, frame)]
+            parts += [*_curve(finer or points, line.style, frame), *_dots(points, line.style, frame)]
     return _svg(title, parts)
 
 
 def loss_chart(points: Sequence[Point], tasks: int, *, title: str) -> str:
     """The mean of a loss term over the seeds while tasks are learned, as SVG, with a band of one deviation."""
+    frame = _frame(points, tasks)
+    place, mean, _ = points[0]  # a line needs two
+    dot = f'<g class="dot c0"><circle cx="{frame.x(place):.1f}" cy="{frame.y(mean):.1f}"/></g>'
+    return _svg(title, [*_axes(frame, "tasks"), *_curve(points, "c0 d0", frame), *([dot] if len(points) == 1 else [])])
+
+
+def accuracy_chart(points: Sequence[Point], tasks: int, *, title: str) -> str:
+    """Accuracy after the tasks that one run has learned so far, as SVG."""
+    frame = _frame(points, tasks)
+    return _svg(title, [*_axes(frame, "tasks learned"), *_curve(points, "c0 d0", frame), *_dots(points, "c0", frame)])
+
+
+def _frame(points: Sequence[Point], tasks: int) -> Frame:
+    """Axes from 0 to so many tasks, or more where there are points, and from 0 up, or below where there are points."""
     low = min(0.0, *(mean for _, mean, _ in points))
-    frame = Frame(0, tasks, round_ticks(low, highest(points), 6))
-    return _svg(title, [*_axes(frame, "tasks"), *_curve(points, "c0 d0", frame)])
+    return Frame(0, max(tasks, math.ceil(points[-1][0] - 1e-3)), round_ticks(low, highest(points), 6))
 
 
 def highest(points: Iterable[Point]) -> float:
@@ -178,8 +191,8 @@ def _path(points: Sequence[tuple[float, float]], frame: Frame) -> str:
     return f"M{whole[0][0]} {whole[0][1]}" + (f"l{' '.join(steps)}" if steps else "").replace(" -", "-")
 
 
-def _dots(line: ChartLine, points: Sequence[Point], frame: Frame) -> Iterator[str]:
-    yield f'<g class="dot {line.style}">'
+def _dots(points: Sequence[Point], style: str, frame: Frame) -> Iterator[str]:
+    yield f'<g class="dot {style}">'
     for place, mean, std in points:
         deviation = "" if math.isnan(std) else f" ± {std:.1f}"
         yield (
@@ -190,10 +203,18 @@ def _dots(line: ChartLine, points: Sequence[Point], frame: Frame) -> Iterator[st
 
 
 def heat_map(rows: Sequence[Sequence[float]], *, top: float, title: str) -> str:
-    """A matrix of percentages as a table whose cells are the darker, the closer they are to `top`."""
-    kind = "heat" if max(map(len, rows)) <= MOST_TASKS_WITH_NUMBERS else "heat small"
-    lines = "".join(f"<tr>{''.join(_heat_cell(value, value / top) for value in row)}</tr>" for row in rows)
-    return f'<table class="{kind}" aria-label="{in_html(title)}"><tbody>{lines}</tbody></table>'
+    """A matrix of percentages by tasks, as a table whose cells are the darker, the closer they are to `top`."""
+    width = max(map(len, rows))
+    kind = "heat" if width <= MOST_TASKS_WITH_NUMBERS else "heat small"
+    heading = "".join(f"<th>{task}</th>" for task in range(1, width + 1))
+    lines = "".join(
+        f"<tr><th>{task}</th>{''.join(_heat_cell(value, value / top) for value in row)}</tr>"
+        for task, row in enumerate(rows, 1)
+    )
+    return (
+        f'<table class="{kind}" aria-label="{in_html(title)}">'
+        f"<thead><tr><th></th>{heading}</tr></thead><tbody>{lines}</tbody></table>"
+    )
 
 
 def highest_accuracy(groups: Sequence[Series], name: str) -> float:

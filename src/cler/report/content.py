@@ -79,7 +79,7 @@ class Glance:
 
     title: str
     columns: tuple[Column, ...]
-    """The first is that of the rows' names."""
+    """The first is that of the rows' names, and its heading says what the other headings are."""
     rows: tuple[tuple[str, tuple[Mark | None, ...]], ...]
     """The name of each row, and a mark for each other column; None where nothing is published."""
 
@@ -220,7 +220,7 @@ def time_taken(runs: Sequence[Result]) -> str:
 
 
 def _section(dataset: str, groups: Sequence[Series]) -> Section:
-    found = evidence(groups)
+    found = evidence(by_buffer(groups))
     return Section(
         title=dataset,
         groups=tuple(groups),
@@ -246,10 +246,11 @@ def _results_sheet(groups: Sequence[Series]) -> Sheet:
 
 def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Series]) -> Sheet:
     tested = sum(not math.isnan(one.student) for one in found)
+    intervals = [Column(heading, "95 % interval") for heading in ("Welch", "bootstrap")]
     tests = [Column(heading, "p") for heading in ("Student", "Welch", "paired", "Holm")]
-    columns = (Column("scenario", numeric=False), Column("gain"), Column("95 %"), Column("bootstrap"), *tests)
+    columns = (Column("scenario", numeric=False), Column("gain"), *intervals, *tests)
     rows = []
-    for one in sorted(found, key=lambda each: each.runs.settings["buffer"]):
+    for one in found:
         cells = (
             Cell(NAMES[one.scenario]),
             gained(one.points),
@@ -283,10 +284,8 @@ def _gains_in_words(found: Sequence[Evidence]) -> Iterator[str]:
         if gains:
             better = sum(one.points > 0 for one in gains)
             significant = sum(one.points > 0 and one.holm < SIGNIFICANT for one in gains)
-            yield (
-                f"{NAMES[name].capitalize()}: a regularizer raises accuracy in {better} of {_count_rows(gains)}, "
-                f"significantly (p < {SIGNIFICANT} after Holm's correction) in {significant}."
-            )
+            how = f", significantly (p < {SIGNIFICANT} after Holm's correction) in {significant}" if better else ""
+            yield f"{NAMES[name].capitalize()}: a regularizer raises accuracy in {better} of {_count_rows(gains)}{how}."
 
 
 def _count_rows(rows: Sequence[object]) -> str:

@@ -64,7 +64,7 @@ def _glances(beside: Published) -> Iterator[str]:
     for glance in beside.glances:
         title = in_markdown(glance.title)
         yield f"[{title}](#{_slug(glance.title)})" if _shown(glance, beside) else title
-        lines = [[f"{column.above} {column.heading}".strip() for column in glance.columns]]
+        lines = [["", *(f"{column.above} {column.heading}".strip() for column in glance.columns[1:])]]
         lines.append(["---", *["---:"] * (len(glance.columns) - 1)])
         lines += [[in_markdown(name), *map(_mark, marks)] for name, marks in glance.rows]
         yield "\n".join(f"| {' | '.join(line)} |" for line in lines)

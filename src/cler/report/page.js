@@ -1,4 +1,4 @@
-// Sorts tables by a click on a heading, filters rows by method and text, and finds what a link leads to.
+// Sorts tables by a click on a heading, filters rows by method and text, keeps headings in sight, and finds what a link leads to.
 (() => {
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
   const state = Object.assign({methods: [], text: "", sorts: {}, folds: {}}, history.state || {});
@@ -53,9 +53,9 @@
   const bar = document.getElementById("filters");
   const said = bar.querySelector("output");
   const items = all("[data-method]").map(item => {
-    const heading = item.closest("tbody")?.querySelector("tr.heading")?.textContent || "";
-    const name = item.matches("tr") ? first(item) : item.dataset.name;
-    return {item, text: `${name} ${heading}`.toLowerCase()};
+    const above = [item.closest("section")?.querySelector("h2"), item.closest("tbody")?.querySelector("tr.heading")];
+    const words = [item.dataset.name || first(item), ...above.map(one => one?.textContent.trim() || "")];
+    return {item, text: words.join(" ").toLowerCase()};
   });
   const filter = () => {
     const words = state.text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -90,14 +90,36 @@
     show_all();
   });
 
+  const keep_headings = () => {  // of tables that need not scroll by themselves, below the filters
+    const height = getComputedStyle(bar).position === "sticky" ? bar.offsetHeight : 0;
+    document.documentElement.style.setProperty("--filters", `${height}px`);
+    for (const box of all(".scroll")) {
+      box.classList.remove("fits");
+      if (box.scrollWidth <= box.clientWidth) box.classList.add("fits");
+    }
+  };
+  addEventListener("resize", keep_headings);
+
   const key = details => {
     const above = [details.closest("section")?.querySelector("h2"), details.closest("tbody")?.querySelector("tr.heading")];
-    return [...above, details.querySelector("summary")].map(one => one?.textContent.trim()).join(": ");
+    const name = details.closest("tr")?.dataset.name || details.querySelector("summary").textContent.trim();
+    return [...above.map(one => one?.textContent.trim()), name].join(": ");
   };
   for (const details of all("details")) {
     const name = key(details);
     if (name in state.folds) details.open = state.folds[name];
-    details.addEventListener("toggle", () => { state.folds[name] = details.open; });
+    details.addEventListener("toggle", () => {
+      state.folds[name] = details.open;
+      keep_headings();
+    });
+  }
+  for (const below of all("tr.more")) {
+    const row = below.previousElementSibling;
+    row.addEventListener("click", event => {
+      if (event.target.closest("summary") || String(getSelection())) return;  // it opens by itself; text is to be copied
+      const details = row.querySelector("details");
+      details.open = !details.open;
+    });
   }
 
   const show = () => {
@@ -111,6 +133,7 @@
   };
   addEventListener("hashchange", show);
   filter();
+  keep_headings();
   if ("top" in state) {
     scrollTo({top: state.top, behavior: "instant"});
     if (state.caret) {

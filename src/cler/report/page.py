@@ -35,7 +35,7 @@ from cler.report.numbers import SIGNIFICANT, minus, signed
 from cler.report.prose import pieces
 from cler.report.sheets import NAMES, Row, Sheet
 from cler.report.summary import summary
-from cler.report.traces import Drawn, drawn, settings_told
+from cler.report.traces import Drawn, drawn, drawn_so_far, settings_told
 from cler.runs.compare import Series
 from cler.runs.results import SCENARIOS
 from cler.runs.survey import Unfinished
@@ -122,7 +122,7 @@ def _template() -> Any:
     )
     environment.globals |= {"names": list(NAMES.values()), "zip": zip, "shades": charts.SHADES, "moment": _moment}
     environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": settings_told, "pieces": pieces}
-    environment.globals |= {"marks": MARKS, "legend": LEGEND, "possessive": possessive}
+    environment.globals |= {"marks": MARKS, "legend": LEGEND, "possessive": possessive, "so_far": drawn_so_far}
     return environment.from_string(_text("page.html.jinja"))
 
 

@@ -29,7 +29,7 @@ class SummaryLine:
     gain: Cell
     """The largest gain of a regularizer."""
     gaining: str
-    """In how many of the rows with a regularizer accuracy is raised, and significantly."""
+    """How many of the rows with a regularizer have a higher accuracy than without it, and how many significantly."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _lines(section: Section) -> Iterator[SummaryLine]:
         best = max(rivals, key=lambda group: group.final_accuracy[SCENARIO].mean)
         found = [one for one in section.evidence if one.runs in groups and one.scenario == SCENARIO]
         better = [one for one in found if one.points > 0]
-        significant = sum(one.holm < SIGNIFICANT for one in better)
+        significant = f", {sum(one.holm < SIGNIFICANT for one in better)} significantly" if better else ""
         yield SummaryLine(
             dataset=section.title,
             buffer=heading.removeprefix("buffer "),
@@ -64,5 +64,5 @@ def _lines(section: Section) -> Iterator[SummaryLine]:
             note=note(best, section.groups),
             accuracy=estimate(best.final_accuracy[SCENARIO]),
             gain=gained(max(one.points for one in found)) if found else Cell(""),
-            gaining=f"{len(better)} of {len(found)}, {significant} significantly" if found else "",
+            gaining=f"{len(better)} of {len(found)}{significant}" if found else "",
         )

@@ -1,4 +1,4 @@
-"""What a page tells of runs beyond their row: settings, curves of the loss, matrices, images of the buffer."""
+"""What a page tells of runs beyond their row: settings, curves, matrices, images of the buffer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cler.runs.compare import Series
 from cler.runs.logs import Log
 from cler.runs.pictures import small
 from cler.runs.results import SCENARIOS
-from cler.runs.survey import Trace
+from cler.runs.survey import Trace, Unfinished
 
 MOST_POINTS = 50
 """Points of a curve of the loss."""
@@ -42,7 +42,7 @@ def settings_told(group: Series) -> list[tuple[str, str]]:
     shown = {name.replace("_", " "): value for name, value in group.settings.items() if value is not None}
     seeds = ", ".join(map(str, group.seeds))
     accuracies = {
-        f"{NAMES[name]} by seed": ", ".join(f"{accuracy:.2f}" for accuracy in group.accuracies(name))
+        f"{NAMES[name]} accuracy by seed": ", ".join(f"{accuracy:.2f}" for accuracy in group.accuracies(name))
         for name in SCENARIOS
     }
     rows = shown | {"seeds": seeds} | accuracies | {"time": time_taken(group.results)}
@@ -52,7 +52,7 @@ def settings_told(group: Series) -> list[tuple[str, str]]:
 def drawn(group: Series, traces: Mapping[Path, Trace], tops: Mapping[str, float]) -> Iterator[Drawn]:
     """Everything to see of runs with the same settings; `tops` are the accuracies of the darkest cells."""
     found = [trace for run in group.results if (trace := traces.get(run.path.parent))]
-    yield from _losses(group, [trace.log for trace in found])
+    yield from _losses(group.label, [trace.log for trace in found])
     yield from _accuracy_within(group)
     for name in SCENARIOS:
         yield Drawn(
@@ -71,13 +71,25 @@ def drawn(group: Series, traces: Mapping[Path, Trace], tops: Mapping[str, float]
     yield from _buffer(group, traces)
 
 
-def _losses(group: Series, logs: Sequence[Log]) -> Iterator[Drawn]:
+def drawn_so_far(label: str, one: Unfinished) -> Iterator[Drawn]:
+    """The curves of a run that is not finished."""
+    yield from _losses(label, [one.log], one.tasks)
+    if points := [(task + 1, accuracy, math.nan) for task, accuracy in one.log.accuracies.items()]:
+        title = f"{label}: {NAMES['class_il']} accuracy so far"
+        yield Drawn(
+            f"accuracy, {NAMES['class_il']}",
+            "% on the tasks seen so far, after each",
+            charts.accuracy_chart(points, one.tasks, title=title),
+        )
+
+
+def _losses(label: str, logs: Sequence[Log], tasks: int = 1) -> Iterator[Drawn]:
     """A chart for each loss term."""
     for term in dict.fromkeys(name for log in logs for name in log.losses):
-        points = loss_curve(term, [log for log in logs if term in log.losses])
-        tasks = max(1, round(points[-1][0] + 0.499))
-        title = f"{group.label}: loss term {term}"
-        yield Drawn(f"loss: {term}", "", charts.loss_chart(points, tasks, title=title))
+        found = [log for log in logs if term in log.losses]
+        note = "mean over the seeds ± one standard deviation" if len(found) > 1 else ""
+        chart = charts.loss_chart(loss_curve(term, found), tasks, title=f"{label}: loss term {term}")
+        yield Drawn(f"loss: {term}", note, chart)
 
 
 def loss_curve(term: str, logs: Sequence[Log]) -> list[Point]:

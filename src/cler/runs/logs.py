@@ -71,8 +71,8 @@ class Log:
     task: float = 0
     step: float = 0
     """How far the run has come: the task that is being learned, and the steps of it that have been taken."""
-    accuracy: float | None = None
-    """Class-incremental, mean over the tasks seen, as of the last evaluation."""
+    accuracies: dict[float, float] = field(default_factory=dict)
+    """Class-incremental, after each task, mean over the tasks seen."""
     heard: str = ""
     """When the last line was written."""
 
@@ -80,6 +80,11 @@ class Log:
         """Where a step is, counted in tasks: 2.5 is in the middle of the third."""
         steps = self.steps.get(task, 0)
         return task + (min(step / steps, 1.0) if steps else 0.0)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Class-incremental, mean over the tasks seen, as of the last evaluation."""
+        return next(reversed(self.accuracies.values()), None)
 
     @property
     def latest(self) -> dict[str, float]:
@@ -97,7 +102,7 @@ class Log:
         if told.get("event") == "evaluated":
             row = told.get("class_il")
             if isinstance(row, list) and row and all(map(_is_number, row)):
-                self.accuracy = sum(row) / len(row)
+                self.accuracies[task] = sum(row) / len(row)
             self.task, self.step = task + 1, 0
         elif told.get("event") == "progress" and 0 <= step <= MOST:
             self.task, self.step = task, step
