@@ -1,4 +1,4 @@
-"""Training from Python: a method with and without CLER on the images in the package, compared, with accuracies as arrays."""
+"""Training from Python: a method with and without CLER on the images in the package, and their accuracies as arrays."""
 
 import numpy as np
 
