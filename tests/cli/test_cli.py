@@ -232,7 +232,7 @@ def test_help_has_a_sentence_for_every_option(cler, command):
 
 def test_help_shows_brackets_as_they_are(cler):
     told = " ".join(re.sub("[│|]", " ", cler("run", "--help").out).split())
-    assert "whose table [slurm] has partition" in told
+    assert "with a table [slurm]: partition" in told
 
 
 def test_a_run_its_repetition_and_a_comparison(cler, tmp_path):

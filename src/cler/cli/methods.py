@@ -33,7 +33,7 @@ def methods(as_json: AsJson = False) -> None:
         for name, each in known[kind].items()
         for setting, about in each["settings"].items()
     ]
-    _show(("of", "--set, and default", "settings that only one of them has; some are tuned for a dataset"), own)
+    _show(("of", "--set, and default", "its own settings; some have other defaults for a dataset"), own)
 
 
 def _known() -> dict[str, Any]:
