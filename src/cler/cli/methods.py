@@ -68,7 +68,7 @@ def _known() -> dict[str, Any]:
             for name, each in STREAMS.items()
         },
         "networks": networks
-        | {"timm:NAME": {"summary": "a network of the package timm", "width": None, "settings": {}}},
+        | {"timm:NAME": {"summary": "a network from the package timm", "width": None, "settings": {}}},
         "augmentations": {name: {"summary": _first_sentence(each)} for name, each in VIEWS.items()},
         "protocols": {name: {"summary": each["summary"]} for name, each in PROTOCOLS.items()},
         "optimizers": {

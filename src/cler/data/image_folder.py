@@ -26,7 +26,7 @@ class ImageFolder(Pictures):
     """Pictures in `PATH/CLASS/`, of which a share is to test on; or in `PATH/train/CLASS/` and `PATH/test/CLASS/`."""
 
     prefix: ClassVar[str] = "folder"
-    description: ClassVar[str] = "image files of your own, a folder for each class"
+    description: ClassVar[str] = "your own image files, with a folder for each class"
 
     @property
     def root(self) -> Path:
@@ -71,7 +71,7 @@ class ImageDomains(ImageFolder):
     """Pictures in `PATH/DOMAIN/CLASS/`, or in `PATH/train/DOMAIN/CLASS/` and `PATH/test/DOMAIN/CLASS/`."""
 
     prefix: ClassVar[str] = "domains"
-    description: ClassVar[str] = "image files of your own from several domains, in DOMAIN/CLASS"
+    description: ClassVar[str] = "your own image files from several domains, in DOMAIN/CLASS"
 
     def listing(self, folder: Path) -> Listing:
         """The pictures, domain after domain in the order of their names."""
