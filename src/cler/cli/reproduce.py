@@ -196,7 +196,9 @@ def _tell_costs(
     unknown_cells = len(missing) - len(costs)
     parts = [count_runs([job for work in missing for job in work.jobs])]
     parts += [f"about {duration(total)}{f' on {where}' if where else ''}"] if costs else []
-    parts += [f"not counting {unknown_cells} cells without a known time (--time tries them)"] if unknown_cells else []
+    parts += (
+        [f"without the time of {unknown_cells} cells, which is not known (--time measures it)"] if unknown_cells else []
+    )
     say(f"in all: {', '.join(parts)}")
     return costs
 

@@ -161,7 +161,9 @@ class Settings:
             raise UsageError(f"{self.teacher} cannot teach {self.method}; it can teach {taught}", "teacher")
         if lacking := lacks(self.stream, self.method):
             known = ", ".join(name for name in METHODS if not lacks(self.stream, name))
-            raise UsageError(f"{self.stream} {lacking}, which {self.method} needs; these do not: {known}", "stream")
+            raise UsageError(
+                f"{self.stream} {lacking}, which {self.method} needs; methods that do not: {known}", "stream"
+            )
         entries = [REGULARIZERS[name] for name in self.regularizers]
         smallest = max([method.smallest_batch, *(entry.smallest_batch for entry in entries)])
         if self.batch < smallest:
