@@ -1,4 +1,7 @@
-"""CLER in Avalanche: replay on a class-incremental benchmark, with the regularizer as a plugin."""
+"""CLER in Avalanche: replay on a class-incremental benchmark, with the regularizer as a plugin.
+
+Needs avalanche-lib, and a torchvision that fits your torch.
+"""
 
 import torch
 from avalanche.benchmarks import nc_benchmark

@@ -1,4 +1,4 @@
-"""A method and a network of one's own: replay with stored logits, on a small CNN, trained with and without CLER."""
+"""Your own method and network: replay with stored logits, on a small CNN, trained with and without CLER."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
@@ -27,10 +27,10 @@ class DarkReplay(cler.Method):
         return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
 
     def observe(self, batch):
-        replay = self.buffer.sample(self.setup.replay_batch)  # of no images before the first batch is stored
+        replay = self.buffer.sample(self.setup.replay_batch)  # empty until the first batch is stored
         pixels, labels = torch.cat([batch.pixels, replay.pixels]), torch.cat([batch.labels, replay.labels])
         images = torch.cat([batch.images, self.views.augmented(replay.pixels)])
-        (logits,), penalties = self.outputs(images, pixels=pixels, labels=labels)  # penalties: of the regularizers
+        (logits,), penalties = self.outputs(images, pixels=pixels, labels=labels)  # penalties: from the regularizers
         new, old = logits.split([len(batch.labels), len(replay.labels)])
         terms = {"stream": F.cross_entropy(new, batch.labels), **penalties}
         if len(old):
@@ -52,7 +52,7 @@ def small_network(n_classes: int) -> cler.Backbone:
     return cler.backbone(module, tap="early", head="late.0", classifier="classifier")
 
 
-images = replace(cler.data.load("cifar10-sample"), name="my-images")  # stands for a dataset of your own
+images = replace(cler.data.load("cifar10-sample"), name="my-images")  # stands for your own dataset
 settings = {"dataset": images, "network": small_network, "buffer": 200, "batch": 20, "alpha": 0.5, "seeds": 2}
 alone = cler.train(DarkReplay, **settings)
 with_cler = cler.train(DarkReplay, regularizer="jigsaw", weight=0.5, **settings)

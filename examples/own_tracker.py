@@ -1,7 +1,7 @@
-"""A tracker of your own: settings, curves and final metrics of every run in a SQLite file, by a callback.
+"""Your own tracker: a callback that writes settings, curves and final metrics of every run to a SQLite file.
 
-MLflow, a database of your lab or a chat are told in the same way. A callback hears of runs in worker processes too.
-Stopped and run again, it resumes, and no point is in the file twice: a later one takes the place of the first.
+MLflow, your lab's database or a chat work the same way. The callback also gets the events of worker processes. If you
+stop this program and run it again, it resumes, and no point is in the file twice: a later one replaces the first.
 """
 
 import sqlite3
@@ -20,14 +20,14 @@ class SqliteTracker:
     def __init__(self, path):
         self.database = sqlite3.connect(path)
         self.database.executescript(TABLES)
-        self.schedule = {}  # of each run: the steps of each task
+        self.schedule = {}  # for each run: the steps of each task
 
     def __call__(self, event):
         match event:
             case events.Started(run, schedule=schedule, settings=settings):
                 self.schedule[run] = schedule
                 self.write("settings", [(run.label, name, str(value)) for name, value in settings.items()])
-            case events.Progress(runs, task, step=step, sums=sums):  # of all the runs that are trained side by side
+            case events.Progress(runs, task, step=step, sums=sums):  # for all the runs that train side by side
                 for run, terms in zip(runs, sums, strict=True):
                     self.add(run, task, step, {f"loss/{name}": total / steps for name, (total, steps) in terms.items()})
             case events.Evaluated(run, task, accuracy):

@@ -1,4 +1,4 @@
-"""CLER in a plain PyTorch loop: a small network of one's own, three lines more."""
+"""CLER in a plain PyTorch loop: your own small network, and three more lines."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ import cler
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
-    """Halves the size of the maps."""
+    """Halve the size of the maps."""
     return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), nn.ReLU())
 
 

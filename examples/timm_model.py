@@ -1,4 +1,7 @@
-"""CLER on networks from timm: a residual network, whose features are maps, and a vision transformer, with tokens."""
+"""CLER on networks from timm: a residual network, which outputs maps, and a vision transformer, which outputs tokens.
+
+Needs timm: pip install 'cler[timm]'.
+"""
 
 import timm
 import torch
@@ -27,5 +30,5 @@ train("resnet18", resnet, cler.Equivariant(resnet, "jigsaw", tap="layer3", head=
 transformer = timm.create_model(
     "vit_tiny_patch16_224", img_size=64, patch_size=8, depth=4, embed_dim=48, num_heads=3, num_classes=10
 )
-# the head is a copy of the last two blocks; what they give is averaged over all tokens, the class token among them
+# the head is a copy of the last two blocks; their output is averaged over all tokens, including the class token
 train("vit", transformer, cler.Equivariant(transformer, "rotation", tap="blocks.1", head="blocks.2:4"))

@@ -1,4 +1,4 @@
-"""Training from Python: two methods on the images of the package, compared, and their accuracies as arrays."""
+"""Training from Python: a method with and without CLER on the images in the package, and their accuracies as arrays."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ import cler
 settings = {"dataset": "cifar10-sample", "buffer": 200, "width": 2, "batch": 100, "seeds": 2}  # small: a demonstration
 
 alone = cler.train("er-ace", **settings)
-with_cler = cler.train("er-ace", regularizer="jigsaw", **settings)  # run again, it finds its runs finished
+with_cler = cler.train("er-ace", regularizer="jigsaw", **settings)  # the second time, these are already done
 
 print(cler.compare(alone, with_cler))  # means, deviations, the gain and its p-value
 

@@ -1,4 +1,9 @@
-"""CLER: equivariant regularization for online continual learning."""
+"""CLER: equivariant regularization for online continual learning.
+
+`train` trains a method on a stream, `compare` and `results` show runs in a table, `Learner` learns from images as they
+arrive, and `Equivariant` adds CLER to your own training loop. Subclass `Method`, `Regularizer` or `Teacher` for your
+own parts; `check` tests them.
+"""
 
 from __future__ import annotations
 

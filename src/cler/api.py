@@ -51,32 +51,32 @@ OF_JOBS = ("checkpoint_every", "save_network", "save_buffer_images", "track")
 
 
 class Runs(Series):
-    """Runs with the same settings, one for each seed; prints, and shows itself in a notebook, as a table."""
+    """Runs with the same settings, one for each seed; shown as a table, when printed and in a notebook."""
 
     @property
     def accuracy(self) -> dict[str, np.ndarray]:
-        """Accuracy in percent by seed, after each task, on each task: 'class_il' and 'task_il'.
+        """Accuracy in percent for each seed, after each task, on each task: 'class_il' and 'task_il'.
 
-        An array (seeds, tasks, tasks) each, NaN for tasks that had not come yet. Joint, which learns all tasks at once,
-        has (seeds, 1, tasks).
+        Each is an array (seeds, tasks, tasks), with NaN for tasks still to come. For Joint, which learns all tasks at
+        once, it is (seeds, 1, tasks).
         """
         return {name: np.stack([_padded(run.accuracy[name]) for run in self.results]) for name in SCENARIOS}
 
     def metric(self, name: str, scenario: str = "class_il") -> np.ndarray:
-        """One of `cler.metrics.METRICS` for each seed."""
+        """A metric for each seed; `cler.metrics.METRICS` lists them."""
         if name not in self.metrics:
             raise UsageError(f"unknown metric '{name}' (known: {', '.join(self.metrics)})")
         return np.array([run.metrics[name][scenario] for run in self.results])
 
     def network(self, seed: int) -> Backbone:
-        """The trained network of a seed, on the CPU and in evaluation, of runs with `save_network=True`."""
+        """The trained network of a seed, on the CPU in evaluation mode; needs runs with `save_network=True`."""
         for run in self.results:
             if run.seed == seed:
                 return load_network(run.path.parent)
         raise UsageError(f"{seed} is none of the seeds of these runs: {', '.join(map(str, self.seeds))}", "seed")
 
     def table(self) -> Table:
-        """Means and deviations over the seeds."""
+        """A table of means and deviations over the seeds."""
         return Table(compare_results(self.results))
 
     def __len__(self) -> int:
@@ -160,35 +160,35 @@ def train(
     verbose: bool = True,
     **options: Any,
 ) -> Runs:
-    """Train a method on some seeds, on whatever is here, and give back the runs.
+    """Train a method on one or more seeds, on a GPU if there is one, and return the runs.
 
         runs = cler.train("er-ace", "jigsaw", dataset="cifar100", buffer=500, seeds=10)
 
     Args:
-        method: the name of a method, as `cler methods` lists them, or a subclass of `cler.Method`.
-        regularizer: 'none', a regularizer, or several as 'jigsaw+barlow-twins'.
+        method: the name of a method (`cler methods` lists them), or a subclass of `cler.Method`.
+        regularizer: 'none', a regularizer, or several, such as 'jigsaw+barlow-twins'.
         teacher: 'none'; 'ema', a moving average of the network that answers in its place; or 'mkd', a slow copy that
-            teaches it too.
-        protocol: 'online-10+10' or 'online-10+64', whose settings are taken where nothing else is said.
-        dataset: the name of a dataset; 'folder:PATH', 'npz:PATH' or 'hf:NAME' for one of your own, which `size`, `fit`,
-            `test_share` and `skip_broken` are for; or images as `cler.data.ImageData`, as `cler.data.folder`, `arrays`
-            and `torch` make them.
-        seeds: how many seeds, from 0 on; or a list of them, or a string as '0..9'.
-        network: a name; a function from the number of classes to a module, which is called for each seed; or a module,
-            which is copied for each seed as it is. Either gives what `cler.backbone` makes of a module.
-        on: 'local', every GPU of this machine or its cores; 'slurm'; 'ray', a cluster of its own on this machine; or
-            'ray:HOST:PORT', a running one.
-        slurm: partition, time, account and so on, as a dictionary, or the settings file whose table [slurm] has them.
-        restart: drop the checkpoints of runs that were stopped.
-        redo: drop finished runs too, and train them again.
-        callbacks: functions that hear every event of training (`cler.events`).
+            also teaches it.
+        protocol: 'online-10+10' or 'online-10+64', a named set of defaults; arguments that you give win.
+        dataset: the name of a dataset; 'folder:PATH', 'domains:PATH', 'npz:PATH' or 'hf:NAME' for your own, read as
+            `size`, `fit`, `test_share` and `skip_broken` say; or a `cler.data.ImageData`, as made by
+            `cler.data.folder`, `arrays` and `torch`.
+        seeds: how many seeds, counted from 0; or a list of seeds, or a string such as '0..9'.
+        network: a name; a function that takes the number of classes and returns a module, called once for each seed;
+            or a module, copied as it is for each seed. The module has to come from `cler.backbone`.
+        on: 'local', every GPU of this machine or its cores; 'slurm'; 'ray', a cluster that is started on this machine;
+            or 'ray:HOST:PORT', a running one.
+        slurm: partition, time, account and so on, as a dictionary, or a settings file with a table [slurm].
+        restart: start stopped runs over; finished ones are kept.
+        redo: train everything again, including finished runs.
+        callbacks: functions that are called with every event of training (`cler.events`).
         verbose: say what will run, and show progress bars.
-        **options: settings that only this method has, or another part of the run.
+        **options: settings that only this method, or another part of the run, has.
 
-    The other arguments are the settings that `cler run --help` explains; None stands for what is usual for the method
-    and the dataset. Runs that are in the folder `out` already are not repeated, and those that were stopped resume.
-    What no other process can import (a class from a notebook, a lambda, images in memory) is trained in this process:
-    on a CPU one run after the other, which one line says.
+    `cler run --help` explains the other arguments; None means the usual value for the method and the dataset. Runs that
+    are already in the folder `out` are not repeated, and stopped runs resume. Anything that another process cannot
+    import (a class in a notebook, a lambda, images in memory) is trained in this process, on a CPU one run after
+    another; one line says so.
     """
     machine = Machine(
         on=on, slurm=slurm,  # type: ignore[arg-type]  # which it reads
@@ -227,7 +227,7 @@ def train(
 def train_jobs(
     jobs: Sequence[Job], machine: Machine, console: Terminal, callbacks: Sequence[Callback] = ()
 ) -> list[str]:
-    """Do the jobs under progress bars; gives back what went wrong, a line for each run that failed."""
+    """Train the jobs, showing progress bars; returns a line for each run that failed."""
     if not jobs:
         return []
     backend = find_backend(machine)
@@ -257,11 +257,11 @@ T = TypeVar("T")
 
 
 def register(thing: T) -> T:
-    """Make a part of yours known by a name: a method, regularizer, teacher, stream, network, dataset or tracker.
+    """Register your own method, regularizer, teacher, stream, network, dataset or tracker under its name.
 
-    Takes a subclass of `cler.Method`, `cler.Teacher`, `cler.streams.Stream` or `cler.tracking.Tracker`, also as its
-    decorator, a `cler.regularizers.Entry`, a `cler.nets.Network`, or an object with the attributes of
-    `cler.data.images.Dataset`. In worker processes it is known where it can be imported.
+    Takes a subclass of `cler.Method`, `cler.Teacher`, `cler.streams.Stream` or `cler.tracking.Tracker` (also as a
+    decorator), a `cler.regularizers.Entry`, a `cler.nets.Network`, or an object with the attributes of
+    `cler.data.images.Dataset`. Worker processes know it too if they can import it.
     """
     if isinstance(thing, type) and issubclass(thing, Method):
         METHODS.register(thing.name, thing)
@@ -286,7 +286,7 @@ def register(thing: T) -> T:
 
 
 def results(*folders: str | Path) -> Table:
-    """The finished runs in some folders, those with the same settings in a row; sub-folders are searched."""
+    """The finished runs in folders and their subfolders (default: `runs`), one row for each set of settings."""
     found, complaints = find_results(folders or ["runs"])
     comparison = compare_results(found)
     rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
@@ -296,7 +296,7 @@ def results(*folders: str | Path) -> Table:
 
 
 def compare(*runs: Series) -> Table:
-    """Runs beside each other; one with a regularizer has its gain over the same method without, and a p-value."""
+    """Compare runs in a table; rows with a regularizer show its gain over the method without it, and a p-value."""
     if not runs or not all(isinstance(one, Series) for one in runs):
         raise UsageError("give the runs to compare, each as cler.train gives them: cler.compare(alone, regularized)")
     comparison = compare_results(result for one in runs for result in one.results)

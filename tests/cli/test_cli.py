@@ -259,7 +259,7 @@ def test_help_of_reproduce_does_not_tell_of_defaults_that_it_does_not_have(cler_
 
 def test_help_shows_brackets_as_they_are(cler):
     told = help_of(cler("run", "--help"))
-    assert "whose table [slurm] has partition" in told
+    assert "with a table [slurm]: partition" in told
 
 
 def test_a_run_its_repetition_and_a_comparison(cler, tmp_path):

@@ -189,4 +189,4 @@ def test_a_package_that_is_missing_is_told_with_what_to_install(cler_here, monke
 
 
 def test_the_help_names_the_table_as_it_is_written(cler_here):
-    assert "whose table [slurm] has partition" in cler_here("run", "--help").out
+    assert "with a table [slurm]: partition" in cler_here("run", "--help").out

@@ -97,7 +97,7 @@ def test_a_dry_run_writes_nothing(toy, cler, tmp_path):
     code, out, err = cler(*QUICK, "--dry-run")
     assert code == 0
     assert "missing: toy, buffer 20: ER-ACE, 2 runs, time not known" in err
-    assert "in all: 4 runs, not counting 2 cells without a known time (--time tries them)" in err
+    assert "in all: 4 runs, without the time of 2 cells, which is not known (--time measures it)" in err
     assert "Ctrl-C" not in err
     assert "A small table" in out
     assert toy.fetched == 0

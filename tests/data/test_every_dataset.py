@@ -117,7 +117,7 @@ NEED_TASKS = ("xder", "lwf-mc")
 def refusal(kind, stream, method):
     """What the one line says that refuses a cell; None where it trains."""
     if stream in ("blurry", "shuffled", "domain-incremental") and method in NEED_TASKS:
-        return f"{stream} .*, which {method} needs; these do not: "
+        return f"{stream} .*, which {method} needs; methods that do not: "
     if kind == "npz-wide" and stream == "domain-incremental":
         return "domains rotations: the transform of task 2 gives back .*, not uint8 images of the size "
     return None

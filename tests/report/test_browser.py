@@ -161,7 +161,7 @@ def test_a_mark_leads_to_a_row_and_the_row_to_its_runs(look, address):
     link = window.locator("#row-0 a")
     there = window.locator(f"tr{link.get_attribute('href')}")
     link.click()
-    there.locator("+ tr.more").wait_for()
+    there.locator("+ tr.more").wait_for()  # a browser tells its page of the new address when it has time
 
 
 def test_a_row_opens_on_demand_and_nothing_is_fetched(look, address):

@@ -26,7 +26,7 @@ def test_a_stream_with_a_method(stream, method):
     refused = any(stream in streams and method in methods for streams, methods in REFUSED.items())
     assert bool(lacks(stream, method)) == refused
     if refused:
-        with pytest.raises(UsageError, match=f"{stream} .*, which {method} needs; these do not: ") as error:
+        with pytest.raises(UsageError, match=f"{stream} .*, which {method} needs; methods that do not: ") as error:
             make_short_run(method, **changes)
         assert "\n" not in str(error.value)
         return

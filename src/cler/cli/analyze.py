@@ -30,15 +30,15 @@ def analyze(
             "figure3: importance and redundancy of filters, and recovery from losing some."
         ),
     ],
-    seeds: Annotated[str, typer.Option(help="How many seeds: 10 is ten of them; 0..9 and 3,7 name them.")] = "10",
-    redo: Annotated[bool, typer.Option("--redo", help="Drop finished runs too, and train them again.")] = False,
+    seeds: Annotated[str, typer.Option(help="How many seeds (10 means 0 to 9), or which: 0..9 or 3,7.")] = "10",
+    redo: Annotated[bool, typer.Option("--redo", help="Train everything again, including finished runs.")] = False,
     as_json: AsJson = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, with a link to the figure.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown with a link to the figure.")] = False,
 ) -> None:
-    """Analyze networks while they are trained, and compare the findings with what the paper says.
+    """Analyze networks while they train, and compare the findings with what the paper says.
 
-    Trains the runs that are missing; a run that was stopped resumes from its last checkpoint. Settings that are not
-    given are the paper's, buffers those of its table 1. On a CPU, --precision bf16 finds runs from a GPU.
+    Trains the runs that are missing; a run that was stopped resumes from its last checkpoint. Settings that you leave
+    out are the paper's, and buffers are those of its table 1. On a CPU, --precision bf16 finds runs made on a GPU.
     """
     from cler import data
     from cler.config.reading import parse_seeds

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cler.runs.pace import Pace
 
 app = typer.Typer(
-    help="Online continual learning with CLER, equivariant regularization, and everything it is compared with.",
+    help="Online continual learning with CLER (equivariant regularization) and the methods it is compared with.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -39,19 +39,19 @@ DataDir = Annotated[Path | None, typer.Option(help=settings_of(Machine)["data_di
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 OwnSettings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting of this method alone; can be repeated."),
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="A setting that only this method or another part has; can be repeated."
+    ),
 ]
 Imports = Annotated[
     list[str] | None,
-    typer.Option(
-        "--import", metavar="FILE", help="A file (mine.py) or module with parts of your own; can be repeated."
-    ),
+    typer.Option("--import", metavar="FILE", help="A file (mine.py) or module with your own parts; can be repeated."),
 ]
 
 
 @app.callback(invoke_without_command=True)
 def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
         print(f"cler {__version__}")

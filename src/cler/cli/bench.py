@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 )
 def bench(
     given: Given,
-    runs: Annotated[str | None, typer.Option(help="Runs side by side (default: 1,5,10; on a CPU, 1).")] = None,
+    runs: Annotated[str | None, typer.Option(help="How many runs side by side (default: 1,5,10; on a CPU, 1).")] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Steps that are timed (default: 100; 5 on a CPU).")
+        int | None, typer.Option(min=1, max=10_000, help="How many steps to time (default: 100; on a CPU, 5).")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Start no measurement after this (default: no limit).", show_default=False)
+        float | None,
+        typer.Option(help="Start no new measurement after this time (default: no limit).", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
@@ -45,7 +46,7 @@ def bench(
 ) -> None:
     """Time a step of every method × regularizer, or of those given, on random images in the shape of CIFAR-100.
 
-    GFLOP/image is the arithmetic for one image of the stream: that of a step with its replay, divided by its batch.
+    GFLOP/image is the arithmetic per image of the stream: that of a whole step, replay included, divided by its batch.
     """
     from cler.config.making import make_settings
     from cler.config.reading import parse_counts

@@ -13,19 +13,17 @@ from cler.cli.options import OnceEach
 
 @app.command(cls=OnceEach)
 def check(
-    name: Annotated[
-        str, typer.Argument(help="A method, regularizer, teacher or network, as `cler methods` lists them.")
-    ],
+    name: Annotated[str, typer.Argument(help="A method, regularizer, teacher or network; `cler methods` lists them.")],
     imports: Annotated[
         list[str] | None,
         typer.Option("--import", metavar="FILE", help="A file (mine.py) or module that registers it; can be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try what every method, regularizer, teacher and network has to do, on a small made-up stream on the CPU.
+    """Test whether a method, regularizer, teacher or network does what it has to, on a small made-up stream on the CPU.
 
-    A line for each promise says whether it was kept, and if not, why: for a step that looks at a tensor's value, with
-    the file and line. The exit code is 1 if one was broken.
+    One line for each promise says whether it was kept and, if not, why; a step that looks at a tensor's value is
+    reported with its file and line. The exit code is 1 if a promise was broken.
     """
     from cler.config.registry import import_code
     from cler.promises import check as check_promises

@@ -14,12 +14,12 @@ from cler.errors import UsageError
 
 @app.command(cls=OnceEach)
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders with results; subfolders are searched too.")],
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in a report.")] = False,
     until_task: Annotated[
         int | None,
-        typer.Option(min=1, help="Compare runs as they were after this many tasks.", show_default="all"),
+        typer.Option(min=1, help="Compare runs as of the end of this task.", show_default="all"),
     ] = None,
 ) -> None:
     """Compare finished runs: mean ± std over seeds, and each regularizer's gain over the method without it."""

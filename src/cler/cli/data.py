@@ -17,7 +17,7 @@ app.add_typer(data_app, name="data")
 
 @data_app.command("list", cls=OnceEach)
 def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the datasets and whether they are here."""
+    """List the datasets, and say which are on this machine."""
     from cler import data
 
     states = {name: data.check(name, data_dir) for name in data.names()}
@@ -39,7 +39,7 @@ def data_check(
 ) -> None:
     """Check that datasets are complete and unaltered.
 
-    The exit code is 1 if one is damaged, or if one that was named is missing.
+    The exit code is 1 if one is damaged, or if one that you name is missing.
     """
     from cler import data
 
@@ -56,7 +56,7 @@ def data_check(
 def data_get(
     name: Annotated[str, typer.Argument(help="A dataset; `cler data list` lists them.")], data_dir: DataDir = None
 ) -> None:
-    """Download a dataset, check it and unpack it; a download that broke off resumes."""
+    """Download a dataset, check it and unpack it; an interrupted download resumes."""
     from cler import data
     from cler.report.progress import download_bar
 

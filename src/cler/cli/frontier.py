@@ -17,24 +17,24 @@ BETWEEN = ("<!-- frontier -->", "<!-- /frontier -->")
 
 @app.command(cls=OnceEach)
 def frontier(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page, in Markdown; its figure is beside it.")] = Path(
-        "frontier.md"
-    ),
+    folders: Annotated[list[Path], typer.Argument(help="Folders with results; subfolders are searched too.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="File for the page, in Markdown; its figure goes beside it.")
+    ] = Path("frontier.md"),
     notes: Annotated[
         Path | None,
-        typer.Option(help="Markdown of your own to put before the tables; what follows a line of --- comes after."),
+        typer.Option(help="Your own Markdown to put before the tables; what follows a line of --- goes after them."),
     ] = None,
     arithmetic: Annotated[
-        Path | None, typer.Option(help="Keep what was counted in this JSON file, and do not count it again.")
+        Path | None, typer.Option(help="JSON file to keep the counts in, so that they are not counted again.")
     ] = None,
     into: Annotated[
-        Path | None, typer.Option(help=f"Put the short table into this file too, between {' and '.join(BETWEEN)}.")
+        Path | None, typer.Option(help=f"Also put the short table into this file, between {' and '.join(BETWEEN)}.")
     ] = None,
 ) -> None:
-    """Put online learners on Seq. CIFAR-100 beside each other: accuracy, arithmetic, and what others have published.
+    """Compare online learners on Seq. CIFAR-100: accuracy, arithmetic, and published results.
 
-    It takes the results that were trained as the published ones were: ten tasks, one pass, batches of ten images of the
+    It uses the results that were trained like the published ones: ten tasks, one pass, batches of ten images from the
     stream, none held out, ResNet-18 with 64 filters, the class order of the protocol. Arithmetic is counted on the CPU.
     """
     from cler.files import read_text, write_text, writing

@@ -23,27 +23,27 @@ def learn(
     given: dict[str, Any],
     folder: Annotated[Path, typer.Argument(help="Where images arrive, as FOLDER/LABEL/IMAGE.")],
     options: OwnSettings = None,
-    once: Annotated[bool, typer.Option("--once", help="Learn the images that are there, and stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Learn the images that are there now, and stop.")] = False,
     held_out: Annotated[
         float | None,
         typer.Option(
-            help="Share of the images, chosen by their names, that are never learned, only tested on.",
+            help="Share of the images, chosen by name, to test on and never learn.",
             show_default="0.1",
         ),
     ] = None,
-    every: Annotated[float, typer.Option(help="Seconds between two looks into the folder.")] = 2.0,
-    save_every: Annotated[float, typer.Option(help="Seconds between two times that the learner is saved.")] = 60.0,
+    every: Annotated[float, typer.Option(help="Seconds between checks of the folder.")] = 2.0,
+    save_every: Annotated[float, typer.Option(help="Seconds between saves of the learner.")] = 60.0,
     state: Annotated[
-        Path | None, typer.Option(help="Folder of the learner's file and its journal.", show_default="FOLDER/.cler")
+        Path | None, typer.Option(help="Folder for the learner's file and its journal.", show_default="FOLDER/.cler")
     ] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads; more than one pays for wide networks.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="CPU threads; more than one helps wide networks.", min=1)] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Watch a folder, learn each image that arrives there once, and tell how well held-out ones are recognized.
+    """Watch a folder, learn each image that arrives there once, and report accuracy on held-out images.
 
-    It learns in batches; images that do not fill one wait for the next. Ctrl-C saves and stops, and the same command
-    resumes from there. A file that is written again, or taken away and put back, counts as new, but not where its whole
-    folder was away. Folders inside FOLDER/LABEL are not looked into.
+    It learns in batches; images that do not fill a batch wait for more. Ctrl-C saves and stops, and the same command
+    resumes from there. A file that is written again, or removed and put back, counts as new, unless its whole folder
+    was removed and put back. Folders inside FOLDER/LABEL are ignored.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; images are looked for in FOLDER/LABEL/")

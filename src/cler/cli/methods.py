@@ -33,7 +33,7 @@ def methods(as_json: AsJson = False) -> None:
         for name, each in known[kind].items()
         for setting, about in each["settings"].items()
     ]
-    _show(("of", "--set, and default", "settings that only one of them has; some are tuned for a dataset"), own)
+    _show(("of", "--set, and default", "its own settings; some have other defaults for a dataset"), own)
 
 
 def _known() -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _known() -> dict[str, Any]:
             for name, each in STREAMS.items()
         },
         "networks": networks
-        | {"timm:NAME": {"summary": "a network of the package timm", "width": None, "settings": {}}},
+        | {"timm:NAME": {"summary": "a network from the package timm", "width": None, "settings": {}}},
         "augmentations": {name: {"summary": _first_sentence(each)} for name, each in VIEWS.items()},
         "protocols": {name: {"summary": each["summary"]} for name, each in PROTOCOLS.items()},
         "optimizers": {

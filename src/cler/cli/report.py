@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 @app.command(cls=OnceEach)
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of results; sub-folders are searched.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder that the report goes to.")] = Path("report"),
+    folders: Annotated[list[Path], typer.Argument(help="Folders with results; subfolders are searched too.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report.")] = Path("report"),
     preface: Annotated[
         Path | None,
         typer.Option(
-            help="Text of your own to put before the tables: paragraphs, headings (##) and tables in Markdown; what "
-            "follows a line of --- comes at the end."
+            help="Your own Markdown to put before the tables: paragraphs, headings (##) and tables; what follows a "
+            "line of --- goes at the end."
         ),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Write the page again as runs go on, until Ctrl-C; an open page follows.")
+        bool, typer.Option("--watch", help="Update the page as runs train, until Ctrl-C; an open page reloads.")
     ] = False,
     every: Annotated[
-        float | None, typer.Option(help="Seconds between two looks into the folders.", show_default="5")
+        float | None, typer.Option(help="Seconds between checks of the folders.", show_default="5")
     ] = None,
 ) -> None:
-    """Report on runs: a page to look at, Markdown, LaTeX and CSV, with the paper's numbers beside ours.
+    """Report on runs: a web page, Markdown, LaTeX and CSV, with the paper's numbers beside ours.
 
-    The page, index.html, is one file that needs no network. It also tells how far runs are that are not finished. The
+    The page, index.html, is a single file that needs no network. It also shows how far unfinished runs have come. The
     paper's numbers are shown for runs with its settings.
     """
     if every is not None and not watch:

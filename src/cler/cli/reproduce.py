@@ -53,52 +53,50 @@ def reproduce(
     given: Given,
     table: Annotated[
         str,
-        typer.Argument(
-            help="table1, table2, significance, figure4, cssl, epochs, joint, data-free, finetune, or all of them: all."
-        ),
+        typer.Argument(help="table1, table2, significance, figure4, cssl, epochs, joint, data-free, finetune, or all."),
     ],
     only: Annotated[
-        str | None, typer.Option(help="Only these methods, or method+regularizer, as er-ace+none,xder; with commas.")
+        str | None, typer.Option(help="Only these methods or method+regularizer pairs, with commas: er-ace+none,xder.")
     ] = None,
     pretext: Annotated[
         str | None,
         typer.Option(
-            help="paper: the pretext task that the paper prints; both: also the other one.",
+            help="paper: only the pretext task that the paper prints; both: the other one too.",
             show_default="paper, and both for figure4",
         ),
     ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
-            metavar="N", help="Runs of each cell.", show_default="10, and fewer where they take long (paper.toml)"
+            metavar="N", help="Runs for each cell.", show_default="10, and fewer where they take long (paper.toml)"
         ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(help="Stop after this time, as by Ctrl-C, and show the table.", show_default="no limit"),
+        typer.Option(help="Stop after this time, as with Ctrl-C, and show the table.", show_default="no limit"),
     ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Train nothing: list the missing runs with the time that they will take, and show the table.",
+            help="Train nothing: list the missing runs and how long they will take, and show the table.",
         ),
     ] = False,
     timed: Annotated[
         bool,
         typer.Option(
             "--time",
-            help="With --dry-run: time a few steps of runs that no earlier one is like; takes minutes on a CPU.",
+            help="With --dry-run: time a few steps of runs unlike any earlier one; takes minutes on a CPU.",
         ),
     ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Drop the checkpoints of runs that were stopped.")] = False,
-    redo: Annotated[bool, typer.Option("--redo", help="Drop finished runs too, and train them again.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Start stopped runs over; keep finished ones.")] = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Train everything again, including finished runs.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a table of the paper, or all: train the runs that are missing, show our numbers beside the paper's.
+    """Reproduce a table of the paper, or all: train the missing runs and show our numbers beside the paper's.
 
-    With --dataset, --buffer, --epochs or --only it is about these cells; values with commas are several. It can be
-    stopped at any moment; the same command resumes.
+    --dataset, --buffer, --epochs and --only restrict it to some cells; give several values with commas. You can stop it
+    at any moment; the same command resumes.
     """
     from cler.paper import cost
     from cler.paper import reproduce as steps
@@ -203,7 +201,9 @@ def _tell_costs(
     unknown_cells = len(missing) - len(costs)
     parts = [count_runs([job for work in missing for job in work.jobs])]
     parts += [f"about {duration(total)}{f' on {where}' if where else ''}"] if costs else []
-    parts += [f"not counting {unknown_cells} cells without a known time (--time tries them)"] if unknown_cells else []
+    parts += (
+        [f"without the time of {unknown_cells} cells, which is not known (--time measures it)"] if unknown_cells else []
+    )
     say(f"in all: {', '.join(parts)}")
     return costs
 

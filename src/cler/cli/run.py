@@ -27,7 +27,7 @@ from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
 
 Seeds = Annotated[
-    str | None, typer.Option(help="How many seeds: 10 is ten of them; 0..9 and 3,7 name them.", show_default="1")
+    str | None, typer.Option(help="How many seeds (10 means 0 to 9), or which: 0..9 or 3,7.", show_default="1")
 ]
 
 
@@ -36,21 +36,22 @@ Seeds = Annotated[
 def run(
     given: Given,
     seeds: Seeds = None,
-    seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="One seed, by its number.")] = None,
+    seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="A single seed, by its number.")] = None,
     options: OwnSettings = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with any of the settings above; the command line wins.")
+        Path | None, typer.Option(help="TOML file with any of these settings; the command line wins.")
     ] = None,
     imports: Imports = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Drop the checkpoints of runs that were stopped.")] = False,
-    redo: Annotated[bool, typer.Option("--redo", help="Drop finished runs too, and train them again.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Start stopped runs over; keep finished ones.")] = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Train everything again, including finished runs.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a method, with or without a regularizer, on one or more seeds.
 
-    Settings that are not given are those of the dataset, and of the paper for that method. Values with commas are a
-    grid: --lr 0.01,0.03 --weight 0.5,1 trains all four combinations. A run that is already in the output folder is not
-    repeated; one that was stopped, in whatever way, resumes from its last checkpoint and ends with the same numbers.
+    Settings that you leave out come from the dataset, and from the paper for that method; the defaults below apply
+    where neither has one. Commas make a grid: --lr 0.01,0.03 --weight 0.5,1 trains all four combinations. A run that is
+    already in the output folder is not repeated. A run that was stopped, in whatever way, resumes from its last
+    checkpoint and ends with the same numbers.
     """
     from cler.config.making import grid
     from cler.config.reading import parse_options, read_config
@@ -128,7 +129,7 @@ def chosen_seeds(seeds: str | None, seed: str | None, chosen: dict[str, Any], co
 @takes(Machine, only=("device", "workers", "out"), defaults={"out": Path("demo")})
 def demo(
     given: Given,
-    seeds: Annotated[str, typer.Option(help="How many seeds: 4 is four of them; 0..3 and 3,7 name them.")] = "4",
+    seeds: Annotated[str, typer.Option(help="How many seeds (4 means 0 to 3), or which: 0..3 or 3,7.")] = "4",
 ) -> None:
     """See what forgetting is, what replay does about it, and what CLER and a moving average add, in a few minutes."""
     from cler.config.reading import parse_seeds
@@ -143,9 +144,9 @@ def demo(
     out = given.machine.out
     jobs = demo_jobs(parse_seeds(seeds), out, find_device(given.machine.device))
     console.print(
-        "Ten classes arrive two at a time, each image is seen once, and the question at the end is about all ten. "
-        "Finetune only learns; ER-ACE also replays 200 remembered images; CLER adds a puzzle: which of the 24 orders "
-        "have an image's quarters been put in? With EMA, a moving average of the network answers in its place.\n"
+        "Ten classes arrive two at a time, each image is seen once, and the test at the end is on all ten. "
+        "Finetune only learns; ER-ACE also replays 200 remembered images; CLER adds a puzzle: which of 24 orders "
+        "were an image's quarters put in? With EMA, a moving average of the network answers in its place.\n"
     )
     failures = train_with_progress(remaining(jobs), given.machine)
     groups = compare_runs(find_results([job.folder for job in jobs])[0]).groups
@@ -154,6 +155,6 @@ def demo(
     show(comparison_table(groups))
     console.print(f"\n{one_sentence(groups)}\n")
     console.print(f"Accuracy after each task: {figure}", soft_wrap=True)
-    console.print("A few short runs leave much to chance: docs/getting-started.md tells of ten seeds.")
+    console.print("A few short runs leave much to chance: docs/getting-started.md has a study of ten seeds.")
     if failures:
         raise typer.Exit(1)

@@ -39,15 +39,17 @@ def tune(
     space: Annotated[
         str,
         typer.Option(
-            "--space", metavar="SPACE", help="What is tuned: lr=1e-3..0.3:log,weight=0.1..3:log,optimizer=sgd|adam."
+            "--space",
+            metavar="SPACE",
+            help="What to tune, as in lr=1e-3..0.3:log,weight=0.1..3:log,optimizer=sgd|adam.",
         ),
     ],
-    trials: Annotated[int, typer.Option(min=1, max=100_000, help="How many values are tried.")] = 60,
+    trials: Annotated[int, typer.Option(min=1, max=100_000, help="How many combinations of values to try.")] = 60,
     select_on: Annotated[
         str,
         typer.Option(
             metavar="TEXT",
-            help="What decides, by held-out training images: first-tasks:3, other-dataset:NAME or whole-stream.",
+            help="Whose held-out training images decide: first-tasks:3, other-dataset:NAME or whole-stream.",
         ),
     ] = "first-tasks:3",
     seeds: Annotated[str, typer.Option(help="Seeds of each trial, as in `cler run`.")] = "1",
@@ -55,11 +57,11 @@ def tune(
     imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tune settings of a method, with or without a regularizer.
+    """Search for good settings of a method, with or without a regularizer.
 
-    Ten trials are trained side by side; after each task, from the second on, the worse half of them is dropped. The
-    winner is a settings file, OUT/best.toml, for `cler run --config`, and results that come of it say how they were
-    tuned; OUT/study.png shows all trials. The same command resumes a study that was stopped.
+    Ten trials train side by side; after each task, from the second on, the worse half is dropped. The winning settings
+    go to OUT/best.toml, for `cler run --config`; results trained from it say how they were tuned. OUT/study.png shows
+    all trials. The same command resumes a study that was stopped.
     """
     from cler import data
     from cler.config.reading import parse_options, parse_seeds

@@ -21,8 +21,10 @@ class Form:
     image_size: int = setting(32, "Height and width that images are scaled to.", least=3, most=1024)
     channels: int = setting(3, "Channels of an image: 3 for color, 1 for gray.", least=1, most=64)
     prequential: bool = setting(False, "Predict each batch before learning it, and count the correct predictions.")
-    seed: int = setting(0, "Seed of all random numbers.", least=0, most=LARGEST_SEED)
-    device: str = setting("auto", "Where to learn; auto is the GPU if there is one.", choices=DEVICES, role="machine")
+    seed: int = setting(0, "Seed for all random numbers.", least=0, most=LARGEST_SEED)
+    device: str = setting(
+        "auto", "Device to learn on; auto is the GPU if there is one.", choices=DEVICES, role="machine"
+    )
 
     def __post_init__(self) -> None:
         check_all(self)

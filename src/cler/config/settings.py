@@ -31,41 +31,41 @@ DEVICES = ("auto", "cpu", "cuda")
 PLACES = ("auto", "device", "host")
 FITS = ("crop", "pad", "stretch")
 OF_READING = ("size", "fit", "test_share", "skip_broken")
-"""Settings that say how a dataset of one's own is read; a dataset names those that it `takes`."""
+"""Settings that say how your own dataset is read; a dataset names those that it `takes`."""
 CUSTOM = "custom:"
 """Prefix of the names of networks that were given from Python as objects."""
 OF_REPLAY = ("buffer", "replay_batch", "repeats", "classifier")
 """Settings that mean nothing to a method without a buffer."""
 PARTS = ("method", "regularizer", "network", "teacher", "stream")
-"""The settings that name a part of a run which may have settings of its own."""
+"""The settings that name a part of a run, which may have its own settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings of a run, its seed aside."""
 
-    method: str = setting("er-ace", "The continual learner; `cler methods` lists them.", choices=METHODS)
+    method: str = setting("er-ace", "The method; `cler methods` lists them.", choices=METHODS)
     regularizer: str = setting(
         "none",
-        "Regularizer added to the method: none, one, or several as jigsaw+barlow-twins.",
+        "Regularizer to add to the method: none, one, or several, such as jigsaw+barlow-twins.",
         role="addition",
         read=read_regularizer,
     )
     teacher: str = setting(
         "none",
-        "Slow copy of the network that answers in its place, or teaches it: none, ema or mkd.",
+        "Slow copy of the network that answers in its place or teaches it: none, ema or mkd.",
         read=read_teacher,
     )
     protocol: str | None = setting(
-        None, "Protocol whose settings are used where none are given.", choices=PROTOCOLS, learner=False
+        None, "Protocol: a named set of defaults. Settings that you give win.", choices=PROTOCOLS, learner=False
     )
     dataset: str = setting(
         "cifar10-sample",
-        "The dataset: a name that `cler data list` lists, folder:PATH, domains:PATH, npz:PATH or hf:NAME.",
+        "The dataset: a name from `cler data list`, folder:PATH, domains:PATH, npz:PATH or hf:NAME.",
         choices=DATASETS, learner=False,
     )  # fmt: skip
     size: int | None = setting(
-        None, "Pixels of each side that your own images are resized to (default: the size that all of them have).",
+        None, "Side, in pixels, that your own images are resized to (default: their own size, if they all share it).",
         least=4, most=1024, benchmark=True, learner=False,
     )  # fmt: skip
     fit: str | None = setting(
@@ -73,71 +73,75 @@ class Settings:
         choices=FITS, benchmark=True, learner=False,
     )  # fmt: skip
     test_share: float | None = setting(
-        None, "Share of each class to test on, if your own images come without test images (default: 0.2).",
+        None, "Share of each class to test on, if your dataset has no test images (default: 0.2).",
         above=0, most=0.9, benchmark=True, learner=False,
     )  # fmt: skip
     skip_broken: bool = setting(
-        False, "Skip images of your own that cannot be read, instead of refusing them all.", learner=False
+        False, "Skip images in your dataset that cannot be read, instead of stopping.", learner=False
     )
     stream: str = setting(
         "class-incremental", "What arrives when; `cler methods` lists the streams.",
         choices=STREAMS, benchmark=True, learner=False,
     )  # fmt: skip
     tasks: int | str = setting(
-        5, "Tasks that the classes are split into: a number, or the classes of each as 5+5+10.",
+        5, "How many tasks to split the classes into, or how many classes each has, such as 5+5+10.",
         read=read_tasks, benchmark=True, learner=False,
     )  # fmt: skip
-    buffer: int = setting(500, "Images that the replay buffer holds.", least=0, most=10_000_000)
-    epochs: int = setting(1, "Passes over each task; 1 is online.", least=1, most=10_000, benchmark=True, learner=False)
+    buffer: int = setting(500, "Number of images in the replay buffer.", least=0, most=10_000_000)
+    epochs: int = setting(
+        1, "Passes over each task; 1 is online learning.", least=1, most=10_000, benchmark=True, learner=False
+    )
     lr: float = setting(0.01, "Learning rate.", above=0, most=1e30, tuned=True)
     weight: float | str = setting(
         0.0,
-        "Weight of the regularizer's loss: a number, or one for each as 1.5+0.01.",
+        "Weight of the regularizer's loss, or one for each, such as 1.5+0.01 (default: the paper's, or its own).",
         role="addition",
         read=read_weight,
     )
-    batch: int = setting(10, "Images of the stream in a batch.", least=1, most=100_000, benchmark=True)
-    replay_batch: int = setting(10, "Images of the buffer in a batch.", least=1, most=100_000)
+    batch: int = setting(10, "Number of images from the stream in a batch.", least=1, most=100_000, benchmark=True)
+    replay_batch: int = setting(10, "Number of images from the buffer in a batch.", least=1, most=100_000)
     repeats: int = setting(
-        1, "Steps on each batch of the stream, each with a new view of it and a new replay.", least=1, most=10_000
+        1, "Steps on each batch of the stream, each with a new view and a new replay.", least=1, most=10_000
     )
     optimizer: str = setting("sgd", "The optimizer.", choices=OPTIMIZERS)
     sgd_momentum: float = setting(0.0, "Momentum of sgd.", least=0, most=1)
-    weight_decay: float | None = setting(None, "Weight decay (default: the optimizer's own).", least=0, most=1e30)
+    weight_decay: float | None = setting(None, "Weight decay (default: the optimizer's).", least=0, most=1e30)
     network: str = setting(
-        "resnet18", "The network: a name that `cler methods` lists, or timm:NAME.", absent="resnet18", read=read_network
+        "resnet18", "The network: a name from `cler methods`, or timm:NAME.", absent="resnet18", read=read_network
     )
-    width: int = setting(64, "Filters of the first layer of our own networks.", least=1, most=1024)
+    width: int = setting(64, "Filters in the first layer of the built-in networks.", least=1, most=1024)
     pretrained: bool = setting(False, "Start from pretrained weights (timm networks).")
     freeze: bool = setting(False, "Freeze the network up to its tap, the layer that CLER reads.")
-    augment: str = setting("crop-flip", "Augmentation of the images that classification trains on.", choices=VIEWS)
+    augment: str = setting("crop-flip", "How to augment the images that classification trains on.", choices=VIEWS)
     normalize: bool = setting(
-        True, "Normalize pixels by the dataset's mean and deviation; without it they are from 0 to 1.", learner=False
+        True, "Normalize pixels by the dataset's mean and deviation; otherwise they are from 0 to 1.", learner=False
     )
     class_order: int | str | None = setting(
-        None, "Seed that permutes the classes, or 'seed' for each run's own (default: their natural order).",
+        None, "Seed for the order of the classes, or 'seed' for each run's own seed (default: their natural order).",
         read=read_class_order, benchmark=True, learner=False,
     )  # fmt: skip
     classifier: str = setting(
-        "network", "What classifies in evaluation: the network, or the nearest class mean of buffered features (ncm).",
+        "network", "What classifies in evaluation: the network, or the nearest class mean in the buffer (ncm).",
         choices=CLASSIFIERS, learner=False,
     )  # fmt: skip
     validate: float = setting(
-        0.0, "Share of each task's training images to hold out and report accuracy on.",
+        0.0, "Share of each task's training images to hold out; accuracy on them is reported.",
         least=0, most=0.9, benchmark=True, learner=False,
     )  # fmt: skip
     evaluate_every: int = setting(
-        0, "Steps between evaluations within tasks, which also predict the stream before learning it; 0 is none.",
+        0, "Also evaluate every so many steps within tasks, and predict the stream before learning it; 0 is never.",
         least=0, most=10_000_000, role="bits", learner=False,
     )  # fmt: skip
     precision: str = setting(
         "fp32", "Precision of the arithmetic (default: bf16 on a GPU, fp32 on a CPU).",
         choices=PRECISIONS, learner=False,
     )  # fmt: skip
-    threads: int = setting(1, "CPU threads of each run.", least=1, most=1024, role="bits", learner=False)
-    compile: bool = setting(False, "Compile the network with torch.compile; takes minutes.", role="bits", learner=False)
+    threads: int = setting(1, "CPU threads for each run.", least=1, most=1024, role="bits", learner=False)
+    compile: bool = setting(
+        False, "Compile the network with torch.compile, which takes minutes.", role="bits", learner=False
+    )
     options: dict[str, Any] = field(default_factory=dict)
-    """Own settings of the method and the other parts; in files they stand beside the others."""
+    """The method's and the other parts' own settings; files list them with the others."""
 
     def __post_init__(self) -> None:
         check_all(self)
@@ -155,7 +159,9 @@ class Settings:
             raise UsageError(f"{self.teacher} cannot teach {self.method}; it can teach {taught}", "teacher")
         if lacking := lacks(self.stream, self.method):
             known = ", ".join(name for name in METHODS if not lacks(self.stream, name))
-            raise UsageError(f"{self.stream} {lacking}, which {self.method} needs; these do not: {known}", "stream")
+            raise UsageError(
+                f"{self.stream} {lacking}, which {self.method} needs; methods that do not: {known}", "stream"
+            )
         entries = [REGULARIZERS[name] for name in self.regularizers]
         smallest = max([method.smallest_batch, *(entry.smallest_batch for entry in entries)])
         if self.batch < smallest:
@@ -186,7 +192,7 @@ class Settings:
 
     @property
     def parts(self) -> list[str]:
-        """The names of the parts that may have settings of their own."""
+        """The names of the parts that may have their own settings."""
         return [getattr(self, name) for name in PARTS]
 
     @property
@@ -231,21 +237,23 @@ class Machine:
     """Where and how runs are trained, which does not change their results."""
 
     on: str = setting(
-        "local", "Who trains: local, this machine; slurm; ray, a cluster started here; ray:HOST:PORT, a running one.",
+        "local", "Where to train: local, this machine; slurm; ray, a cluster started here; or ray:HOST:PORT.",
         role="machine", read=read_on,
     )  # fmt: skip
     slurm: Slurm | None = setting(
-        None, "Settings file whose table [slurm] has partition, time, account and so on.",
+        None, "Settings file with a table [slurm]: partition, time, account and so on.",
         role="machine", read=read_slurm, backends=("slurm",),
     )  # fmt: skip
     give_up_after: float = setting(
-        600.0, "Seconds without events after which a machine of slurm or ray is given up.",
+        600.0, "Seconds of silence after which a machine on slurm or ray is given up.",
         above=0, most=1e9, role="machine", backends=("slurm", "ray"),
     )  # fmt: skip
-    device: str = setting("auto", "Where to train; auto is the GPU if there is one.", choices=DEVICES, role="machine")
+    device: str = setting(
+        "auto", "Device to train on; auto is the GPU if there is one.", choices=DEVICES, role="machine"
+    )
     workers: int | None = setting(
         None,
-        "Processes on a CPU (default: as many as its cores allow); bundles to share runs out to on slurm or ray.",
+        "Worker processes on a CPU (default: as many as its cores allow); on slurm or ray, the fewest bundles to make.",
         least=1,
         most=10_000,
         role="machine",
@@ -254,37 +262,37 @@ class Machine:
         None, "Runs side by side on a GPU (default: as many as fit).", least=1, most=1000, role="machine"
     )
     images: str = setting(
-        "auto", "Where the images that a GPU trains on are kept: in its own memory (device), or in main memory, where "
-        "it reads them (host); auto is device if they fit.",
+        "auto", "Where to keep the images that a GPU trains on: in its own memory (device) or in main memory (host); "
+        "auto is device if they fit.",
         choices=PLACES, role="machine",
     )  # fmt: skip
     data_dir: Path | None = setting(
-        None, "Folder of the datasets (default: what the variable CLER_DATA says, else ~/.cache/cler/data).",
+        None, "Folder with the datasets (default: the variable CLER_DATA, else ~/.cache/cler/data).",
         role="machine",
     )  # fmt: skip
     out: Path = setting(Path("runs"), "Folder for the results.", role="machine")
     checkpoint_every: float = setting(
-        60.0, "Seconds between checkpoints; 0 is only after each task.", least=0, most=1e9, role="machine"
+        60.0, "Seconds between checkpoints; 0 means only after each task.", least=0, most=1e9, role="machine"
     )
     graph: bool = setting(
         True,
-        "Record GPU steps as a CUDA graph; without it they take ten times as long, which is for debugging.",
+        "Record GPU steps as a CUDA graph; unrecorded steps are for debugging and take ten times as long.",
         role="machine",
     )
     save_network: bool = setting(
-        False, "Keep the trained network of each run beside its result, as network.safetensors.", role="machine"
+        False, "Save the trained network of each run beside its result, as network.safetensors.", role="machine"
     )
     save_buffer_images: int = setting(
-        0, "Images of the replay buffer to keep beside each result, as buffer.png; reports show them.",
+        0, "Number of buffer images to save beside each result, as buffer.png; reports show them.",
         least=0, most=1000, role="machine",
     )  # fmt: skip
     track: str | None = setting(
-        None, "Where curves go while training: tensorboard, wandb, or both as tensorboard+wandb.",
+        None, "Where to record curves: tensorboard, wandb, or both, as tensorboard+wandb.",
         role="machine", read=read_track,
     )  # fmt: skip
     until_task: int | None = setting(
         None,
-        "Stop after this many tasks, and compare what there is; without it the same command resumes.",
+        "Stop after this many tasks and compare the runs as of then; without it the same command resumes.",
         least=1,
         most=100_000,
         role="machine",

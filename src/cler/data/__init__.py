@@ -1,4 +1,4 @@
-"""Datasets by name, and of one's own: load, check and fetch them."""
+"""Datasets, built-in and your own: load, check and download them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def names() -> tuple[str, ...]:
 
 
 def forms() -> dict[str, str]:
-    """How datasets of one's own are named, such as 'folder:PATH', with one line about each."""
+    """The forms of names for your own datasets, such as 'folder:PATH', with one line about each."""
     return {form: find(form).description for form in DATASETS.offered if form not in names()}
 
 
@@ -72,9 +72,10 @@ def load(
     skip_broken: bool = False,
     progress: Progress | None = None,
 ) -> ImageData:
-    """The verified images of a dataset; never downloads.
+    """Load a dataset and verify it; never downloads.
 
-    How a dataset of one's own is read, the settings of these names say; `progress` is called while it is decoded.
+    `size`, `fit`, `test_share` and `skip_broken` say how to read your own dataset, as the options of `cler run` do;
+    `progress` is called while it is decoded.
     """
     how = {"size": size, "fit": fit, "test_share": test_share, "skip_broken": skip_broken}
     check_reading(name, how)
@@ -92,13 +93,13 @@ def key(settings: Settings) -> Hashable:
 
 
 def has_path(name: str) -> bool:
-    """Whether a dataset is named by where it lies, which says nothing about what it holds."""
+    """Whether a dataset is named by its location, which says nothing about its content."""
     return name not in names()
 
 
 def _read(name: str, how: Reading, data_dir: str | Path | None, progress: Progress | None) -> ImageData:
     source: Any = find(name)
-    if hasattr(source, "read_as"):  # one's own, which may take time to decode
+    if hasattr(source, "read_as"):  # your own, which may take time to decode
         return source.read_as(how).load(data_folder(data_dir), progress)
     return source.load(data_folder(data_dir))
 
@@ -113,16 +114,16 @@ def folder(
     skip_broken: bool = False,
     data_dir: str | Path | None = None,
 ) -> ImageData:
-    """The pictures in a folder, a folder for each class, as `dataset="folder:PATH"` reads them.
+    """Load the images in a folder that has a folder for each class, as `dataset="folder:PATH"` does.
 
     Args:
-        path: the folder; classes are in it, or in `train` and `test` (or `val`) in it.
-        name: what the dataset is called in results (default: the folder's name).
-        size: pixels that each side of a picture is brought to; needed where they differ in size.
-        fit: how: 'crop' (default), 'pad' or 'stretch'.
-        test_share: the share of each class to test on, where there is no folder of test images (default: 0.2).
-        skip_broken: leave out pictures that cannot be read.
-        data_dir: the folder of the datasets, where the decoded pictures are kept.
+        path: the folder; classes are in it, or in its folders `train` and `test` (or `val`).
+        name: the dataset's name in results (default: the folder's name).
+        size: side, in pixels, to resize images to; needed if they differ in size.
+        fit: how to resize: 'crop' (default), 'pad' or 'stretch'.
+        test_share: share of each class to test on, if there is no folder of test images (default: 0.2).
+        skip_broken: leave out images that cannot be read.
+        data_dir: folder with the datasets, where the decoded images are kept.
     """
     how = reading(size=size, fit=fit, test_share=test_share, skip_broken=skip_broken)
     source = ImageFolder(os.fspath(path), how)
@@ -135,5 +136,5 @@ def check(name: str, data_dir: str | Path | None = None) -> Status:
 
 
 def get(name: str, data_dir: str | Path | None = None, progress: Progress | None = None) -> Status:
-    """Fetch a dataset unless it is present and intact."""
+    """Download a dataset unless it is present and intact."""
     return find(name).get(data_folder(data_dir), progress)

@@ -33,7 +33,7 @@ class HuggingFace(Pictures):
     """A dataset with a column of images and one of labels: `hf:NAME`, `hf:NAME:CONFIGURATION` or `hf:FOLDER`."""
 
     prefix: ClassVar[str] = "hf"
-    description: ClassVar[str] = "a dataset of Hugging Face, from its cache or a folder"
+    description: ClassVar[str] = "a Hugging Face dataset, from its cache or a folder"
 
     def listing(self, folder: Path) -> Listing:
         """The rows of the training split, then those of the test split if there is one."""

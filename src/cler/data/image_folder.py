@@ -29,7 +29,7 @@ class ImageFolder(Pictures):
     """Pictures in `PATH/CLASS/`, of which a share is to test on; or in `PATH/train/CLASS/` and `PATH/test/CLASS/`."""
 
     prefix: ClassVar[str] = "folder"
-    description: ClassVar[str] = "image files of your own, a folder for each class"
+    description: ClassVar[str] = "your own image files, with a folder for each class"
     holds: ClassVar[str] = "a folder for each class"
     """What is in the folder."""
 
@@ -76,7 +76,7 @@ class ImageDomains(ImageFolder):
     """Pictures in `PATH/DOMAIN/CLASS/`, or in `PATH/train/DOMAIN/CLASS/` and `PATH/test/DOMAIN/CLASS/`."""
 
     prefix: ClassVar[str] = "domains"
-    description: ClassVar[str] = "image files of your own from several domains, in DOMAIN/CLASS"
+    description: ClassVar[str] = "your own image files from several domains, in DOMAIN/CLASS"
     holds: ClassVar[str] = "a folder for each domain, and in it one for each class"
 
     def listing(self, folder: Path) -> Listing:

@@ -1,4 +1,4 @@
-"""A file of numpy's arrays, `.npz`, as a dataset."""
+"""Arrays in a numpy file, `.npz`, as a dataset."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Npz:
 
     where: str
     reading: Reading = Reading()
-    description: ClassVar[str] = "a file of numpy's arrays: x_train, y_train, x_test, y_test"
+    description: ClassVar[str] = "arrays in a numpy file: x_train, y_train, x_test, y_test"
     takes: ClassVar[tuple[str, ...]] = ("size", "fit", "test_share")
 
     @property

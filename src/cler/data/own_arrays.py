@@ -1,4 +1,4 @@
-"""Images of one's own in memory: arrays, and datasets of PyTorch that are indexed by numbers."""
+"""Your own images in memory: arrays, and PyTorch datasets that are indexed by number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHANNELS = (1, 3)
 
 
 class MapStyle(Protocol):
-    """A dataset of PyTorch that is indexed by numbers; each item is an image and its label."""
+    """A PyTorch dataset that is indexed by number; each item is an image and its label."""
 
     def __len__(self) -> int:
         """How many items there are."""
@@ -40,17 +40,17 @@ def from_arrays(
     fit: str | None = None,
     test_share: float | None = None,
 ) -> ImageData:
-    """A dataset of arrays, for `cler.train(dataset=...)`.
+    """Make a dataset from arrays, for `cler.train(dataset=...)`.
 
         cler.train("er-ace", dataset=cler.data.arrays(x_train, y_train, x_test, y_test), tasks=5)
 
     Args:
         train_images: uint8 from 0 to 255 or floats from 0 to 1, of shape N×H×W, N×C×H×W or N×H×W×C, C being 1 or 3; a
-            numpy array, a tensor, or a list of images, among them those of PIL.
+            numpy array, a tensor, or a list of images, which may be PIL images.
         train_labels: a string or a whole number for each.
-        test_images: the same to test on; without them a share of each class is taken.
+        test_images: images to test on; without them, a share of each class is set aside.
         test_labels: their labels.
-        name: what the dataset is called in results.
+        name: the dataset's name in results.
         classes: names of the classes, in the order of their labels.
         size: pixels that each side of an image is brought to.
         fit: how: 'crop' (default), 'pad' or 'stretch'.
@@ -74,13 +74,13 @@ def from_torch(
     fit: str | None = None,
     test_share: float | None = None,
 ) -> ImageData:
-    """A dataset of map-style datasets of PyTorch, whose items are an image and a label, for `cler.train(dataset=...)`.
+    """Make a dataset from map-style PyTorch datasets, whose items are an image and a label.
 
         cler.train("er-ace", dataset=cler.data.torch(train, test, size=64))
 
-    Every item is asked for once. Images are those of PIL, uint8 arrays or tensors, or floats from 0 to 1: take
-    augmentation and normalization out of its transforms, `cler` does both. The other arguments are those of
-    `cler.data.arrays`; `classes` is by default the dataset's own attribute of that name.
+    Every item is read once. Images are PIL images, uint8 arrays or tensors, or floats from 0 to 1. Remove augmentation
+    and normalization from the dataset's transforms; `cler` does both. The other arguments are those of
+    `cler.data.arrays`; `classes` is by default the dataset's attribute of that name.
     """
     how = reading(size=size, fit=fit, test_share=test_share)
     listed = classes if classes is not None else getattr(train, "classes", None)

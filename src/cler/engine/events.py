@@ -1,7 +1,7 @@
 """Events of training: small frozen values that can be sent to another process.
 
-The engine hands each event to one function, `emit`. Recorder, trackers, progress bars, worker processes and callbacks
-of a user all hear the same stream.
+The engine hands each event to one function, `emit`. The recorder, trackers, progress bars, worker processes and your
+callbacks all get the same events.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Started(Event):
     schedule: tuple[int, ...] = ()
     """Steps of each task."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """All settings of the run, where it is one that is kept on disk."""
+    """All settings of the run, if it is kept on disk."""
 
 
 @dataclass(frozen=True)
 class Progress(Event):
-    """How far runs that are trained side by side have come; a few times a second, and at the end of each task."""
+    """How far runs that train side by side have come; sent a few times a second, and at the end of each task."""
 
     runs: tuple[RunName, ...]
     task: int
@@ -58,10 +58,10 @@ class Progress(Event):
     steps_per_second: float
     """Steps per second of all these runs together."""
     accuracy: float | None
-    """Class-incremental, mean over the runs, as of the last evaluation."""
+    """Class-incremental accuracy, mean over the runs, as of the last evaluation."""
     losses: dict[str, float]
-    """Mean of each loss term over the steps since the last report and over the runs; empty while a GPU, which is not
-    waited for, has not reported yet."""
+    """Mean of each loss term over the steps since the last report and over the runs; empty until a GPU, which is not
+    waited for, has reported."""
     sums: tuple[dict[str, tuple[float, int]], ...] = ()
     """The same for each run: the sum of each loss term since the last report, and the number of steps in it."""
 
@@ -78,19 +78,19 @@ class Evaluated(Event):
     run: RunName
     task: int
     accuracy: dict[str, tuple[float, ...]]
-    """Percent right on each task, by scenario: class_il and task_il."""
+    """Accuracy in percent on each task, by scenario: class_il and task_il."""
 
 
 @dataclass(frozen=True)
 class EvaluatedWithin(Event):
-    """A run has been tested between two steps of a task, as the setting `evaluate_every` asks."""
+    """A run has been tested between two steps of a task, because of the setting `evaluate_every`."""
 
     run: RunName
     task: int
     step: int
     """Steps of this task that had been taken."""
     accuracy: dict[str, tuple[float, ...]]
-    """Percent right on each task met so far, by scenario: class_il and task_il."""
+    """Accuracy in percent on each task so far, by scenario: class_il and task_il."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class Finished(Event):
 
     run: RunName
     accuracy: float
-    """Class-incremental, mean over the tasks."""
+    """Class-incremental accuracy, mean over the tasks."""
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Each of `cler.metrics.METRICS` by scenario, NaN where it is not determined; of a run that is kept on disk."""
+    """Each of `cler.metrics.METRICS` by scenario, NaN if it is undefined; empty unless the run is kept on disk."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Decoding(Event):
 
 @dataclass(frozen=True)
 class Message(Event):
-    """Something that a person should know."""
+    """Something that you should know."""
 
     text: str
 

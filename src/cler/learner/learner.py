@@ -1,4 +1,4 @@
-"""The `partial_fit` and `predict` front: a continual learner for a stream that has no tasks and no end."""
+"""`Learner`: a continual learner with `partial_fit` and `predict`, for a stream that has no tasks and no end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cler.nets.build import TIMM
 
 
 class Learner:
-    """A classifier that keeps learning from labeled images as they come.
+    """A classifier that keeps learning from labeled images as they arrive.
 
         >>> import cler
         >>> import numpy as np
@@ -47,52 +47,53 @@ class Learner:
         (3, 2)
 
     Args:
-        method: a continual learner that needs no tasks: 'er-ace', 'er', 'derpp', 'pcr', 'cope', 'finetune'.
-        regularizer: 'jigsaw' or 'rotation' (CLER), 'barlow-twins', several as 'jigsaw+barlow-twins', or 'none'.
+        method: a method that needs no tasks: 'er-ace', 'er', 'derpp', 'pcr', 'cope', 'ccl-dc' or 'finetune'.
+        regularizer: 'jigsaw' or 'rotation' (CLER), 'barlow-twins', several, such as 'jigsaw+barlow-twins', or 'none'.
         teacher: 'ema', a moving average of the network, which answers and is exported in its place; 'mkd', a slow copy
-            that teaches it too, for 'er-ace' and 'er'; or 'none'.
+            that also teaches it, for 'er-ace', 'er' and 'derpp'; or 'none'.
         image_size: height and width that images are scaled to, whatever their own.
         channels: 3 for color, 1 for gray.
-        classes: the labels that can occur, or 'grow' to take every new one as it comes.
-        buffer: images that the replay buffer holds.
-        batch: images of the stream in a step.
-        replay_batch: images of the buffer in a step.
+        classes: the labels that can occur, or 'grow' to accept every new one as it arrives.
+        buffer: number of images in the replay buffer.
+        batch: number of images from the stream in a step.
+        replay_batch: number of images from the buffer in a step.
+        repeats: steps on each batch of the stream, each with a new view and a new replay.
         lr: learning rate.
-        weight: what the regularizer's loss is multiplied by; None for the regularizer's own default.
+        weight: weight of the regularizer's loss; None for the regularizer's default.
         optimizer: 'sgd', 'adam' or 'adamw'.
         sgd_momentum: momentum of 'sgd'.
-        weight_decay: None for the optimizer's own default.
-        network: a name; a function from the number of classes to what `cler.backbone` makes, called again with more
-            of them as classes come; or such a network itself, which is copied.
-        width: filters of the first layer of our own networks; 64 in the paper, 16 is fast without a GPU.
-        pretrained: whether a network of timm begins with pretrained weights.
-        freeze: whether nothing of the network is trained up to its tap.
-        augment: how the images that it trains on are augmented: 'none', 'crop', 'crop-flip', 'light', 'full' or
+        weight_decay: weight decay; None for the optimizer's default.
+        network: a name; a function that takes the number of classes and returns what `cler.backbone` makes, called
+            again as more classes arrive; or such a network itself, which is copied.
+        width: filters in the first layer of the built-in networks; 64 in the paper, 16 is fast without a GPU.
+        pretrained: whether a timm network starts from pretrained weights.
+        freeze: whether to freeze the network up to its tap.
+        augment: how to augment the images that it trains on: 'none', 'crop', 'crop-flip', 'light', 'full' or
             'randaugment'.
         mean, std: what pixels, from 0 to 1, are normalized by: a number, or one for each channel.
-        prequential: whether each batch is predicted before it is learned, for `prequential_`; takes a pass more.
-        seed: what all random numbers come from.
+        prequential: whether to predict each batch before learning it, for `prequential_`; takes one more pass.
+        seed: seed for all random numbers.
         device: 'auto', 'cpu' or 'cuda'.
-        options: settings that only this method has, or another part, by their names.
+        options: settings that only this method, or another part, has, by name.
 
-    These hold for as long as it learns; `set_params` changes them before the first image.
+    `set_params` can change these before the first image, not after.
 
     Images are a numpy array or a torch tensor, N×H×W×C or N×C×H×W (and N×H×W for gray), or a list of arrays or PIL
     images of any sizes; uint8 from 0 to 255, or floats from 0 to 1. Labels are strings or whole numbers.
 
-    The stream is learned in batches of `batch` images, in the order in which they come. Images that do not fill a batch
-    wait, and are learned with those of the next call: how the stream is cut into calls makes no difference, to the bit.
-    Replay begins as soon as the buffer holds a replay batch. What a learner occupies does not grow with the stream,
+    The stream is learned in batches of `batch` images, in order of arrival. Images that do not fill a batch wait, and
+    are learned with those of the next call, so it makes no difference, to the bit, how you divide the stream into
+    calls. Replay begins as soon as the buffer holds a replay batch. A learner's memory does not grow with the stream,
     only with the number of classes.
 
-    A call that is interrupted, by whatever, ends between two steps. Images of the call that were not learned by then
-    are dropped: `n_seen_` is the place in the stream to continue from. After an error inside a step a learner can
-    neither learn on nor predict, and says from which save one can; `fit` starts over.
+    A call that is interrupted, by anything, ends between two steps. Images of the call that were not learned by then
+    are dropped: `n_seen_` is the place in the stream to continue from. After an error inside a step, a learner can no
+    longer learn or predict, and names the file it was last saved to; `fit` starts over.
 
-    Other threads may predict, score, save and export while one learns; each call sees the state between two steps.
-    Signal handlers may do so too. All of it is computed in a thread of the learner's own, where the caller's modes do
-    not hold, such as no_grad, inference_mode and autocast. If torch's default dtype is another one, it is float32 for
-    all threads while a learner computes.
+    While one thread learns, other threads and signal handlers may predict, score, save and export; each call sees the
+    state between two steps. All computation is in the learner's own thread, where the caller's modes, such as no_grad,
+    inference_mode and autocast, do not apply. If you have changed torch's default dtype, it is float32 for all threads
+    while a learner computes.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class Learner:
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def fit(self, images: Any, labels: Any) -> Learner:
-        """Forget everything, then `partial_fit`; what cannot be learned from makes it forget nothing."""
+        """Forget everything, then `partial_fit`; if the images or labels are refused, nothing is forgotten."""
         with self._worker.alone():
             core = Core(self.get_params())
             pixels, plain = _checked(core, images, labels)
@@ -153,9 +154,9 @@ class Learner:
         return self
 
     def partial_fit(self, images: Any, labels: Any, classes: Sequence[Label] | str | None = None) -> Learner:
-        """Learn from some more images with their labels; any number, new classes too.
+        """Learn from more images and their labels: any number, including new classes.
 
-        With `classes` only these may occur in this call. As ever, `classes_` has those that were learned.
+        With `classes`, only these may occur in this call; `classes_` still has only those that were learned.
         """
         with self._worker.alone():  # one call after the other, so that no batch is mixed of two
             self._take(*_checked(self._core, images, labels, classes))
@@ -179,22 +180,22 @@ class Learner:
 
     @property
     def n_seen_(self) -> int:
-        """Images that it was given: those learned, and fewer than a batch that wait."""
+        """Number of images it has been given, including the few that wait for a full batch."""
         return self._worker(lambda: self._core.n_seen)
 
     @property
     def classes_(self) -> np.ndarray:
-        """The labels it has learned, sorted; predict_proba has a column for each."""
+        """The labels it has learned, sorted; `predict_proba` has a column for each."""
         return to_array(self._worker(self._core.fitted_labels))
 
     @property
     def prequential_(self) -> float:
-        """Share of the stream, from 0 to 1, that was predicted right before it was learned; with `prequential=True`."""
+        """Share of the stream, from 0 to 1, predicted correctly before it was learned; needs `prequential=True`."""
         return self._share_predicted(0)
 
     @property
     def blind_(self) -> float:
-        """Share of the stream that repeats the last label of the batch before, which takes no look at the images."""
+        """Share of the stream that a guesser gets right by repeating the last label of the previous batch."""
         return self._share_predicted(1)
 
     def _share_predicted(self, whose: int) -> float:
@@ -213,7 +214,7 @@ class Learner:
         return labels[probabilities.argmax(1)]
 
     def score(self, images: Any, labels: Any) -> float:
-        """Share of images, from 0 to 1, whose label is predicted; one not in `classes_` counts as a mistake."""
+        """Share of images, from 0 to 1, predicted correctly; a label that is not in `classes_` counts as a mistake."""
         predicted, plain = self.predict(images).tolist(), to_labels(labels)
         if len(predicted) != len(plain) or not plain:
             raise UsageError(f"there must be images with a label each, not {len(plain)} for {len(predicted)} images")
@@ -229,9 +230,9 @@ class Learner:
     # -- keeping it ----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the whole learner into one file; what `load` makes of it learns on exactly as this one would.
+        """Save the whole learner to one file; once loaded, it continues exactly as this one would.
 
-        Of a network of one's own the file has the weights, not the code: `load` has to be given it again.
+        If you gave your own network, the file has its weights but not its code: pass it to `load` again.
         """
         core = self._core
         content, n_seen = self._worker(core.encoded)
@@ -246,9 +247,9 @@ class Learner:
         device: str | None = None,
         network: str | Backbone | Callable[[int], Backbone] | None = None,
     ) -> Learner:
-        """A learner from its file, on the device that it was made for or on another one.
+        """Load a learner from its file, on the device that it was made for or on another one.
 
-        `network` is the function or module that it was made with, for a learner whose network is not one by name.
+        `network` is the function or module that the learner was made with, if its network was not given by name.
 
         The file may come from a stranger: nothing in it is run, and all of it is checked.
         """
@@ -282,11 +283,11 @@ class Learner:
         self._worker(self._core.restore, *content)
 
     def export(self, path: str | Path) -> None:
-        """Write the classifier as it is now, to be used without cler: `.pt2` (torch.export) or `.onnx`.
+        """Export the classifier as it is now, for use without cler: `.pt2` (torch.export) or `.onnx`.
 
-        It takes uint8 images (N, channels, image_size, image_size), any number of them, and gives the probabilities of
-        `classes_`, which are in the file too, as 'classes.json'. Before it is written, the file is checked to give what
-        this learner gives. ONNX needs `pip install 'cler[onnx]'`.
+        It takes any number of uint8 images (N, channels, image_size, image_size) and returns the probabilities of
+        `classes_`, which are in the file too, as 'classes.json'. Before the file is written, its outputs are checked
+        against this learner's. ONNX needs `pip install 'cler[onnx]'`.
         """
         self._worker(_export, self._core, Path(path))
 
@@ -304,7 +305,7 @@ class Learner:
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self, **changes: Any) -> Learner:
-        """Change some of the parameters, before it has been given any image."""
+        """Change some of the parameters, before the first image."""
         with self._worker.alone():
             if self._core.n_seen:
                 raise UsageError("a learner that has begun to learn cannot be changed; make a new one")

@@ -92,4 +92,4 @@ def in_words(summary: dict[str, Any]) -> str:
         text += f", {summary['prequential']:.1f} % predicted right before ({summary['blind']:.1f} % blindly)"
     if summary["accuracy"] is None:
         return f"{text}, no held-out image to test on yet"
-    return f"{text}, {summary['accuracy']:.1f} % right of {summary['held_out']} held-out images"
+    return f"{text}, {summary['accuracy']:.1f} % accuracy on {summary['held_out']} held-out images"

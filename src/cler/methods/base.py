@@ -28,14 +28,14 @@ Terms: TypeAlias = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What tables, disk estimates and checks of files have to know of a method; what it computes is in its class."""
+    """What tables, disk estimates and file checks need to know about a method; what it computes is in its class."""
 
     title: str
     """The method's name in tables."""
     summary: str
     """What the method does, in one line."""
     reference: bool = False
-    """Whether tables show the method as a reference that continual learners are compared with."""
+    """Whether tables show the method as a reference point for continual learners."""
     counted: frozenset[str] = frozenset({"task", "buffer.filled", "buffer.offered", "buffer.labels"})
     """The method's attributes of whole numbers that change as it learns; in all others the file of a learner has to
     agree with a new learner, or it is refused."""
@@ -49,17 +49,17 @@ class About:
 class Method:
     """A continual learner; subclasses define `observe`.
 
-    Inside `observe`, Python may decide by the task, by settings and by counters that the host keeps, never by the value
-    of a tensor: no `.item()`, no boolean indexing, no shape that depends on data, no random number from the host. And
-    what lasts from step to step is updated in place. That makes one `observe` a fixed list of kernels, which the engine
-    records once for each `recording_key` and replays.
+    Inside `observe`, Python may decide by the task, by settings and by counters kept on the host, never by the value of
+    a tensor: no `.item()`, no boolean indexing, no shape that depends on data, no random numbers from the host.
+    Anything that lasts from step to step is updated in place. One `observe` is then a fixed list of kernels, which the
+    engine records once for each `recording_key` and replays.
     """
 
     name: ClassVar[str]
-    """What the method is called in settings and on the command line."""
+    """The method's name in settings and on the command line."""
     about: ClassVar[About]
-    """What tables, disk estimates and checks of files have to know of the method; its name and the first line of its
-    docstring where it says nothing."""
+    """What tables, disk estimates and file checks need to know about the method; by default, its name and the first
+    line of its docstring."""
     revision: ClassVar[int] = 1
     """Raised by hand when the method's runs come out differently, so that older results are not taken for new ones."""
     merged: ClassVar[bool] = False
@@ -69,7 +69,7 @@ class Method:
     shares_buffer: ClassVar[bool] = False
     """Whether each class has the same share of the buffer, which then needs room for one image of each."""
     smallest_batch: ClassVar[int] = 1
-    """Images that a batch of the stream has to have at least."""
+    """The smallest batch of the stream that the method can take, in images."""
     own_repeats: ClassVar[str | None] = None
     """The method's own setting for several steps on a batch, in place of `repeats`."""
     teachable: ClassVar[tuple[str, ...]] = ()

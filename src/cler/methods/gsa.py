@@ -68,7 +68,7 @@ class Gsa(Method):
     name = "gsa"
     about = About(
         title="GSA",
-        summary="replay with a loss within the task and one over all classes, weighted by the gradients they have had",
+        summary="replay with a loss within the task and one over all classes, weighted by their past gradients",
     )
     replays = True
     teachable = ("raw", "strong")

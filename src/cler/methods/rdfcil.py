@@ -76,7 +76,7 @@ class RDfcil(Method):
     revision = 2
     about = About(
         title="R-DFCIL",
-        summary="no buffer: made-up images of old classes, and relations between features that are kept",
+        summary="no buffer: made-up images of old classes, with relations between features preserved",
         running_bytes=2_200_000_000,  # a synthesizer, and its optimizer's moments
     )
     smallest_batch = 2

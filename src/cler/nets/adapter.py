@@ -15,21 +15,21 @@ from cler.nets.submodules import find_part, input_of, output_at, unwrapped
 
 
 def backbone(module: nn.Module, *, tap: str, head: str, classifier: str) -> Backbone:
-    """A network that every method and regularizer can train, of any module that gives logits for a batch of images.
+    """Turn any module that gives logits for images into a network that every method and regularizer can train.
 
         network = cler.backbone(torchvision.models.resnet18(), tap="layer3", head="layer4", classifier="fc")
 
     Args:
-        module: takes normalized images (N, C, H, W), gives logits (N, classes). It is taken over, not copied: its
-            dropout layers are replaced by ones that draw from the run's generator.
-        tap: the sub-module whose output CLER's pretext head reads; a dotted path.
-        head: the sub-module that follows the tap and ends before the classifier, which the pretext head is a copy of;
-            a dotted path, which may end in a slice ('blocks.9:12').
-        classifier: the last layer, an `nn.Linear` that takes features (N, D); a dotted path. Where a method needs
-            another number of outputs, a new layer takes its place.
+        module: takes normalized images (N, C, H, W) and returns logits (N, classes). It is used itself, not copied, and
+            its dropout layers are replaced by ones that draw from the run's generator.
+        tap: the submodule whose output CLER's pretext head reads; a dotted path.
+        head: the submodule between the tap and the classifier, which the pretext head is a copy of; a dotted path,
+            which may end in a slice ('blocks.9:12').
+        classifier: the last layer, an `nn.Linear` that takes features (N, D); a dotted path. If a method needs a
+            different number of outputs, a new layer replaces it.
 
-    Parts of a batch that are normalized separately have a pass each, in training, and pretext images have passes of
-    their own as far as the tap, which leave running statistics alone. That is slower than our own networks, which do it
+    In training, parts of a batch that are normalized separately get one pass each, and pretext images get separate
+    passes up to the tap, which leave running statistics alone. That is slower than the built-in networks, which do it
     inside their layers, with the same result.
     """
     return AdaptedBackbone(module, tap=tap, head=head, classifier=classifier)

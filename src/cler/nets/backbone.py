@@ -1,6 +1,6 @@
 """The `Backbone` interface: what methods and regularizers may use of a network.
 
-A backbone of one's own is a class with six things, all of which are stated here:
+Your own backbone is a class with six things, all of which are shown here:
 
     class Mine(cler.Backbone):
         tap, head = "early", "late"          # CLER's pretext head reads what `early` gives, and is a copy of `late`
@@ -14,7 +14,7 @@ A backbone of one's own is a class with six things, all of which are stated here
         def features(self, images, parts=None, pretext=()):
             ...                              # (N, 128)
 
-`features` has to honor `parts` and `pretext`. For a network whose layers do not know of them, such as one with ordinary
+`features` has to respect `parts` and `pretext`. For a network whose layers know nothing of them, such as one with plain
 `nn.BatchNorm2d`, `cler.backbone(module, tap=..., head=..., classifier=...)` does all of this.
 """
 
@@ -63,9 +63,9 @@ class Backbone(nn.Module, ABC):
     """A network that every method and regularizer can train."""
 
     tap: str
-    """Name of the sub-module whose output CLER's pretext head reads; a dotted path."""
+    """Name of the submodule whose output CLER's pretext head reads; a dotted path."""
     head: str
-    """Name of the sub-module that follows the tap, which the pretext head is a copy of; a dotted path, which may end in
+    """Name of the submodule that follows the tap, which the pretext head is a copy of; a dotted path, which may end in
     a slice ('blocks.9:12')."""
     feature_size: int
     """Width of the features."""
@@ -74,7 +74,7 @@ class Backbone(nn.Module, ABC):
     one_pass: ClassVar[bool] = True
     """Whether a batch of several parts goes through the network in one pass."""
     evaluated: tuple[str, ...] = ()
-    """Names of sub-modules that stay in evaluation while the network is trained."""
+    """Names of submodules that stay in evaluation mode while the network trains."""
 
     @abstractmethod
     def features(self, images: Tensor, parts: Parts | None = None, pretext: Sequence[PretextImages] = ()) -> Tensor:

@@ -56,11 +56,11 @@ TEACHABLE = ("er-ace", "er")
 
 
 def check(thing: Any, *, each: Callable[[Outcome], None] | None = None) -> Report:
-    """Try what every method, regularizer, teacher and network promises on a small made-up stream, on the CPU.
+    """Test whether a method, regularizer, teacher or network keeps its promises, on a small made-up stream on the CPU.
 
-    `thing` is a name, or a class: a subclass of `cler.Method`, `Regularizer`, `Teacher` or `Backbone`, or a module or
-    a function from the number of outputs to a backbone. Gives back a report that prints as a table, with `passed`.
-    `each` is called with every outcome as soon as it is known.
+    `thing` is a name; a subclass of `cler.Method`, `Regularizer`, `Teacher` or `Backbone`; a module; or a function that
+    takes the number of outputs and returns a backbone. Returns a report that prints as a table and has `passed`. `each`
+    is called with every outcome as soon as it is known.
     """
     kind, name, given = _find(thing)
     outcomes = []

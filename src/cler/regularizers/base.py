@@ -16,11 +16,11 @@ class Regularizer(nn.Module):
     """A loss on the network's inner workings, added to a method's own loss.
 
     It may own parameters, which the method's optimizer trains with the network's, and state, which it updates in
-    `after_step`. It keeps to the rule of `observe`: no Python decision depends on the value of a tensor.
+    `after_step`. It follows the rule of `observe`: no Python decision depends on the value of a tensor.
     """
 
     raw_only: ClassVar[bool] = False
-    """Whether the loss is on the raw images alone."""
+    """Whether the loss uses only the raw images."""
     moves_statistics: ClassVar[bool] = False
     """Whether the loss passes images through the network that move the running statistics of its batch norm, besides
     the method's own pass. A regularizer that does not mean to wraps its pass in `frozen_statistics`."""
@@ -54,7 +54,7 @@ class Entry:
     """A regularizer as the command line knows it."""
 
     name: str
-    """What the regularizer is called in settings and on the command line."""
+    """The regularizer's name in settings and on the command line."""
     title: str
     """How tables name it: 'CLER (jigsaw)'."""
     summary: str
@@ -62,7 +62,7 @@ class Entry:
     build: Callable[..., Regularizer]
     """Called with the network, weight=…, views=… and generator=…."""
     weight: float
-    """Default of what its loss is multiplied by."""
+    """Default weight of its loss."""
     check: Callable[[int, int], None]
     """Called with image height and width; raises a UsageError for images it cannot take."""
     smallest_batch: int = 1

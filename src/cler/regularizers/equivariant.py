@@ -49,19 +49,19 @@ class Equivariant(Regularizer):
         loss = loss + regularizer(images)        # images: normalized, not augmented
 
     Args:
-        network: any module that takes a batch of images, wrapped by torch.compile or for distributed training or not.
+        network: any module that takes a batch of images; it may be compiled or wrapped for distributed training.
         transforms: 'rotation', 'jigsaw', or an object with `n_transforms` and `apply(images, labels)`.
-        tap: the sub-module whose output the pretext head reads; a dotted path.
-        head: the sub-module that the head is a copy of, as it is now but for hooks, a dotted path or a slice of one
-            ('blocks.9:12'); the mean over the map, or over all tokens, and a linear layer follow. Or a module of your
-            own, which is trained itself and turns what the tap gives into (N, n_transforms).
-        weight: λ_r.
-        generator: where the transforms are drawn from; torch's default if there is none.
-        example: images to pass at once, so that what does not fit is found here, and the head's width for certain.
+        tap: the submodule whose output the pretext head reads; a dotted path.
+        head: the submodule to copy as the head, as it is now but without hooks: a dotted path, or a slice of one
+            ('blocks.9:12'). The mean over the map, or over all tokens, and a linear layer follow it. Or your own
+            module, which is used and trained itself and turns the tap's output into (N, n_transforms).
+        weight: weight of the loss (λ_r).
+        generator: what the transforms are drawn from; by default torch's own generator.
+        example: images to try right away, so that a tap and head that do not fit, or an unclear width, are found here.
 
-    The pretext images go through the network up to the tap, in a pass of their own or with another batch, normalized
-    by their own batch statistics while the network is trained; its running statistics never see them. The network is
-    referred to, not owned: it is no part of the regularizer's parameters, state and copies.
+    The pretext images go through the network up to the tap, in a separate pass or together with another batch. While
+    the network trains, they are normalized by their own batch statistics; its running statistics never see them. The
+    regularizer only refers to the network: the network is not part of its parameters, state or copies.
     """
 
     raw_only = True

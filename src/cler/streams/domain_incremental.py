@@ -101,7 +101,7 @@ class DomainIncremental(Stream):
     """
 
     name = "domain-incremental"
-    summary = "all classes in every task, shown by another transform of the images each time"
+    summary = "all classes in every task, under a different transform each time"
     Options = DomainIncrementalOptions
     disjoint = False
 

@@ -35,14 +35,14 @@ class Lesson:
 class Teacher:
     """A slow copy of the network, beside a method; subclasses define `after_step` and `answering`.
 
-    One that teaches, too, says `teaches = True` and defines `lesson`; it works with the methods that are `teachable`.
+    A teacher that also teaches says `teaches = True` and defines `lesson`; it works with methods that are `teachable`.
 
-    It keeps to the rule of `observe`: no Python decision depends on the value of a tensor, and what lasts from step to
-    step is updated in place. Tensors and networks among its attributes are part of a checkpoint.
+    It follows the rule of `observe`: no Python decision depends on the value of a tensor, and anything that lasts from
+    step to step is updated in place. Tensors and networks among its attributes are part of a checkpoint.
     """
 
     name: ClassVar[str]
-    """What the teacher is called in settings and on the command line."""
+    """The teacher's name in settings and on the command line."""
     title: ClassVar[str]
     """How tables name it: 'EMA'."""
     summary: ClassVar[str]
@@ -50,7 +50,7 @@ class Teacher:
     revision: ClassVar[int] = 1
     """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
     teaches: ClassVar[bool] = False
-    """Whether it has a part in the loss, and not in evaluation alone."""
+    """Whether it adds to the loss, rather than only answering in evaluation."""
     Options: ClassVar[type] = NoOptions
     """A frozen dataclass of the settings that only this teacher has, each with a default and a docstring."""
 
@@ -62,7 +62,7 @@ class Teacher:
         return None
 
     def lesson(self, views: Views, pixels: Tensor, labels: Tensor) -> Lesson:
-        """What it teaches of raw images, replayed ones first, in a step; asked for only where it `teaches`."""
+        """What it teaches in a step about raw images, replayed ones first; called only if it `teaches`."""
         raise TypeError(f"{type(self).__name__} has to define lesson")
 
     def after_step(self, network: Backbone, task: int) -> None:
@@ -70,7 +70,7 @@ class Teacher:
         raise TypeError(f"{type(self).__name__} has to define after_step")
 
     def answering(self, network: Backbone) -> Backbone:
-        """The network that answers in evaluation, in the place of the one that is trained."""
+        """The network that answers in evaluation, in place of the one that is trained."""
         raise TypeError(f"{type(self).__name__} has to define answering")
 
 
