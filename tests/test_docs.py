@@ -5,7 +5,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import ClassVar
 
 import pytest
@@ -33,6 +33,7 @@ from cler.report.prose import split
 from cler.runs import start
 from cler.runs.compare import compare
 from cler.runs.results import find_results
+from cler.stats import t_test
 from toys import noise
 
 ROOT = Path(__file__).parents[1]
@@ -251,3 +252,24 @@ def test_the_page_on_tracking_has_what_curves_cost():
     assert f"{tracked:.2f} steps a second each with TensorBoard and {plain:.2f} without" in page
     cost = f"{measured['cost_percent']:.2f} ± {measured['standard_error']:.2f} %"
     assert cost.replace("-", "−") in page
+
+
+@pytest.mark.parametrize("way", ["paper", "first-tasks", "other-dataset", "whole-stream"])
+def test_the_page_on_tuning_has_what_each_way_to_select_finds(way):
+    page = (ROOT / "docs" / "tune.md").read_text("utf-8")
+    results, paper = (find_results([ROOT / "results" / "tune" / name])[0] for name in (way, "paper"))
+    (group,) = compare(results).groups
+    accuracy = group.final_accuracy["class_il"]
+    unseen, final, others = (
+        [fmean(each.accuracy["class_il"][-1][first:]) for each in runs]
+        for runs, first in ((results, 3), (results, 0), (paper, 0))
+    )
+    p = "" if way == "paper" else f"{t_test(final, others).p_value:.3f}"
+    (row,) = [line for line in page.splitlines() if f"| {group.settings['lr']} | {group.settings['weight']} |" in line]
+    cells = [cell.strip() for cell in row.split("|")]
+    told = [f"{accuracy.mean:.2f} ± {accuracy.std:.2f}", p, f"{fmean(unseen):.2f} ± {stdev(unseen):.2f}"]
+    assert cells[5:8] == told
+    if way != "paper":
+        study = json.loads((ROOT / "results" / "tune" / way / "study.json").read_text("utf-8"))
+        assert len(study["trials"]) == 60
+        assert cells[4] == f"{max(each['scores'][-1] for each in study['trials'] if not each['dropped']):.2f}"
