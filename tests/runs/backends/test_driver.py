@@ -170,8 +170,7 @@ def test_a_machine_that_decodes_a_dataset_is_heard(of_photos):
     train_attempt(of_photos.folder, signals=[])
     before = list(of_photos.news())
     heard = [word.decoded for word in before if isinstance(word, Decoding)]
-    headers, images = 28, 56
-    assert heard == [0] * headers + list(range(2, images + 1, 2))
+    assert heard == list(range(2, 56 + 1, 2))
     kinds = [type(word) for word in before]
     assert kinds.index(Begun) < kinds.index(Decoding) < kinds.index(Started)
 
