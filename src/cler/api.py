@@ -15,6 +15,7 @@ from cler.config.cluster import Slurm
 from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
 from cler.config.registry import DATASETS, METHODS, NETWORKS
+from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.data.images import ImageData
 from cler.engine.events import Event
@@ -197,6 +198,7 @@ def train(
         graph=graph, save_network=save_network, save_buffer_images=save_buffer_images, track=track,
         until_task=until_task,
     )  # fmt: skip
+    machine.check_given(name for name, each in settings_of(Machine).items() if getattr(machine, name) != each.default)
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
         dataset=name_dataset(dataset), size=size, fit=fit, test_share=test_share, skip_broken=skip_broken,

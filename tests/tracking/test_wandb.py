@@ -103,8 +103,8 @@ def test_without_a_login_it_is_left_out_and_nobody_is_asked(train, facts, monkey
     folder, said = train("wandb")
     (line,) = said
     assert line == (
-        "wandb failed, and training continues without it: PermissionError: nobody is logged in: run `wandb login`, or "
-        "set WANDB_MODE=offline"
+        "wandb failed and records nothing more; runs are not affected: PermissionError: nobody is logged in: run "
+        "`wandb login`, or set WANDB_MODE=offline"
     )
     assert facts(folder) == facts(plain)
     assert capsys.readouterr() == ("", "")

@@ -74,7 +74,7 @@ class Tracking:
         for listener in self._listeners.values():
             if listener.failure is not None and not listener.told:
                 listener.told = True
-                self._say(f"{listener.name} failed, and training continues without it: {listener.failure}")
+                self._say(f"{listener.name} failed and records nothing more; runs are not affected: {listener.failure}")
 
 
 class _Listener:
