@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from cler.regularizers.base import register as register_regularizer
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
-from cler.runs.backends import find_backend
+from cler.runs.backends import Backend, find_backend
 from cler.runs.compare import Series
 from cler.runs.compare import compare as compare_results
 from cler.runs.custom import name_dataset, name_method, name_network
@@ -227,12 +228,21 @@ def train(
 
 
 def train_jobs(
-    jobs: Sequence[Job], machine: Machine, console: Terminal, callbacks: Sequence[Callback] = ()
+    jobs: Sequence[Job],
+    machine: Machine,
+    console: Terminal,
+    callbacks: Sequence[Callback] = (),
+    backend: Backend | None = None,
 ) -> list[str]:
-    """Train the jobs, showing progress bars; returns a line for each run that failed."""
+    """Train the jobs, showing progress bars; returns a line for each run that failed.
+
+    `backend` is the machine's, for a caller that trains several times and closes it then.
+    """
     if not jobs:
         return []
-    backend = find_backend(machine)
+    if backend is None:
+        with closing(find_backend(machine)) as backend:
+            return train_jobs(jobs, machine, console, callbacks, backend)
     of_jobs: dict[str, Any] = {name: getattr(machine, name) for name in OF_JOBS}
     with ProgressBars(console, len(jobs)) as bars:
         execute(

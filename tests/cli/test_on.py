@@ -9,13 +9,13 @@ import torch
 import cler
 from cler.config.cluster import Slurm
 from cler.errors import UsageError
-from cler.runs.backends import BACKENDS
+from cler.runs.backends import BACKENDS, Backend
 from photos import write_folder
 
 TOY = ("--width", "2", "--tasks", "2", "--buffer", "10")
 
 
-class Noting:
+class Noting(Backend):
     """A backend that trains nothing, and keeps what it was asked."""
 
     def __init__(self, machine):

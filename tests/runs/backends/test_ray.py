@@ -1,5 +1,6 @@
 import socket
 import sys
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -72,7 +73,8 @@ def test_tasks_are_spread_and_give_the_same_numbers(tmp_path, ray, order, toy_jo
     made, heard = ray(), []
     plain, jobs = toy_jobs([0, 1], tmp_path / "plain"), toy_jobs([0, 1])
     trainers.train_bundles([plain], order, ignore)
-    find_backend(Machine(on="ray")).train(jobs, order, heard.append)
+    with closing(find_backend(Machine(on="ray"))) as found:
+        found.train(jobs, order, heard.append)
     results = [[read_json(job.folder / "result.json")["accuracy"] for job in each] for each in (jobs, plain)]
     assert results[0] == results[1]
     assert sum(isinstance(event, Finished) for event in heard) == 2
@@ -111,6 +113,18 @@ def test_no_cluster_is_used_but_the_one_that_was_named(ray, monkeypatch, on, add
     assert [how["address"] for how in made.inits] == [address]
     with pytest.raises(UsageError, match="connected to a Ray cluster already"):
         RayCluster(None)
+
+
+@pytest.mark.parametrize("on", ["ray", "ray:head:6379"])
+def test_one_cluster_serves_until_the_backend_is_closed(ray, order, toy_jobs, on):
+    made = ray()
+    with closing(find_backend(Machine(on=on))) as found:
+        for seed in range(3):
+            assert found.device("auto") == torch.device("cpu")
+            found.train(toy_jobs([seed]), order, ignore)
+        assert made.connected
+    assert not made.connected
+    assert len(made.inits) == (1 if on == "ray" else 2)  # of which one was to ask for its GPUs
 
 
 @pytest.mark.parametrize(("gpus", "device"), [(0.0, "cpu"), (4.0, "cuda")])
