@@ -11,8 +11,10 @@ from typing import Any
 from cler import data
 from cler.config.comparing import in_words
 from cler.config.settings import Machine, Settings
+from cler.config.values import number_of_tasks
 from cler.data.images import ImageData, Progress
 from cler.errors import UsageError
+from cler.methods import find_method
 from cler.runs.build import check_fit
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, to_do_and_ended
@@ -58,6 +60,8 @@ def prepare(
 
     `tuned` says how settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
     """
+    for one in settings:
+        _check_until(machine.until_task, one)
     jobs: list[Job] = []
     loaded: dict[Hashable, ImageData | None] = {}
     for one in settings:
@@ -92,6 +96,14 @@ def prepare(
     if restart:
         restart_jobs(todo)
     return Plan(jobs, todo, failures)
+
+
+def _check_until(task: int | None, one: Settings) -> None:
+    """Refuse to stop runs after a task that they do not have."""
+    merged = find_method(one.method).merged
+    if task is not None and task > (tasks := 1 if merged else number_of_tasks(one.tasks)):
+        has = f"{one.method} learns all tasks at once" if merged else f"{one.dataset} has {tasks} tasks here"
+        raise UsageError(f"{task}: {has}; leave it out", "until_task")
 
 
 def load_here(
