@@ -82,6 +82,10 @@ def test_a_kept_network_gives_the_logits_of_the_trained_run(tmp_path):
         assert torch.equal(runs.network(3)(images), run.method.logits(images))
     with pytest.raises(cler.UsageError, match="seed 4 is none of the seeds of these runs: 3"):
         runs.network(4)
+    with pytest.raises(cler.UsageError, match=r"unknown metric 'acuracy' .*; did you mean 'accuracy'\?$"):
+        runs.metric("acuracy")
+    with pytest.raises(cler.UsageError, match=r"unknown scenario 'class-il' \(known: class_il, task_il\)"):
+        runs.metric("accuracy", "class-il")
 
 
 def test_a_network_that_was_not_kept(tmp_path):

@@ -20,7 +20,7 @@ from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.data.images import ImageData
 from cler.engine.events import Event
-from cler.errors import UsageError, one_line
+from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.backbone import Backbone
 from cler.nets.build import Network
@@ -65,9 +65,11 @@ class Runs(Series):
         return {name: np.stack([_padded(run.accuracy[name]) for run in self.results]) for name in SCENARIOS}
 
     def metric(self, name: str, scenario: str = "class_il") -> np.ndarray:
-        """A metric for each seed; `cler.metrics.METRICS` lists them."""
+        """A metric for each seed, in the scenario 'class_il' or 'task_il'; `cler.metrics.METRICS` lists the metrics."""
         if name not in self.metrics:
-            raise UsageError(f"unknown metric '{name}' (known: {', '.join(self.metrics)})")
+            raise unknown("metric", name, self.metrics)
+        if scenario not in SCENARIOS:
+            raise unknown("scenario", scenario, SCENARIOS)
         return np.array([run.metrics[name][scenario] for run in self.results])
 
     def network(self, seed: int) -> Backbone:

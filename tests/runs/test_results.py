@@ -197,6 +197,14 @@ def test_a_broken_result_is_named_with_what_is_wrong(folder, change, says):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("name", "value"), [("counts", "many"), ("counts", {}), ("revisions", [1])])
+def test_what_an_older_result_need_not_have_is_checked_if_it_does(folder, name, value):
+    files.write_json(folder / "result.json", as_format_1(make()) | {name: value})
+    found, (complaint,) = results.find_results([folder])
+    assert found == []
+    assert f"'{name}" in complaint
+
+
 ONE_ROW = {name: rows[-1:] for name, rows in ACCURACY.items()}
 
 

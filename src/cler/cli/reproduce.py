@@ -158,7 +158,7 @@ def reproduce(
 
 def _how_many(seeds: str) -> int:
     """The number of runs of each cell."""
-    if not (seeds.isdecimal() and 1 <= int(seeds) <= MOST_SEEDS):
+    if not (seeds.isdecimal() and len(seeds) <= len(str(MOST_SEEDS)) and 1 <= int(seeds) <= MOST_SEEDS):
         raise UsageError(
             f"is the number of runs of each cell, from 1 to {MOST_SEEDS}, as in --seeds 10, not '{seeds}'",
             "seeds",

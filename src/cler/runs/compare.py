@@ -196,11 +196,11 @@ def compare(results: Iterable[Result]) -> Comparison:
 
 
 def best_by_validation(groups: Sequence[Series]) -> list[Series]:
-    """Of each method with its regularizer, the settings that do best on held-out training images, among several."""
+    """Of each method with its regularizer and teacher, the settings that do best on held-out images, among several."""
     rivals: dict[Any, list[Series]] = {}
     for group in groups:
         if group.validation is not None:
-            names = ("method", "regularizer", "dataset", "buffer", *benchmark_settings())
+            names = ("method", "regularizer", "teacher", "dataset", "buffer", *benchmark_settings())
             rivals.setdefault(tuple(group.settings.get(name) for name in names), []).append(group)
     return [max(rows, key=lambda row: row.validation.mean) for rows in rivals.values() if len(rows) > 1]  # type: ignore[union-attr]
 

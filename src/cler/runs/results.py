@@ -260,13 +260,13 @@ def _check(value: Any) -> None:
         raise UsageError("not a result of cler: no 'format' number")
     if value["format"] > FORMAT:
         raise UsageError(f"format {value['format']} is newer than {FORMAT}, the newest this cler reads; update cler")
-    fields = _FIELDS_OF_FORMAT[value["format"]]
-    _check_fields(value, _FIELDS | fields, "")
+    there = {name: kind for each in _FIELDS_OF_FORMAT.values() for name, kind in each.items() if name in value}
+    _check_fields(value, _FIELDS | _FIELDS_OF_FORMAT[value["format"]] | there, "")
     check_settings(value["settings"])
     _check_least(value, _LEAST, "")
-    if "steps_per_second" in fields:
+    if "steps_per_second" in value:
         _check_least(value, {"steps_per_second": 0}, "")
-    if "counts" in fields:
+    if "counts" in value:
         _check_fields(value["counts"], _COUNTS, "counts.")
         _check_least(value["counts"], dict.fromkeys(_COUNTS, 0), "counts.")
     _check_origin(value)
