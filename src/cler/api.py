@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
 from cler.runs.backends import Backend, find_backend
-from cler.runs.compare import Series
+from cler.runs.compare import Comparison, Series
 from cler.runs.compare import compare as compare_results
 from cler.runs.custom import name_dataset, name_method, name_network
 from cler.runs.execute import execute
@@ -38,7 +38,7 @@ from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
 from cler.runs.modes import usual_modes
 from cler.runs.networks import load_network
-from cler.runs.results import SCENARIOS, find_results
+from cler.runs.results import SCENARIOS, Result, find_results
 from cler.runs.start import prepare
 from cler.streams.base import Stream
 from cler.streams.base import register as register_stream
@@ -195,11 +195,10 @@ def train(
     another; one line says so.
     """
     machine = Machine(
-        on=on, slurm=slurm,  # type: ignore[arg-type]  # which it reads
-        give_up_after=give_up_after, device=device, workers=workers, at_once=at_once, images=images,
-        data_dir=Path(data_dir) if data_dir else None, out=Path(out), checkpoint_every=checkpoint_every,
-        graph=graph, save_network=save_network, save_buffer_images=save_buffer_images, track=track,
-        until_task=until_task,
+        slurm=slurm, data_dir=data_dir, out=out,  # type: ignore[arg-type]  # which it reads
+        on=on, give_up_after=give_up_after, device=device, workers=workers, at_once=at_once, images=images,
+        checkpoint_every=checkpoint_every, graph=graph, save_network=save_network,
+        save_buffer_images=save_buffer_images, track=track, until_task=until_task,
     )  # fmt: skip
     machine.check_given(name for name, each in settings_of(Machine).items() if getattr(machine, name) != each.default)
     given = _given(
@@ -302,17 +301,22 @@ def register(thing: T) -> T:
 def results(*folders: str | Path) -> Table:
     """The finished runs in folders and their subfolders (default: `runs`), one row for each set of settings."""
     found, complaints = find_results(folders or ["runs"])
-    comparison = compare_results(found)
-    rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
-    if not rows:
-        raise UsageError("there is no complete run in " + ", ".join(map(str, folders or ["runs"])))
-    return Table(type(comparison)(tuple(rows), (*complaints, *comparison.complaints)))
+    table = _table(found, complaints)
+    if not table:
+        nothing = "there is no complete run in " + ", ".join(map(str, folders or ["runs"]))
+        raise UsageError("; ".join([nothing, *table.comparison.complaints]))
+    return table
 
 
 def compare(*runs: Series) -> Table:
     """Compare runs in a table; rows with a regularizer show its gain over the method without it, and a p-value."""
     if not runs or not all(isinstance(one, Series) for one in runs):
         raise UsageError("give the runs to compare, each as cler.train gives them: cler.compare(alone, regularized)")
-    comparison = compare_results(result for one in runs for result in one.results)
+    return _table(result for one in runs for result in one.results)
+
+
+def _table(found: Iterable[Result], complaints: Sequence[str] = ()) -> Table:
+    """A table whose rows are `Runs`."""
+    comparison = compare_results(found)
     rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
-    return Table(type(comparison)(tuple(rows), comparison.complaints))
+    return Table(Comparison(tuple(rows), (*complaints, *comparison.complaints)))

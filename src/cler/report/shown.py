@@ -24,9 +24,8 @@ WIDTH = 100
 class Table(Sequence[Series]):
     """Rows of runs with the same settings: means, deviations, and gains over the same method without a regularizer."""
 
-    def __init__(self, comparison: Comparison, rows: Sequence[Series] | None = None) -> None:
-        self.comparison = comparison
-        self.rows = tuple(comparison.groups if rows is None else rows)
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison, self.rows = comparison, comparison.groups
 
     def __len__(self) -> int:
         return len(self.rows)
