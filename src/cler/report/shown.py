@@ -40,7 +40,7 @@ class Table(Sequence[Series]):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = [*told(self.comparison.groups), *map(one_line, self.comparison.complaints)]
         shown = Group(comparison_table(self.comparison.groups), *lines)
-        yield from Terminal(width=options.max_width).render(shown, options)  # whose ever the console is
+        yield from Terminal(width=options.max_width).render(shown, options)  # which shows strings as they are
 
     def __repr__(self) -> str:
         console = Terminal(file=io.StringIO(), width=WIDTH)

@@ -196,7 +196,7 @@ def _ended(result: dict[str, Any]) -> bool:
 
 
 def _found(job: Job, name: str, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The content of a file in the job's folder, None if it is not there; refuses that of another run."""
+    """The content of a file in the job's folder, empty if it is not there; refuses that of another run."""
     if not (job.folder / name).exists():
         return {}
     try:
@@ -292,8 +292,10 @@ def to_do_and_ended(jobs: Sequence[Job], *, again: bool = False) -> tuple[list[J
     """The jobs that are to do, and those that have ended, without their checkpoints; `again` is to do all of them."""
     if again:
         redo(jobs)
-    todo = remaining(jobs)
-    ended = [job for job in jobs if job not in todo]
+    todo: list[Job] = []
+    ended: list[Job] = []
+    for job in jobs:
+        (ended if finished(job) else todo).append(job)
     tidy(ended)
     return todo, ended
 

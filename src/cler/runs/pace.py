@@ -41,7 +41,7 @@ class Pace:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Inside, seconds count."""
+        """Inside, time counts as spent on training."""
         begun = self._clock()
         try:
             yield

@@ -200,7 +200,7 @@ def _matrices(accuracy: Mapping[str, metrics.Rows], names: Sequence[str]) -> dic
 
 
 def _rounded(value: Any) -> Any:
-    """The same with numbers of four digits after the point, however deep they are."""
+    """A value with the numbers in it, however deep, rounded to four decimals."""
     if isinstance(value, dict):
         return {name: _rounded(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 from cler import data
@@ -90,9 +91,8 @@ def prepare(
         say(line)
     for job in todo:
         check_writable(job.folder)
-    for one in settings:
-        if own := [job.seed for job in todo if job.settings == one]:
-            say(in_words(one, own))
+    for one, own in groupby(todo, key=lambda job: job.settings):
+        say(in_words(one, [job.seed for job in own]))
     if restart:
         restart_jobs(todo)
     return Plan(jobs, todo, failures)

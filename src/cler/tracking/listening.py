@@ -212,7 +212,7 @@ class _Memory:
         return False
 
     def is_new(self, curve: str, step: int) -> bool:
-        """Whether the step is beyond the curve's last, as which it is noted first: a crash then loses it, at worst."""
+        """Whether a step is beyond the curve's last; it is noted before it is logged, so that none is logged twice."""
         if step <= self._last.get(curve, -1):
             return False
         self._last[curve] = step

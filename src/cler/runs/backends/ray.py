@@ -27,7 +27,10 @@ CONNECT_SECONDS = 20.0
 
 
 class OnRay(Backend):
-    """A cluster of its own on this machine, or the running one whose address is given; connected while it trains."""
+    """A cluster of its own on this machine, or the running one whose address is given.
+
+    It is connected from its first training until it is closed.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.address = machine.on.partition(":")[2] or None
@@ -120,7 +123,7 @@ class RayCluster:
         return dict.fromkeys(self._tasks, "there")
 
     def cancel(self, names: Collection[str]) -> None:
-        """End their processes."""
+        """End the tasks of these attempts."""
         for name in names:
             if name in self._tasks:
                 self._ray.cancel(self._tasks.pop(name), force=True)

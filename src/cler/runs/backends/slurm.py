@@ -116,7 +116,7 @@ class SlurmCluster:
         return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """Cancel their jobs."""
+        """Cancel the jobs of these attempts."""
         for name in names:
             _answer(["scancel", f"--user={getpass.getuser()}", f"--name={NAME}{name}"])
 
