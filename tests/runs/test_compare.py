@@ -55,6 +55,15 @@ def test_the_best_settings_are_those_of_the_same_method_regularizer_and_teacher(
     assert sorted(best) == [("ema", 0.2), ("none", 0.2)]
 
 
+def test_of_two_runs_of_a_seed_the_one_that_was_evaluated_within_tasks_counts():
+    plain, finer = (run(PLAIN | {"evaluate_every": every}, path=f"every-{every}/seed-0") for every in (0, 5))
+    finer = replace(finer, curves={"task": []})
+    for order in ([plain, finer], [finer, plain]):
+        comparison = compare(order)
+        assert comparison.complaints == ()
+        assert comparison.groups[0].results == (finer,)
+
+
 def test_the_machine_does_not_split_a_group_but_precision_does():
     here = [run(PLAIN | {"device": "cpu", "threads": 1}), run(PLAIN | {"device": "cuda", "threads": 8}, seed=1)]
     assert len(compare(here).groups) == 1

@@ -246,10 +246,13 @@ def _told(setting: str, value: Any) -> str:
 
 
 def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
-    """The first run of each seed, and a line for each folder whose runs are left out for those of another."""
+    """One run of each seed, and a line for each folder whose runs are left out for those of another.
+
+    That is the first, among those that were evaluated within tasks if there are any: they know more metrics.
+    """
     kept: dict[int, Result] = {}
     twice: dict[tuple[Path, Path], list[tuple[Result, Result]]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.curves is None):
         first = kept.setdefault(run.seed, run)
         if first.accuracy != run.accuracy:
             twice.setdefault((first.path.parent.parent, run.path.parent.parent), []).append((first, run))

@@ -120,7 +120,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _whole_lines(read: bytes) -> bytes:
-    """What was read, up to the end of its last line; all of it if it has no such end and is longer than a line of ours."""
+    """What was read, up to its last end of a line; all of it if it has none and is longer than a line of ours."""
     end = read.rfind(b"\n") + 1
     return read[:end] if end or len(read) < AT_ONCE else read
 
