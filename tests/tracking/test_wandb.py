@@ -27,7 +27,10 @@ def wandb(monkeypatch, tmp_path):
 
 
 def records(path):
-    """The records of a .wandb file: blocks of pieces, each with a checksum, its length, and whether it is the last."""
+    """The records of a .wandb file: blocks of pieces, each with a checksum, its length, and whether it is the last.
+
+    What is not whole yet, because it is being written, is left out.
+    """
     pb = importlib.import_module("wandb.proto.wandb_internal_pb2")
     content, at, parts = path.read_bytes(), HEADER, b""
     assert content.startswith(b":W&B")
@@ -36,6 +39,8 @@ def records(path):
             at += BLOCK - at % BLOCK
             continue
         _, length, kind = struct.unpack("<IHB", content[at : at + HEADER])
+        if at + HEADER + length > len(content):
+            return
         parts += content[at + HEADER : at + HEADER + length]
         at += HEADER + length
         if kind in (1, 4):

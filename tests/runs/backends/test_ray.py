@@ -84,9 +84,10 @@ def test_tasks_are_spread_and_give_the_same_numbers(tmp_path, ray, order, toy_jo
 
 
 def test_no_more_cores_are_asked_for_than_a_node_has(ray, order, toy_jobs):
-    made = ray()
-    find_backend(Machine(on="ray")).train(toy_jobs(threads=9), order, ignore)
-    assert [each["num_cpus"] for each in made.options] == [8]
+    made = ray(lost=99)
+    with pytest.raises(UsageError, match="a job of ray was lost"):
+        OnRay(Machine(on="ray")).train(toy_jobs(threads=9), order, ignore)
+    assert [each["num_cpus"] for each in made.options] == [8, 8, 8]
 
 
 def test_a_lost_nodes_bundle_is_tried_again(ray, order, toy_jobs):
