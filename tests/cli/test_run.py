@@ -56,7 +56,7 @@ def test_a_file_that_has_the_name_of_another_module_is_not_taken_for_it(command,
 
 @pytest.mark.parametrize(
     ("method", "task", "says"),
-    [("er", 3, "3: toy has 2 tasks here"), ("joint", 2, "2: joint learns all tasks at once")],
+    [("er", 3, "3: toy has 2 tasks here"), ("joint", 1, "1: joint learns all tasks at once")],
 )
 def test_runs_cannot_stop_after_a_task_that_they_do_not_have(command, tmp_path, method, task, says):
     code, _, err = command("run", method, *QUICK, "--until-task", task)

@@ -215,6 +215,13 @@ def test_one_row_is_a_complete_run_only_where_all_can_have_been_learned_at_once(
     assert (len(found), len(complaints)) == ((1, 0) if complete else (0, 1))
 
 
+def test_a_run_that_learned_all_tasks_at_once_was_never_only_after_the_first(folder):
+    files.write_json(folder / "result.json", make(accuracy=ONE_ROW, settings=SETTINGS | {"method": "joint"}))
+    (found,), _ = results.find_results([folder])
+    assert found.until(1) is None
+    assert found.until(2) is None
+
+
 def test_the_confusion_between_tasks_is_kept_and_is_that_of_the_end(folder):
     files.write_json(folder / "result.json", make(confusion=[[8, 2], [5, 5]]))
     (found,), _ = results.find_results([folder])

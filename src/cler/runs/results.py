@@ -110,8 +110,12 @@ class Result:
         )
 
     def until(self, tasks: int) -> Result | None:
-        """The run as it was after so many tasks, as if there were no more; None if it did not get as far."""
-        if len(self.accuracy["class_il"]) < tasks or self.failure is not None:
+        """The run as it was after so many tasks, as if there were no more.
+
+        None if it did not get as far, or has no such moment because it learned all tasks at once.
+        """
+        rows = self.accuracy["class_il"]
+        if len(rows) < tasks or len(rows[tasks - 1]) > tasks or self.failure is not None:
             return None
 
         def cut(rows: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]]:
@@ -119,7 +123,7 @@ class Result:
 
         validation = cut(self.validation) if self.validation else None
         curves = _curves_until(self.curves, tasks) if self.curves else None
-        confusion = self.confusion if len(self.accuracy["class_il"]) == tasks else None
+        confusion = self.confusion if len(rows) == tasks else None
         return replace(
             self,
             accuracy=cut(self.accuracy),

@@ -100,10 +100,10 @@ def prepare(
 
 def _check_until(task: int | None, one: Settings) -> None:
     """Refuse to stop runs after a task that they do not have."""
-    merged = find_method(one.method).merged
-    if task is not None and task > (tasks := 1 if merged else number_of_tasks(one.tasks)):
-        has = f"{one.method} learns all tasks at once" if merged else f"{one.dataset} has {tasks} tasks here"
-        raise UsageError(f"{task}: {has}; leave it out", "until_task")
+    if task is not None and find_method(one.method).merged:
+        raise UsageError(f"{task}: {one.method} learns all tasks at once; leave it out", "until_task")
+    if task is not None and task > (tasks := number_of_tasks(one.tasks)):
+        raise UsageError(f"{task}: {one.dataset} has {tasks} tasks here; leave it out", "until_task")
 
 
 def load_here(
