@@ -82,6 +82,10 @@ def test_a_kept_network_gives_the_logits_of_the_trained_run(tmp_path):
         assert torch.equal(runs.network(3)(images), run.method.logits(images))
     with pytest.raises(cler.UsageError, match="seed 4 is none of the seeds of these runs: 3"):
         runs.network(4)
+    with pytest.raises(cler.UsageError, match=r"unknown metric 'acuracy' .*; did you mean 'accuracy'\?$"):
+        runs.metric("acuracy")
+    with pytest.raises(cler.UsageError, match=r"unknown scenario 'class-il' \(known: class_il, task_il\)"):
+        runs.metric("accuracy", "class-il")
 
 
 def test_a_network_that_was_not_kept(tmp_path):
@@ -192,10 +196,19 @@ def test_an_edited_method_is_not_answered_with_old_results(tmp_path, monkeypatch
     assert "was made by" not in told
 
 
+def test_results_without_a_run_that_can_be_read_say_why(tmp_path):
+    (tmp_path / "result.json").write_text("{")
+    with pytest.raises(cler.UsageError, match=r"^there is no complete run in .*; skipped: .*result\.json is not JSON"):
+        cler.results(tmp_path)
+
+
 def test_a_misspelled_setting_is_told_its_name_and_only_runs_are_compared():
     with pytest.raises(cler.UsageError, match=r"unknown setting 'bufer': er-ace has none .*; did you mean 'buffer'\?$"):
         cler.train("er-ace", bufer=3)
     with pytest.raises(cler.UsageError, match=r"unknown setting 'alfa': derpp only has alpha, beta .* 'alpha'\?$"):
         cler.train("derpp", alfa=3)
+    for name in ("out", "data_dir"):
+        with pytest.raises(cler.UsageError, match=f"^{name} must be a path, not 3$"):
+            cler.train("er-ace", **{name: 3})
     with pytest.raises(cler.UsageError, match="give the runs to compare"):
         cler.compare("runs")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,11 @@ from cler.config.cluster import Slurm
 from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
 from cler.config.registry import DATASETS, METHODS, NETWORKS
+from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.data.images import ImageData
 from cler.engine.events import Event
-from cler.errors import UsageError, one_line
+from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.backbone import Backbone
 from cler.nets.build import Network
@@ -27,8 +29,8 @@ from cler.regularizers.base import register as register_regularizer
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
-from cler.runs.backends import find_backend
-from cler.runs.compare import Series
+from cler.runs.backends import Backend, find_backend
+from cler.runs.compare import Comparison, Series
 from cler.runs.compare import compare as compare_results
 from cler.runs.custom import name_dataset, name_method, name_network
 from cler.runs.execute import execute
@@ -36,7 +38,7 @@ from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
 from cler.runs.modes import usual_modes
 from cler.runs.networks import load_network
-from cler.runs.results import SCENARIOS, find_results
+from cler.runs.results import SCENARIOS, Result, find_results
 from cler.runs.start import prepare
 from cler.streams.base import Stream
 from cler.streams.base import register as register_stream
@@ -63,9 +65,11 @@ class Runs(Series):
         return {name: np.stack([_padded(run.accuracy[name]) for run in self.results]) for name in SCENARIOS}
 
     def metric(self, name: str, scenario: str = "class_il") -> np.ndarray:
-        """A metric for each seed; `cler.metrics.METRICS` lists them."""
+        """A metric for each seed, in the scenario 'class_il' or 'task_il'; `cler.metrics.METRICS` lists the metrics."""
         if name not in self.metrics:
-            raise UsageError(f"unknown metric '{name}' (known: {', '.join(self.metrics)})")
+            raise unknown("metric", name, self.metrics)
+        if scenario not in SCENARIOS:
+            raise unknown("scenario", scenario, SCENARIOS)
         return np.array([run.metrics[name][scenario] for run in self.results])
 
     def network(self, seed: int) -> Backbone:
@@ -191,12 +195,12 @@ def train(
     another; one line says so.
     """
     machine = Machine(
-        on=on, slurm=slurm,  # type: ignore[arg-type]  # which it reads
-        give_up_after=give_up_after, device=device, workers=workers, at_once=at_once, images=images,
-        data_dir=Path(data_dir) if data_dir else None, out=Path(out), checkpoint_every=checkpoint_every,
-        graph=graph, save_network=save_network, save_buffer_images=save_buffer_images, track=track,
-        until_task=until_task,
+        slurm=slurm, data_dir=data_dir, out=out,  # type: ignore[arg-type]  # which it reads
+        on=on, give_up_after=give_up_after, device=device, workers=workers, at_once=at_once, images=images,
+        checkpoint_every=checkpoint_every, graph=graph, save_network=save_network,
+        save_buffer_images=save_buffer_images, track=track, until_task=until_task,
     )  # fmt: skip
+    machine.check_given(name for name, each in settings_of(Machine).items() if getattr(machine, name) != each.default)
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
         dataset=name_dataset(dataset), size=size, fit=fit, test_share=test_share, skip_broken=skip_broken,
@@ -225,12 +229,21 @@ def train(
 
 
 def train_jobs(
-    jobs: Sequence[Job], machine: Machine, console: Terminal, callbacks: Sequence[Callback] = ()
+    jobs: Sequence[Job],
+    machine: Machine,
+    console: Terminal,
+    callbacks: Sequence[Callback] = (),
+    backend: Backend | None = None,
 ) -> list[str]:
-    """Train the jobs, showing progress bars; returns a line for each run that failed."""
+    """Train the jobs, showing progress bars; returns a line for each run that failed.
+
+    `backend` is the machine's, for a caller that trains several times and closes it then.
+    """
     if not jobs:
         return []
-    backend = find_backend(machine)
+    if backend is None:
+        with closing(find_backend(machine)) as backend:
+            return train_jobs(jobs, machine, console, callbacks, backend)
     of_jobs: dict[str, Any] = {name: getattr(machine, name) for name in OF_JOBS}
     with ProgressBars(console, len(jobs)) as bars:
         execute(
@@ -288,17 +301,22 @@ def register(thing: T) -> T:
 def results(*folders: str | Path) -> Table:
     """The finished runs in folders and their subfolders (default: `runs`), one row for each set of settings."""
     found, complaints = find_results(folders or ["runs"])
-    comparison = compare_results(found)
-    rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
-    if not rows:
-        raise UsageError("there is no complete run in " + ", ".join(map(str, folders or ["runs"])))
-    return Table(type(comparison)(tuple(rows), (*complaints, *comparison.complaints)))
+    table = _table(found, complaints)
+    if not table:
+        nothing = "there is no complete run in " + ", ".join(map(str, folders or ["runs"]))
+        raise UsageError("; ".join([nothing, *table.comparison.complaints]))
+    return table
 
 
 def compare(*runs: Series) -> Table:
     """Compare runs in a table; rows with a regularizer show its gain over the method without it, and a p-value."""
     if not runs or not all(isinstance(one, Series) for one in runs):
         raise UsageError("give the runs to compare, each as cler.train gives them: cler.compare(alone, regularized)")
-    comparison = compare_results(result for one in runs for result in one.results)
+    return _table(result for one in runs for result in one.results)
+
+
+def _table(found: Iterable[Result], complaints: Sequence[str] = ()) -> Table:
+    """A table whose rows are `Runs`."""
+    comparison = compare_results(found)
     rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
-    return Table(type(comparison)(tuple(rows), comparison.complaints))
+    return Table(Comparison(tuple(rows), (*complaints, *comparison.complaints)))

@@ -31,23 +31,23 @@ class UsageError(ValueError):
 
 
 class DamagedError(Exception):
-    """A file is not what it should be, in a few words; who reads it says what to do about that."""
+    """A file is damaged: the message says how, in a few words, and whoever reads the file says what to do about it."""
 
 
 def stopped_by(number: int) -> BaseException:
-    """What ends a command that a signal has stopped."""
+    """The exception that ends a command when a signal stops it: `KeyboardInterrupt` or `SystemExit`."""
     return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def printable(text: str) -> str:
-    """The same without orders to a terminal and signs that turn the direction of reading; lines stay lines."""
+    """A text without control characters and signs that turn the direction of reading; lines stay lines."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each == "\n" else " " if each.isspace() else "\ufffd" for each in text)
 
 
 def one_line(text: str) -> str:
-    """The same in one line, and printable."""
+    """A text as one printable line."""
     return printable(text).replace("\n", " ")
 
 

@@ -9,13 +9,13 @@ import torch
 import cler
 from cler.config.cluster import Slurm
 from cler.errors import UsageError
-from cler.runs.backends import BACKENDS
+from cler.runs.backends import BACKENDS, Backend
 from photos import write_folder
 
 TOY = ("--width", "2", "--tasks", "2", "--buffer", "10")
 
 
-class Noting:
+class Noting(Backend):
     """A backend that trains nothing, and keeps what it was asked."""
 
     def __init__(self, machine):
@@ -70,7 +70,8 @@ def test_a_settings_file_may_say_where_to_train_and_one_for_a_cluster_serves_her
 def test_every_command_refuses_what_it_is_given_in_vain(cler_here, command):
     answer = cler_here(*command, "--give-up-after", 60)
     assert answer.code == 2
-    assert answer.err.splitlines()[-1].startswith("cler: --give-up-after has no effect without --on slurm or --on ray")
+    said = "cler: --give-up-after has no effect on local, only on slurm or ray: leave it out"
+    assert answer.err.splitlines()[-1] == said
 
 
 def test_a_dataset_need_not_be_where_the_driver_is(cler_here, noting):
@@ -96,6 +97,13 @@ def test_train_takes_its_jobs_to_the_backend(tmp_path, monkeypatch, noting):
     assert noting.asked[-1].slurm == Slurm(account="lab")
     ((jobs, order),) = noting.trained
     assert (len(jobs), str(order.out)) == (2, "here")
+
+
+def test_train_refuses_what_it_is_given_in_vain_as_the_commands_do(tmp_path):
+    for given in ({"slurm": {"account": "lab"}}, {"give_up_after": 60.0}, {"slurm": {}, "on": "ray:head:6379"}):
+        with pytest.raises(UsageError, match=f"^{next(iter(given))} has no effect on (local|ray:head:6379), only on "):
+            cler.train("er-ace", **given, out=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_reproduce_takes_all_its_jobs_at_once_the_costliest_first(cler_here, noting, monkeypatch):
@@ -161,14 +169,10 @@ def test_trials_on_a_folder_know_its_images_for_a_node_with_others_to_be_refused
         (("--on", "ray:auto"), "--on must be ray:HOST:PORT, or ray alone for a cluster of its own, not 'ray:auto'"),
         (("--on", "slurm", "--slurm", "no.toml"), "cannot read no.toml: No such file or directory"),
         (("--on", "slurm"), "--on slurm needs sbatch, which is not on the path: log in where jobs are sent"),
-        (("--slurm", "lab.toml"), "--slurm has no effect without --on slurm: leave it out, or give that too"),
+        (("--slurm", "lab.toml"), "--slurm has no effect on local, only on slurm: leave it out"),
         (
             ("--on", "ray:head:6379", "--slurm", "lab.toml"),
-            "--slurm has no effect without --on slurm: leave it out, or give that too",
-        ),
-        (
-            ("--give-up-after", "60"),
-            "--give-up-after has no effect without --on slurm or --on ray: leave it out, or give that too",
+            "--slurm has no effect on ray:head:6379, only on slurm: leave it out",
         ),
         (("--on", "local", "--give-up-after", "0"), "--give-up-after must be above 0 and at most 1000000000, not 0.0"),
     ],

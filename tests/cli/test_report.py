@@ -127,7 +127,7 @@ def test_watching_goes_on_until_it_is_asked_to_stop(cler, tmp_path, between_look
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
 
     def steps():
-        assert "0 runs under way" in page.read_text("utf-8")
+        assert "No run is complete yet" in page.read_text("utf-8")
         assert "location.reload" in page.read_text("utf-8")
         begin(tmp_path / "here" / "a", seed=1)
         yield
@@ -183,6 +183,11 @@ def test_no_such_folder(cler, tmp_path):
 def test_no_run_at_all(cler, tmp_path):
     (tmp_path / "empty").mkdir()
     assert_refused(cler("empty"), "there is no run in empty")
+    (tmp_path / "empty" / "result.json").write_text("{")
+    code, _, err = cler("empty")
+    skipped, refused = err.splitlines()
+    assert (code, refused) == (2, "cler: there is no run in empty")
+    assert skipped.startswith("skipped: empty/result.json is not JSON")
     assert not (tmp_path / "report").exists()
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import sys
 
 import pytest
 
@@ -36,6 +37,31 @@ def test_commas_are_a_grid(command, tmp_path):
     assert code == 0
     assert "4 of 4 runs are already in runs" in err
     assert again == out
+
+
+@pytest.mark.parametrize("names", [["json.py"], ["one/mine.py", "other/mine.py"]])
+def test_a_file_that_has_the_name_of_another_module_is_not_taken_for_it(command, tmp_path, monkeypatch, names):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    code, _, err = command("run", "er", *QUICK, *(part for name in names for part in ("--import", name)))
+    stem = names[-1].rpartition("/")[2].removesuffix(".py")
+    assert (code, err) == (
+        2,
+        f"cler: {names[-1]} cannot be imported: there is another module {stem}; rename the file\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "says"),
+    [("er", 3, "3: toy has 2 tasks here"), ("joint", 1, "1: joint learns all tasks at once")],
+)
+def test_runs_cannot_stop_after_a_task_that_they_do_not_have(command, tmp_path, method, task, says):
+    code, _, err = command("run", method, *QUICK, "--until-task", task)
+    assert (code, err) == (2, f"cler: --until-task {says}; leave it out\n")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_stops_after_some_tasks_and_resumes_to_the_same_numbers(command, tmp_path):

@@ -38,9 +38,10 @@ def test_where_they_cannot(on, says):
 
 
 @pytest.mark.parametrize(
-    ("given", "minutes"), [(90, 90), ("2:30", 150), ("02:30:00", 150), ("00:02:01", 3), ("1-00:00", 1440)]
+    ("given", "minutes"),
+    [(90, 90), ("30:00", 30), ("2:30", 3), ("02:30:00", 150), ("00:02:01", 3), ("1-02:30", 1590), ("1-00:00:01", 1441)],
 )
-def test_times_as_slurm_writes_them(given, minutes):
+def test_times_as_slurm_reads_them(given, minutes):
     assert read_minutes(given) == minutes
 
 

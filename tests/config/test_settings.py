@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 
 from cler import data
@@ -130,6 +131,7 @@ def test_several_regularizers_have_a_weight_each():
     assert (both.regularizers, both.weights) == (["jigsaw", "barlow-twins"], [1.0, 0.01])
     assert make_settings(regularizer="jigsaw+barlow-twins", weight="0.5+0.2").weights == [0.5, 0.2]
     assert make_settings(regularizer="jigsaw+barlow-twins", weight=0.5).weights == [0.5, 0.5]
+    assert make_settings(regularizer="jigsaw+barlow-twins", weight="0.123456789+1").weights == [0.123456789, 1.0]
     for wrong in ({"weight": "1+2+3"}, {"regularizer": "jigsaw+jigsaw"}, {"regularizer": "jigsaw+none"}):
         with pytest.raises(UsageError):
             make_settings(**{"regularizer": "jigsaw+barlow-twins"} | wrong)
@@ -140,7 +142,9 @@ def test_tasks_are_a_number_or_the_classes_of_each(given, tasks):
     assert make_settings(tasks=given).tasks == tasks
 
 
-@pytest.mark.parametrize("wrong", ["", "5+", "+5", "a+b", "0+5", [], 2.5, True, "5,5x", math.inf, math.nan])
+@pytest.mark.parametrize(
+    "wrong", ["", "5+", "+5", "a+b", "0+5", [], 2.5, True, "5,5x", math.inf, math.nan, [5.5, 4.5], np.float32(5.7)]
+)
 def test_tasks_that_make_no_sense(wrong):
     with pytest.raises(UsageError, match="tasks must be a number of tasks, or the classes of each as 5"):
         make_settings(tasks=wrong)

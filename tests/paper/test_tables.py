@@ -271,14 +271,6 @@ def test_joint_as_printed_on_a_constant_model(tasks, share):
     assert task_il == pytest.approx(share * 60)
 
 
-def test_joint_as_printed_weighs_tasks_by_their_size():
-    class_il, task_il = joint_paper_style([10.0, 40.0], [20.0, 80.0], sizes=[3, 1])
-    assert class_il == pytest.approx((17.5 + 40) / 2)
-    assert task_il == pytest.approx((15 + 80) / 2)
-    with pytest.raises(UsageError):
-        joint_paper_style([10.0], [20.0, 80.0])
-
-
 @pytest.mark.parametrize(
     ("ours", "p_value", "agrees"), [(20.9, None, True), (21.5, None, False), (23.0, 0.02, True), (23.0, 0.005, False)]
 )

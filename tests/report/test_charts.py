@@ -12,6 +12,7 @@ from cler.runs.logs import Log
     ("low", "high", "most", "expected"),
     [
         (0, 1, 8, (0, 0.2, 0.4, 0.6, 0.8, 1.0)),
+        (0, 5e-324, 8, (0, 0.2)),  # as a log may say that somebody has forged
         (0, 43, 8, (0, 10, 20, 30, 40, 50)),
         (-4.5, 8.2, 8, (-5, 0, 5, 10)),
         (0, 0, 8, (0, 0.2)),

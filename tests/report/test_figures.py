@@ -29,7 +29,7 @@ def test_a_png_with_a_line_for_each_group(tmp_path):
     cler = ER_ACE | {"regularizer": "jigsaw", "weight": 1.0}
     results = [run(ER_ACE, seed, 20.0) for seed in range(3)] + [run(cler, seed, 70.0) for seed in range(3)]
     path = tmp_path / "new" / "figure.png"
-    accuracy_after_each_task(compare(results).groups, path, title="toy")
+    accuracy_after_each_task(compare(results).groups, path)
     header = path.read_bytes()[:24]
     assert header[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", header[16:])

@@ -1,4 +1,5 @@
 import io
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,17 @@ def test_a_later_run_of_the_same_name_has_a_bar_too(bars):
     report(bars, "a", done=1.0)
     bars(Finished(RunName("a"), 50.0))
     report(bars, "a", done=0.25)
+    assert rows(bars) == ("1 of 4 runs", 1.25, {"a": 0.25})
+
+
+def test_runs_of_the_same_name_at_the_same_time_have_a_bar_each(bars):
+    """As two optimizers of a grid, in two processes."""
+    sgd, adam = (RunName("a", folder=Path(name)) for name in ("sgd", "adam"))
+    where = {"task": 0, "tasks": 2, "step": 5, "steps": 10, "steps_per_second": 3.0, "accuracy": None, "losses": {}}
+    bars(Progress((sgd,), done=0.75, **where))
+    bars(Progress((adam,), done=0.25, **where))
+    assert [row.completed for row in bars._bars.tasks] == [1.0, 0.75, 0.25]
+    bars(Finished(sgd, 50.0))
     assert rows(bars) == ("1 of 4 runs", 1.25, {"a": 0.25})
 
 

@@ -1,11 +1,12 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import scipy.stats
 
 from cler.config.comparing import completed, of_a_row
-from cler.runs.compare import compare, distinguishing_settings
+from cler.runs.compare import best_by_validation, compare, distinguishing_settings
 from cler.runs.results import Result, make_result
 
 PLAIN = of_a_row(
@@ -44,6 +45,23 @@ def test_runs_that_differ_by_seed_form_a_group():
     assert group.adjusted_forgetting["class_il"].mean == pytest.approx(100 * (50 + 46 + 42) / 3 / 80)
     assert group.gain == {}
     assert group.label == "ER-ACE"
+
+
+def test_the_best_settings_are_those_of_the_same_method_regularizer_and_teacher():
+    kinds = [PLAIN | {"lr": lr, "teacher": teacher} for teacher in ("none", "ema") for lr in (0.1, 0.2)]
+    results = [replace(run(kind), validation=run(kind, final=40.0 + n).accuracy) for n, kind in enumerate(kinds)]
+    groups = compare(results).groups
+    best = [(row.settings["teacher"], row.settings["lr"]) for row in best_by_validation(groups)]
+    assert sorted(best) == [("ema", 0.2), ("none", 0.2)]
+
+
+def test_of_two_runs_of_a_seed_the_one_that_was_evaluated_within_tasks_counts():
+    plain, finer = (run(PLAIN | {"evaluate_every": every}, path=f"every-{every}/seed-0") for every in (0, 5))
+    finer = replace(finer, curves={"task": []})
+    for order in ([plain, finer], [finer, plain]):
+        comparison = compare(order)
+        assert comparison.complaints == ()
+        assert comparison.groups[0].results == (finer,)
 
 
 def test_the_machine_does_not_split_a_group_but_precision_does():

@@ -58,6 +58,14 @@ def test_a_corrected_paper_setting_changes_nothing(tmp_path, monkeypatch):
     assert make_jobs(new.settings, [0], tmp_path)[0].folder == new.folder
 
 
+def test_new_runs_whose_folders_would_have_the_same_name_get_one_each(tmp_path):
+    index = Index(tmp_path)
+    settings = [settings_of(dataset=f"folder:{path}", tasks=None) for path in ("a/b", "a-b")]
+    for _ in range(2):
+        folders = [make_jobs(one, [0], tmp_path, index=index)[0].folder for one in settings]
+        assert [folder.parent.name for folder in folders] == ["er-ace_folder-a-b_m50", "er-ace_folder-a-b_m50_2"]
+
+
 def test_of_two_folders_with_the_same_run_that_where_it_ended_counts(tmp_path):
     (job,) = make_jobs(settings_of(), [0], tmp_path)
     write_json(job.folder / "settings.json", {"settings": job.settings.to_dict(), "seed": 0})
@@ -152,10 +160,11 @@ def test_a_result_that_does_not_say_what_made_it_is_the_same(tmp_path, monkeypat
 def test_restart_drops_checkpoints_and_redo_results_too(tmp_path):
     jobs = make_jobs(settings_of(), [0, 1], tmp_path)
     end(jobs[0])
-    for name in (checkpoint.NAME, checkpoint.PREVIOUS, "log.jsonl", "buffer.png"):
+    kept = ["buffer.png", "log.jsonl", "network.safetensors", "probe-1.json", "result.json"]  # of the run as it was
+    for name in (checkpoint.NAME, checkpoint.PREVIOUS, *kept[:-1]):
         (jobs[0].folder / name).write_text("")
     restart(jobs)
-    assert sorted(path.name for path in jobs[0].folder.iterdir()) == ["buffer.png", "log.jsonl", "result.json"]
+    assert sorted(path.name for path in jobs[0].folder.iterdir()) == kept
     redo(jobs)
     assert [path.name for path in jobs[0].folder.iterdir()] == ["log.jsonl"]
     assert remaining(jobs) == jobs

@@ -197,6 +197,14 @@ def test_a_broken_result_is_named_with_what_is_wrong(folder, change, says):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("name", "value"), [("counts", "many"), ("counts", {}), ("revisions", [1])])
+def test_what_an_older_result_need_not_have_is_checked_if_it_does(folder, name, value):
+    files.write_json(folder / "result.json", as_format_1(make()) | {name: value})
+    found, (complaint,) = results.find_results([folder])
+    assert found == []
+    assert f"'{name}" in complaint
+
+
 ONE_ROW = {name: rows[-1:] for name, rows in ACCURACY.items()}
 
 
@@ -205,6 +213,13 @@ def test_one_row_is_a_complete_run_only_where_all_can_have_been_learned_at_once(
     files.write_json(folder / "result.json", make(accuracy=ONE_ROW, settings=SETTINGS | {"method": method}))
     found, complaints = results.find_results([folder])
     assert (len(found), len(complaints)) == ((1, 0) if complete else (0, 1))
+
+
+def test_a_run_that_learned_all_tasks_at_once_was_never_only_after_the_first(folder):
+    files.write_json(folder / "result.json", make(accuracy=ONE_ROW, settings=SETTINGS | {"method": "joint"}))
+    (found,), _ = results.find_results([folder])
+    assert found.until(1) is None
+    assert found.until(2) is None
 
 
 def test_the_confusion_between_tasks_is_kept_and_is_that_of_the_end(folder):

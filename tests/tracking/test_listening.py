@@ -67,9 +67,8 @@ def test_one_that_fails_is_left_out_and_changes_nothing(
     monkeypatch.setattr(Fragile, "where", where)
     monkeypatch.setattr(Fragile, "error", error)
     folder, said = train("fragile+tensorboard")
-    assert said == [
-        f"fragile failed, and training continues without it: {type(error).__name__}: {error}".replace("\n", " ")
-    ]
+    why = f"{type(error).__name__}: {error}".replace("\n", " ")
+    assert said == [f"fragile failed and records nothing more; runs are not affected: {why}"]
     assert facts(folder) == plain
     assert [step for step, _ in points(folder)["loss/stream"]] == list(range(1, 17))
 
@@ -89,7 +88,7 @@ def test_one_that_hangs_is_not_waited_for(where, train, fragile, plain, facts, m
     monkeypatch.setattr(listening, "END_SECONDS", 0.01)
     folder, said = train("fragile")
     release(released)
-    assert said == ["fragile failed, and training continues without it: it did not end within 0 s"]
+    assert said == ["fragile failed and records nothing more; runs are not affected: it did not end within 0 s"]
     assert facts(folder) == plain
 
 
@@ -99,7 +98,7 @@ def test_one_that_falls_behind_is_left_out(train, fragile, plain, facts, monkeyp
     monkeypatch.setattr(listening, "MOST_WAITING", 3)
     folder, said = train("fragile")
     release(released)
-    assert said == ["fragile failed, and training continues without it: it is 3 events behind"]
+    assert said == ["fragile failed and records nothing more; runs are not affected: it is 3 events behind"]
     assert facts(folder) == plain
 
 
@@ -193,7 +192,7 @@ def test_from_python(fragile, tmp_path):
 def test_one_that_is_not_known_where_a_run_is_trained_stops_no_training(train, plain, facts):
     folder, said = train("elsewhere")
     assert said == [
-        "elsewhere failed, and training continues without it: UsageError: unknown tracker 'elsewhere' "
+        "elsewhere failed and records nothing more; runs are not affected: UsageError: unknown tracker 'elsewhere' "
         "(known: tensorboard, wandb)"
     ]
     assert facts(folder) == plain

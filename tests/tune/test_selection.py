@@ -22,7 +22,10 @@ def test_trials_are_compared_after_each_task_from_the_second_on(text, tasks, run
     assert selection.rungs(make_settings(method="er", dataset="toy", tasks=tasks)) == rungs
 
 
-@pytest.mark.parametrize("text", ["", "first-tasks", "first-tasks:0", "first-tasks:x", "other-dataset:", "all"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "first-tasks", "first-tasks:0", "first-tasks:x", f"first-tasks:{'9' * 5000}", "other-dataset:", "all"],
+)
 def test_other_ways_are_refused(text):
     with pytest.raises(UsageError, match="must be first-tasks:3, other-dataset:NAME or whole-stream"):
         Selection.parse(text)

@@ -21,6 +21,7 @@ from cler.errors import UsageError, one_line, stopped_by
 from cler.report.console import Terminal
 
 if TYPE_CHECKING:
+    from cler.runs.backends import Backend
     from cler.runs.compare import Comparison
     from cler.runs.pace import Pace
 
@@ -68,12 +69,17 @@ def say(line: str) -> None:
     errors.print(one_line(line), soft_wrap=True)
 
 
-def train_with_progress(jobs: Any, machine: Machine, pace: Pace | None = None) -> list[str]:
-    """Train the jobs, showing progress bars, while `pace` counts; returns a line for each run that failed."""
+def train_with_progress(
+    jobs: Any, machine: Machine, pace: Pace | None = None, backend: Backend | None = None
+) -> list[str]:
+    """Train the jobs, showing progress bars, while `pace` counts; returns a line for each run that failed.
+
+    `backend` is the machine's, for a command that trains several times and closes it then.
+    """
     from cler.api import train_jobs
 
     with pace.timed() if pace else nullcontext():
-        return train_jobs(jobs, machine, errors, [pace] if pace else [])
+        return train_jobs(jobs, machine, errors, [pace] if pace else [], backend)
 
 
 @contextmanager

@@ -83,11 +83,7 @@ class Given:
     def machine_with(self, filed: Mapping[str, Any]) -> Machine:
         """The machine with the settings of a file, but for those that were given; refuses one given in vain."""
         machine = Machine(**{**self.defaults, **filed, **self.of_the_machine})
-        for name in self.of_the_machine:
-            backends = settings_of(Machine)[name].backends
-            if backends and machine.on.partition(":")[0] not in backends:
-                needed = " or ".join(f"--on {backend}" for backend in backends)
-                raise UsageError(f"has no effect without {needed}: leave it out, or give that too", name)
+        machine.check_given(self.of_the_machine)
         return machine
 
     def several(self, name: str) -> list[Any]:

@@ -52,6 +52,8 @@ def report(
         survey, text = _begin(folders, preface)
     survey.look(wait=watch)
     if not (watch or survey.results or survey.unfinished):
+        for line in survey.complaints:
+            say(line)
         raise UsageError("there is no run in " + ", ".join(map(str, folders)))
     _write_all(_report(survey, text), out)
 

@@ -158,7 +158,7 @@ def reproduce(
 
 def _how_many(seeds: str) -> int:
     """The number of runs of each cell."""
-    if not (seeds.isdecimal() and 1 <= int(seeds) <= MOST_SEEDS):
+    if not (seeds.isdecimal() and len(seeds) <= len(str(MOST_SEEDS)) and 1 <= int(seeds) <= MOST_SEEDS):
         raise UsageError(
             f"is the number of runs of each cell, from 1 to {MOST_SEEDS}, as in --seeds 10, not '{seeds}'",
             "seeds",
@@ -194,17 +194,20 @@ def _tell_costs(
         where = ""
     else:
         costs, where = known_seconds(missing, device, at_once, groups)
-    for work in cheapest_first(missing, costs):
-        cost = f"about {duration(costs[work.cell] * len(work.jobs))}" if work.cell in costs else "time not known"
-        say(f"missing: {work.cell.where}: {work.cell.label}, {count_runs(work.jobs)}, {cost}")
-    total = sum(costs[work.cell] * len(work.jobs) for work in missing if work.cell in costs)
-    unknown_cells = len(missing) - len(costs)
-    parts = [count_runs([job for work in missing for job in work.jobs])]
-    parts += [f"about {duration(total)}{f' on {where}' if where else ''}"] if costs else []
-    parts += (
-        [f"without the time of {unknown_cells} cells, which is not known (--time measures it)"] if unknown_cells else []
-    )
-    say(f"in all: {', '.join(parts)}")
+    known = [work for work in missing if work.cell in costs]
+    untimed = len(missing) - len(known)
+    for work in cheapest_first(known, costs):
+        cost = duration(costs[work.cell] * len(work.jobs))
+        say(f"missing: {work.cell.where}: {work.cell.label}, {count_runs(work.jobs)}, about {cost}")
+    told = [count_runs([job for work in missing for job in work.jobs])]
+    if known:
+        total = duration(sum(costs[work.cell] * len(work.jobs) for work in known))
+        some = f" for {sum(len(work.jobs) for work in known)} of them" if untimed else ""
+        told.append(f"about {total}{f' on {where}' if where else ''}{some}")
+    if untimed:
+        cells = "1 cell" if untimed == 1 else f"{untimed} cells"
+        told.append(f"time not known for {cells} ({'--time measures it, ' if device else ''}--json lists them)")
+    say(f"in all: {', '.join(told)}")
     return costs
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import islice, product
 from pathlib import Path
@@ -101,7 +102,8 @@ def tune(
         check_fit(first, images, numbers)
         study = replace(study, data=images.fingerprint() if data.has_path(first.dataset) else None)
     pace = Pace()
-    ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine, pace), propose, say)
+    with closing(find_backend(machine)) as backend:  # which stays for all trials
+        ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine, pace, backend), propose, say)
     if str(pace):
         say(str(pace))
     try:

@@ -34,12 +34,13 @@ def read_on(value: Any) -> str:
 
 
 def read_minutes(value: Any) -> int:
-    """Minutes, from a number of them or a string as SLURM writes it: 'HH:MM', 'HH:MM:SS', 'D-HH:MM'."""
+    """Minutes, from a number of them or a string as SLURM reads it: 'MM:SS', 'HH:MM:SS', 'D-HH:MM', 'D-HH:MM:SS'."""
     if isinstance(value, int) and not isinstance(value, bool):
         minutes = value
     elif isinstance(value, str) and (found := _TIME.fullmatch(value)):
-        days, hours, rest, seconds = (int(part or 0) for part in found.groups())
-        minutes = days * 24 * 60 + hours * 60 + rest + bool(seconds)
+        days, first, second, third = found.groups()
+        hours, rest, seconds = map(int, (first, second, third or 0) if days or third else (0, first, second))
+        minutes = int(days or 0) * 24 * 60 + hours * 60 + rest + bool(seconds)
     else:
         raise ValueError(f"must be a number of minutes, or HH:MM:SS, or D-HH:MM:SS, not {value!r}")
     if not 2 <= minutes <= 366 * 24 * 60:

@@ -130,7 +130,9 @@ def import_code(named: str) -> None:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        import_module(path.stem if is_file else named)
+        module = import_module(path.stem if is_file else named)
+        if is_file and os.path.realpath(module.__file__ or "") != os.path.realpath(path):
+            raise UsageError(f"{named} cannot be imported: there is another module {path.stem}; rename the file")
     except UsageError:
         raise
     except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -300,6 +300,13 @@ class Machine:
 
     def __post_init__(self) -> None:
         check_all(self)
+
+    def check_given(self, names: Iterable[str]) -> None:
+        """Refuse settings that somebody has given by name and that mean nothing where runs are trained."""
+        for name in names:
+            backends = settings_of(Machine)[name].backends
+            if backends and self.on.partition(":")[0] not in backends:
+                raise UsageError(f"has no effect on {self.on}, only on {' or '.join(backends)}: leave it out", name)
 
 
 def check_reading(dataset: str, how: Mapping[str, Any]) -> None:

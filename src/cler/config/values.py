@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from numbers import Integral
 from typing import Any
 
 from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, TEACHERS, TRACKERS
@@ -16,13 +17,12 @@ OWN_SEED = "seed"
 def read_tasks(value: Any) -> int | str:
     """A number of equal tasks, or the number of classes of each: '5+5+10', or a list."""
     sizes = value.split("+") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
-    if any(isinstance(size, bool) for size in sizes):
-        sizes = ["not a number"]
+    whole = all(isinstance(size, str | Integral) and not isinstance(size, bool) for size in sizes)
     try:
-        numbers = [int(size) for size in sizes]
-    except (OverflowError, TypeError, ValueError):
+        numbers = [int(size) for size in sizes] if whole else []
+    except ValueError:
         numbers = []
-    if not numbers or min(numbers) < 1 or max(numbers) > 10_000 or len(numbers) > 10_000 or isinstance(value, float):
+    if not numbers or min(numbers) < 1 or max(numbers) > 10_000 or len(numbers) > 10_000:
         raise ValueError(f"must be a number of tasks, or the classes of each as 5+5+10, not {value!r}")
     return numbers[0] if len(numbers) == 1 else joined(numbers)
 
@@ -73,7 +73,13 @@ def read_weight(value: Any) -> float | str:
         numbers = []
     if len(numbers) != len(parts) or not all(0 <= number <= 1e30 for number in numbers):
         raise ValueError(f"must be a number from 0 to 1e30, or several as 1.5+0.01, not {value!r}")
-    return numbers[0] if len(numbers) == 1 else joined([f"{number:g}" for number in numbers])
+    return numbers[0] if len(numbers) == 1 else joined([exact(number) for number in numbers])
+
+
+def exact(number: float) -> str:
+    """A number as a string: in six digits if that is exact, otherwise in as many as it takes."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
 
 
 def read_network(value: Any) -> str:

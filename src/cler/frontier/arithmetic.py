@@ -43,7 +43,7 @@ def flops_per_image(shape: Mapping[str, Any]) -> float:
 
 
 def _counted(shape: Mapping[str, Any]) -> int:
-    """Of a whole step."""
+    """Arithmetic of a whole step, counted while it is taken."""
     known = {name: value for name, value in shape.items() if not (name == "network" and is_own_network(value))}
     buffer = max(Settings.buffer, shape["replay_batch"])
     settings = make_settings(**known, dataset="cifar100", buffer=buffer)

@@ -85,7 +85,7 @@ class Frontier:
 
     @property
     def columns(self) -> list[Column]:
-        """Those that have runs."""
+        """The columns that have runs, the short names of protocols first."""
         found = {entry.column for entry in self.entries}
         return sorted(found, key=lambda column: (len(column.protocol), column.protocol, column.buffer))
 

@@ -61,7 +61,7 @@ def published() -> list[Number]:
 
 
 def column_of(row: Series) -> Column:
-    """Where runs stand."""
+    """The column that runs stand in."""
     return Column(f"{row.settings['batch']}+{row.settings['replay_batch']}", row.settings["buffer"])
 
 

@@ -145,16 +145,17 @@ def analysis_jobs(
 
 
 def read_subjects(jobs: Sequence[Job]) -> list[Subject]:
-    """The findings of finished runs; runs that failed are left out, but each subject needs at least one."""
+    """The findings of finished runs; others, and those that failed, are left out, but each subject needs one."""
     subjects: dict[str, Subject] = {}
     for job in jobs:
         subject = subjects.setdefault(str(job.settings), Subject(job.settings, {}))
-        result = read_result(job.folder)
-        if result["complete"]:
+        if (job.folder / "result.json").exists() and (result := read_result(job.folder))["complete"]:
             subject.runs[job.seed] = _findings(job, result["accuracy"])
     for subject in subjects.values():
         if not subject.runs:
-            raise UsageError(f"all runs of {subject.label} have failed: there is nothing to compare")
+            raise UsageError(
+                f"there is no finished run of {subject.label} to compare: all failed, or another process is doing them"
+            )
     return list(subjects.values())
 
 

@@ -13,7 +13,7 @@ from cler.config.comparing import label_of, of_a_row
 from cler.config.making import make_settings
 from cler.config.registry import DATASETS
 from cler.config.settings import PRECISIONS, Settings
-from cler.errors import UsageError, unknown
+from cler.errors import unknown
 from cler.methods import METHODS
 from cler.paper.settings import paper_file
 from cler.runs.compare import Series
@@ -323,19 +323,11 @@ def compared(group: Series, scenario: str, printed: Printed) -> BesidePaper:
     return BesidePaper(ours, ours_std, printed.mean, p_value(PAPER_RUNS), fewer)
 
 
-def joint_paper_style(
-    class_il: Sequence[float], task_il: Sequence[float], sizes: Sequence[int] | None = None
-) -> tuple[float, float]:
+def joint_paper_style(class_il: Sequence[float], task_il: Sequence[float]) -> tuple[float, float]:
     """Joint's accuracies (class-, task-incremental) as the authors evaluate them, given those on each task.
 
     Their test loader of the first task holds the whole test set; the others hold one task each. Task-incrementally,
-    only images of the first task can be right in that first loader. `sizes` are the numbers of test images of the
-    tasks, by default all equal.
+    only images of the first task can be right in that first loader. All tasks have as many test images.
     """
-    sizes = sizes or [1] * len(class_il)
-    if not len(class_il) == len(task_il) == len(sizes) > 0:
-        raise UsageError("joint_paper_style needs one accuracy per task for both scenarios")
-    shares = [size / sum(sizes) for size in sizes]
-    whole_class_il = sum(share * accuracy for share, accuracy in zip(shares, class_il, strict=True))
-    whole_task_il = shares[0] * task_il[0]
+    whole_class_il, whole_task_il = fmean(class_il), task_il[0] / len(task_il)
     return fmean([whole_class_il, *class_il[1:]]), fmean([whole_task_il, *task_il[1:]])

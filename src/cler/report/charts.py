@@ -85,7 +85,7 @@ def chart_lines(
 
 def round_ticks(low: float, high: float, most: int = 8) -> tuple[float, ...]:
     """At most so many round numbers, from below everything that is shown to above it."""
-    span = high - low or abs(high) or 1.0
+    span = high - low if high - low > 1e-300 else 1.0  # whose parts are numbers, too
     rough = span / (most - 2)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))

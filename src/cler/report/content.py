@@ -147,8 +147,9 @@ def make_report(
     first, last = split(preface)
     about = f"{count_runs([run for group in groups for run in group.results])} on {_listed(sections)}"
     title = f"{beside.title}: our {about}" if beside.sheets else f"Results of {about}"
+    begun = f"{count_runs(unfinished)} under way" if unfinished else "No run is complete yet"
     return Report(
-        title=title if groups else f"{count_runs(unfinished)} under way",
+        title=title if groups else begun,
         preface=first,
         notes=last,
         facts=tuple(_facts(groups)) if groups else (),

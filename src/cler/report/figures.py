@@ -27,7 +27,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 }
 
 
-def accuracy_after_each_task(groups: Sequence[Series], path: str | Path, *, title: str | None = None) -> None:
+def accuracy_after_each_task(groups: Sequence[Series], path: str | Path) -> None:
     """Write a PNG: mean accuracy over the tasks seen so far, after each task, ± one deviation over the seeds."""
     if not groups:
         raise UsageError("there is no complete run to draw")
@@ -43,7 +43,7 @@ def accuracy_after_each_task(groups: Sequence[Series], path: str | Path, *, titl
     if any(len(group.results) > 1 for group in groups):
         panels[-1].set_title("bands: ± one std over seeds", fontsize=8.5, loc="right", color=GRAY)
     panels[0].set_ylabel("Accuracy on tasks seen so far (%)", fontsize=9.5, color=INK)
-    write_figure(figure, panels[0], path, title)
+    write_figure(figure, panels[0], path)
 
 
 def new_figure(width: float, height: float) -> Any:

@@ -23,17 +23,17 @@ _NAMED = {"<": "&lt;", "&": "&amp;", ":": "&#58;", ".": "&#46;"}
 
 
 def in_markdown(text: str) -> str:
-    """For a cell, a heading or a line of Markdown."""
+    """A string that Markdown shows as it is, in a cell, a heading or a line."""
     return _MARKDOWN.sub(lambda found: _NAMED.get(found[0]) or f"\\{found[0]}", one_line(text))
 
 
 def in_html(text: str) -> str:
-    """For the inside of an element, or of an attribute between quotation marks."""
+    """A string that HTML shows as it is, inside an element or an attribute between quotation marks."""
     return html.escape(printable(text))
 
 
 def in_csv(value: Any) -> Any:
-    """For a cell: no program that opens the table takes it for a formula; what is no string stays as it is."""
+    """A value that no program takes for a formula that opens a table with it; what is no string stays as it is."""
     if not isinstance(value, str):
         return value
     text = one_line(value)

@@ -14,7 +14,7 @@ from typing import Any
 from rich import progress as bars
 from rich.table import Column
 
-from cler.engine.events import Decoding, Elsewhere, Evaluated, Event, Failed, Finished, Message, Progress
+from cler.engine.events import Decoding, Elsewhere, Evaluated, Event, Failed, Finished, Message, Progress, RunName
 from cler.errors import one_line
 from cler.report.console import Terminal
 from cler.report.numbers import duration
@@ -44,7 +44,7 @@ class _Row:
     """Sum of the terms, as they were reported last."""
     said: float = -math.inf
     """When a line told of it."""
-    learned: dict[str, tuple[int, float]] = field(default_factory=dict)
+    learned: dict[RunName, tuple[int, float]] = field(default_factory=dict)
     """By run: the last task that it was evaluated after, and its accuracy then."""
 
 
@@ -69,8 +69,8 @@ class ProgressBars:
             get_time=clock,
         )
         self._overall = self._bars.add_task(self._description, total=float(runs), **_EMPTY)
-        self._rows: dict[tuple[str, ...], _Row] = {}
-        self._shares: dict[str, float] = {}
+        self._rows: dict[tuple[RunName, ...], _Row] = {}
+        self._shares: dict[RunName, float] = {}
         """How much of each run is done that has not ended."""
         self._decoding: dict[str, tuple[bars.TaskID, float]] = {}
         """By dataset: its bar, and when a line told of it."""
@@ -92,12 +92,12 @@ class ProgressBars:
             case Progress():
                 self._move(event)
             case Evaluated(run, task, accuracy):
-                self._learn(run.label, task, fmean(accuracy["class_il"]))
+                self._learn(run, task, fmean(accuracy["class_il"]))
             case Finished(run, accuracy):
-                self._count(run.label)
+                self._count(run)
                 self._say(f"{self._so_far} {run.label}: class-incremental accuracy {accuracy:.2f}%")
             case Failed(run, why):
-                self._count(run.label)
+                self._count(run)
                 self.failures.append(f"{run.label}: {why}")
                 self._say(f"{run.label} stopped: {why}")
             case Elsewhere():
@@ -133,7 +133,7 @@ class ProgressBars:
 
     def _move(self, progress: Progress) -> None:
         """Move the bar of the runs that this is about."""
-        key = progress.labels
+        key = progress.runs
         if key not in self._rows:
             self._remove_rows(lambda other: not set(other).isdisjoint(key))  # of those they were trained beside before
             bar = self._bars.add_task("", total=1.0, **_EMPTY)
@@ -157,14 +157,14 @@ class ProgressBars:
         if self._clock() - row.said >= LINE_SECONDS:
             self._tell(row, f"{task}, {step}")
 
-    def _learn(self, label: str, task: int, accuracy: float) -> None:
+    def _learn(self, run: RunName, task: int, accuracy: float) -> None:
         """A run has learned a task; when its whole bundle has, and it was not the last, a line says so.
 
         Runs that stop there count as ended.
         """
         for key, row in list(self._rows.items()):
-            if label in key:
-                row.learned[label] = task, accuracy
+            if run in key:
+                row.learned[run] = task, accuracy
                 learned = [row.learned.get(each, (-1, 0.0)) for each in key if each in self._shares]
                 if task + 1 < row.last.tasks and all(which == task for which, _ in learned):
                     row.last = replace(row.last, accuracy=fmean(each for _, each in learned))
@@ -188,15 +188,15 @@ class ProgressBars:
         self._say(f"{self._so_far} {row.name}: {', '.join(filter(None, told))}")
         row.said = self._clock()
 
-    def _count(self, label: str) -> None:
+    def _count(self, run: RunName) -> None:
         """A run has ended."""
         self._ended += 1
-        self._shares.pop(label, None)
+        self._shares.pop(run, None)
         completed = self._ended + sum(self._shares.values())
         self._bars.update(self._overall, description=self._description, completed=completed)
-        self._remove_rows(lambda key: label in key and self._shares.keys().isdisjoint(key))
+        self._remove_rows(lambda key: run in key and self._shares.keys().isdisjoint(key))
 
-    def _remove_rows(self, over: Callable[[tuple[str, ...]], bool]) -> None:
+    def _remove_rows(self, over: Callable[[tuple[RunName, ...]], bool]) -> None:
         for key in [key for key in self._rows if over(key)]:
             self._bars.remove_task(self._rows.pop(key).bar)
 

@@ -1,4 +1,4 @@
-"""Text of a person's own in a report: a little Markdown, as headings, paragraphs and tables."""
+"""Text that a user puts into a report: a little Markdown, as headings, paragraphs and tables."""
 
 from __future__ import annotations
 

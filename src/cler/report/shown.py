@@ -24,9 +24,8 @@ WIDTH = 100
 class Table(Sequence[Series]):
     """Rows of runs with the same settings: means, deviations, and gains over the same method without a regularizer."""
 
-    def __init__(self, comparison: Comparison, rows: Sequence[Series] | None = None) -> None:
-        self.comparison = comparison
-        self.rows = tuple(comparison.groups if rows is None else rows)
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison, self.rows = comparison, comparison.groups
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -41,7 +40,7 @@ class Table(Sequence[Series]):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = [*told(self.comparison.groups), *map(one_line, self.comparison.complaints)]
         shown = Group(comparison_table(self.comparison.groups), *lines)
-        yield from Terminal(width=options.max_width).render(shown, options)  # whose ever the console is
+        yield from Terminal(width=options.max_width).render(shown, options)  # which shows strings as they are
 
     def __repr__(self) -> str:
         console = Terminal(file=io.StringIO(), width=WIDTH)

@@ -1,4 +1,4 @@
-"""A report that is written again as runs go on."""
+"""A report that is written again as runs advance."""
 
 from __future__ import annotations
 

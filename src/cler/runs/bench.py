@@ -68,13 +68,13 @@ class Timing:
         return self.gigaflops / BATCH
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The measurement in plain values."""
         values = asdict(self)
         return {**values.pop("parts")._asdict(), **values}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Timing:
-        """From plain values."""
+        """The measurement that plain values stand for."""
         names = ("milliseconds", "gigaflops", "share", "gigabytes", "evaluation")
         numbers = {name: float(values[name]) for name in names}
         parts = Parts(str(values["method"]), str(values["regularizer"]), str(values.get("teacher", "none")))
@@ -101,14 +101,14 @@ def _kind(about: dict[str, Any]) -> dict[str, Any]:
     return about | {"environment": about["environment"]["hardware"]}
 
 
-def random_images(device: torch.device, steps: int, *, size: int = 32, classes: int = CLASSES) -> ImageData:
-    """Random pixels in the shape of CIFAR-100, so many that `steps` can be timed in a task."""
+def random_images(device: torch.device, steps: int, *, size: int = 32) -> ImageData:
+    """Random pixels in the shape of CIFAR-100, or of another size, so many that `steps` can be timed in a task."""
     generator = torch.Generator().manual_seed(0)
-    images = max(TASKS * BATCH * (steps + MOST_UNTIMED), 10 * classes)
+    images = max(TASKS * BATCH * (steps + MOST_UNTIMED), 10 * CLASSES)
     pixels = torch.randint(256, (images, 3, size, size), generator=generator, dtype=torch.uint8)
-    labels = torch.arange(images) % classes
-    names = tuple(f"class {number}" for number in range(classes))
-    tested = torch.arange(TEST_IMAGES if device.type == "cuda" else 10 * classes) % images
+    labels = torch.arange(images) % CLASSES
+    names = tuple(f"class {number}" for number in range(CLASSES))
+    tested = torch.arange(TEST_IMAGES if device.type == "cuda" else 10 * CLASSES) % images
     data = ImageData("random", pixels, labels, pixels[tested], labels[tested], names, (0.5,) * 3, (0.25,) * 3)
     return data.to(device)
 

@@ -196,11 +196,11 @@ def compare(results: Iterable[Result]) -> Comparison:
 
 
 def best_by_validation(groups: Sequence[Series]) -> list[Series]:
-    """Of each method with its regularizer, the settings that do best on held-out training images, among several."""
+    """Of each method with its regularizer and teacher, the settings that do best on held-out images, among several."""
     rivals: dict[Any, list[Series]] = {}
     for group in groups:
         if group.validation is not None:
-            names = ("method", "regularizer", "dataset", "buffer", *benchmark_settings())
+            names = ("method", "regularizer", "teacher", "dataset", "buffer", *benchmark_settings())
             rivals.setdefault(tuple(group.settings.get(name) for name in names), []).append(group)
     return [max(rows, key=lambda row: row.validation.mean) for rows in rivals.values() if len(rows) > 1]  # type: ignore[union-attr]
 
@@ -246,10 +246,13 @@ def _told(setting: str, value: Any) -> str:
 
 
 def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
-    """The first run of each seed, and a line for each folder whose runs are left out for those of another."""
+    """One run of each seed, and a line for each folder whose runs are left out for those of another.
+
+    That is the first, among those that were evaluated within tasks if there are any: they know more metrics.
+    """
     kept: dict[int, Result] = {}
     twice: dict[tuple[Path, Path], list[tuple[Result, Result]]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.curves is None):
         first = kept.setdefault(run.seed, run)
         if first.accuracy != run.accuracy:
             twice.setdefault((first.path.parent.parent, run.path.parent.parent), []).append((first, run))

@@ -62,7 +62,7 @@ def name_dataset(dataset: Any) -> str:
 
 
 def name_network(network: Any) -> str | None:
-    """The name of a network: a function or module of one's own gets one that tells where it comes from."""
+    """The name of a network: a user's own function or module gets one that says where it was defined."""
     if network is None or isinstance(network, str):
         return network
     check_own(network)

@@ -14,17 +14,20 @@ from typing import Any
 from cler.config.comparing import completed
 from cler.config.making import unusual
 from cler.config.settings import OF_READING, Settings
+from cler.config.values import exact
 from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
 from cler.files import frozen, read_json, write_json, writing
-from cler.runs import pictures
+from cler.runs import networks, pictures
 from cler.runs.folders import check_writable, locked, search
 from cler.runs.results import read_result
 from cler.runs.revisions import differing, revisions
 
 LONGEST_NAME = 200
 """Longest name of a folder, in characters; file systems allow 255 bytes."""
+FINDING = "probe-{}.json"
+"""File of what a job's probe has found after a task."""
 FILES = ("result.json", "settings.json")
 """Files that say which run a folder belongs to."""
 TOLD = frozenset({"epochs", "lr", "weight"})
@@ -57,12 +60,12 @@ class Job:
 
     def finding(self, task: int) -> Path:
         """The file of what the probe has found after a task."""
-        return self.folder / f"probe-{task + 1}.json"
+        return self.folder / FINDING.format(task + 1)
 
     @property
     def label(self) -> str:
         """A short name for progress bars, with the settings in which the cells of a table differ."""
-        changes = [f"{name} {_exact(value)}" for name, value in unusual(self.settings).items() if name in TOLD]
+        changes = [f"{name} {_in_a_name(value)}" for name, value in unusual(self.settings).items() if name in TOLD]
         return f"{' '.join([self.settings.pair, *_size(self.settings), *changes])}, seed {self.seed}"
 
     @property
@@ -79,8 +82,8 @@ class Index:
         """By settings and seed: the folders of a run, and whether it has ended there."""
         self._moved: dict[Any, dict[Path, bool]] = {}
         """The same by pixels instead of a path, of datasets that have one."""
-        self._of: dict[Path, Any] = {}
-        """Settings and seed of the run in a folder."""
+        self._taken: set[Path] = set()
+        """Folders that a run is in, or will be."""
         for folder in dict.fromkeys(path.parent for path in search(out, FILES)[0]):
             self._add(folder)
 
@@ -92,7 +95,7 @@ class Index:
                 if isinstance(settings, dict) and isinstance(seed, int):
                     key = run_key(settings, seed)
                     self._runs.setdefault(key, {})[folder] = _ended(found)
-                    self._of[folder] = key
+                    self._taken.add(folder)
                     if pixels := by_pixels(settings, found.get("data")):
                         self._moved.setdefault(run_key(pixels, seed), {})[folder] = _ended(found)
                     return
@@ -103,14 +106,16 @@ class Index:
         With the fingerprint `data`, a run on the same pixels at another path is the same.
         """
         written = settings.to_dict()
-        pixels = by_pixels(written, data)
-        there = self._runs.get(run_key(written, seed)) or (pixels and self._moved.get(run_key(pixels, seed)))
+        key, pixels = run_key(written, seed), by_pixels(written, data)
+        there = self._runs.get(key) or (pixels and self._moved.get(run_key(pixels, seed)))
         if there:
             return min(there, key=lambda folder: (not there[folder], folder != usual, folder))
         free, number = usual, 1
-        while free in self._of:
+        while free in self._taken:
             number += 1
             free = usual.parent.with_name(f"{usual.parent.name}_{number}") / usual.name
+        self._taken.add(free)
+        self._runs[key] = {free: False}
         return free
 
 
@@ -128,7 +133,7 @@ def make_jobs(
 
     `index` is that of `out`, where many are made; `data` is the fingerprint of a dataset that lies at a path.
     """
-    changes = [f"{name}-{_exact(value)}" for name, value in unusual(settings).items()]
+    changes = [f"{name}-{_in_a_name(value)}" for name, value in unusual(settings).items()]
     name = re.sub(r"[^\w.+-]+", "-", "_".join([settings.pair, settings.dataset, *_size(settings), *changes]))
     if len(name) > LONGEST_NAME:
         name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -165,12 +170,9 @@ def _size(settings: Settings) -> list[str]:
     return [f"m{settings.buffer}"] if settings.buffer else []
 
 
-def _exact(value: Any) -> str:
-    """A value as part of a name: a number in six digits if that is exact, otherwise in as many as it takes."""
-    if not isinstance(value, float):
-        return str(value)
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)
+def _in_a_name(value: Any) -> str:
+    """A value as part of a name."""
+    return exact(value) if isinstance(value, float) else str(value)
 
 
 def remaining(jobs: Sequence[Job]) -> list[Job]:
@@ -194,7 +196,7 @@ def _ended(result: dict[str, Any]) -> bool:
 
 
 def _found(job: Job, name: str, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The content of a file in the job's folder, None if it is not there; refuses that of another run."""
+    """The content of a file in the job's folder, empty if it is not there; refuses that of another run."""
     if not (job.folder / name).exists():
         return {}
     try:
@@ -290,8 +292,10 @@ def to_do_and_ended(jobs: Sequence[Job], *, again: bool = False) -> tuple[list[J
     """The jobs that are to do, and those that have ended, without their checkpoints; `again` is to do all of them."""
     if again:
         redo(jobs)
-    todo = remaining(jobs)
-    ended = [job for job in jobs if job not in todo]
+    todo: list[Job] = []
+    ended: list[Job] = []
+    for job in jobs:
+        (ended if finished(job) else todo).append(job)
     tidy(ended)
     return todo, ended
 
@@ -302,15 +306,15 @@ def restart(jobs: Sequence[Job]) -> None:
 
 
 def redo(jobs: Sequence[Job]) -> None:
-    """Delete the results and checkpoints of jobs, finished or not, but for those that another process is doing."""
-    _drop(jobs, ("result.json", pictures.NAME))
+    """Delete what jobs have left, finished or not, but for those that another process is doing."""
+    _drop(jobs, ("result.json", pictures.NAME, networks.NAME, FINDING.format("*")))
 
 
-def _drop(jobs: Sequence[Job], names: Sequence[str]) -> None:
+def _drop(jobs: Sequence[Job], patterns: Sequence[str]) -> None:
     for job in jobs:
         if job.folder.is_dir():
             with writing(job.folder), locked(job.folder) as ours:
                 if ours:
                     checkpoint.delete(job.folder)
-                    for name in names:
-                        (job.folder / name).unlink(missing_ok=True)
+                    for path in [path for pattern in patterns for path in job.folder.glob(pattern)]:
+                        path.unlink(missing_ok=True)

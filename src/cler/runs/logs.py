@@ -120,7 +120,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _whole_lines(read: bytes) -> bytes:
-    """What was read up to the end of a line; all of it where there is none far and wide, for it is no line of ours."""
+    """What was read, up to its last end of a line; all of it if it has none and is longer than a line of ours."""
     end = read.rfind(b"\n") + 1
     return read[:end] if end or len(read) < AT_ONCE else read
 

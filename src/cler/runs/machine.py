@@ -20,7 +20,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def find_device(name: str) -> torch.device:
-    """'auto' is the GPU where there is one."""
+    """The device of that name; 'auto' is the GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name not in DEVICES:

@@ -41,7 +41,7 @@ class Pace:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Inside, seconds count."""
+        """Inside, time counts as spent on training."""
         begun = self._clock()
         try:
             yield
@@ -53,6 +53,6 @@ class Pace:
         if not self.steps:
             return ""
         return (
-            f"{self.steps} steps: {self.steps / self.stepping:.1f} per second on each device, "
-            f"{self.steps / self.whole:.1f} on all together, including loading, building, evaluation and checkpoints"
+            f"{self.steps} steps: {self.steps / self.whole:.1f} per second with loading, evaluation and checkpoints, "
+            f"{self.steps / self.stepping:.1f} per device without"
         )

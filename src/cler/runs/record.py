@@ -61,7 +61,7 @@ class LostError(UsageError):
 class Recorder(Control):
     """Hears events where training happens: writes each run's result, log and checkpoints, and passes the events on.
 
-    So do the trackers of the runs, which hear them here too.
+    The runs' trackers hear them too.
 
     After a `with` block all of it is on disk, or a message has said what could not be written. An error of whoever the
     events are passed on to ends training after a checkpoint, and is raised then.
@@ -108,7 +108,7 @@ class Recorder(Control):
         self._tracking.follow(run.name, job.track)
         self.checkpoint_every, self.until_task = job.checkpoint_every or math.inf, job.until_task
         with writing(job.folder):
-            self._go_on(run, job)
+            self._resume(run, job)
             trim_log(job.folder, run.task, run.taken)
 
     def hear(self, event: Event) -> None:
@@ -173,7 +173,7 @@ class Recorder(Control):
         """Wait for the checkpoint that is being written in a folder."""
         written, event = self._being_written.pop(folder, (None, None))
         if written is not None and event is not None:
-            with self._going_on_without("checkpoints"):
+            with self._continuing_without("checkpoints"):
                 if written.result():
                     self._pass_on(event)
 
@@ -191,7 +191,7 @@ class Recorder(Control):
             sums = merged(sums, new)
             if sums and (now - written >= LOG_SECONDS or event.step == event.steps):
                 losses = {term: float(f"{mean:.6g}") for term, mean in means(sums).items()}
-                with self._going_on_without("losses"):
+                with self._continuing_without("losses"):
                     if self._owns(self.jobs[name].folder):
                         line = {"task": event.task, "step": event.step, "steps": event.steps, "losses": losses}
                         self._log(name, {"event": "progress", **line})
@@ -216,10 +216,10 @@ class Recorder(Control):
                     save_buffer_images(job.folder, run, job.save_buffer_images)
             self._end(event.run, line)
         else:
-            with self._going_on_without("results so far"):
+            with self._continuing_without("results so far"):
                 self._write(event.run, line)
 
-    def _go_on(self, run: Run, job: Job) -> None:
+    def _resume(self, run: Run, job: Job) -> None:
         """Bring a new run to where its checkpoint was taken."""
         self.settle(job.folder)
         found = checkpoint.find(job.folder, self._say)
@@ -243,7 +243,7 @@ class Recorder(Control):
         self.hear(Message(text))
 
     @contextmanager
-    def _going_on_without(self, what: str) -> Iterator[None]:
+    def _continuing_without(self, what: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:

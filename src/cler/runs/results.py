@@ -110,8 +110,12 @@ class Result:
         )
 
     def until(self, tasks: int) -> Result | None:
-        """The run as it was after so many tasks, as if there were no more; None if it did not get as far."""
-        if len(self.accuracy["class_il"]) < tasks or self.failure is not None:
+        """The run as it was after so many tasks, as if there were no more.
+
+        None if it did not get as far, or has no such moment because it learned all tasks at once.
+        """
+        rows = self.accuracy["class_il"]
+        if len(rows) < tasks or len(rows[tasks - 1]) > tasks or self.failure is not None:
             return None
 
         def cut(rows: Mapping[str, list[list[float]]]) -> dict[str, list[list[float]]]:
@@ -119,7 +123,7 @@ class Result:
 
         validation = cut(self.validation) if self.validation else None
         curves = _curves_until(self.curves, tasks) if self.curves else None
-        confusion = self.confusion if len(self.accuracy["class_il"]) == tasks else None
+        confusion = self.confusion if len(rows) == tasks else None
         return replace(
             self,
             accuracy=cut(self.accuracy),
@@ -200,7 +204,7 @@ def _matrices(accuracy: Mapping[str, metrics.Rows], names: Sequence[str]) -> dic
 
 
 def _rounded(value: Any) -> Any:
-    """The same with numbers of four digits after the point, however deep they are."""
+    """A value with the numbers in it, however deep, rounded to four decimals."""
     if isinstance(value, dict):
         return {name: _rounded(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -260,13 +264,13 @@ def _check(value: Any) -> None:
         raise UsageError("not a result of cler: no 'format' number")
     if value["format"] > FORMAT:
         raise UsageError(f"format {value['format']} is newer than {FORMAT}, the newest this cler reads; update cler")
-    fields = _FIELDS_OF_FORMAT[value["format"]]
-    _check_fields(value, _FIELDS | fields, "")
+    there = {name: kind for each in _FIELDS_OF_FORMAT.values() for name, kind in each.items() if name in value}
+    _check_fields(value, _FIELDS | _FIELDS_OF_FORMAT[value["format"]] | there, "")
     check_settings(value["settings"])
     _check_least(value, _LEAST, "")
-    if "steps_per_second" in fields:
+    if "steps_per_second" in value:
         _check_least(value, {"steps_per_second": 0}, "")
-    if "counts" in fields:
+    if "counts" in value:
         _check_fields(value["counts"], _COUNTS, "counts.")
         _check_least(value["counts"], dict.fromkeys(_COUNTS, 0), "counts.")
     _check_origin(value)

@@ -6,13 +6,16 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 from cler import data
 from cler.config.comparing import in_words
 from cler.config.settings import Machine, Settings
+from cler.config.values import number_of_tasks
 from cler.data.images import ImageData, Progress
 from cler.errors import UsageError
+from cler.methods import find_method
 from cler.runs.build import check_fit
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, to_do_and_ended
@@ -58,6 +61,8 @@ def prepare(
 
     `tuned` says how settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
     """
+    for one in settings:
+        _check_until(machine.until_task, one)
     jobs: list[Job] = []
     loaded: dict[Hashable, ImageData | None] = {}
     for one in settings:
@@ -86,12 +91,19 @@ def prepare(
         say(line)
     for job in todo:
         check_writable(job.folder)
-    for one in settings:
-        if own := [job.seed for job in todo if job.settings == one]:
-            say(in_words(one, own))
+    for one, own in groupby(todo, key=lambda job: job.settings):
+        say(in_words(one, [job.seed for job in own]))
     if restart:
         restart_jobs(todo)
     return Plan(jobs, todo, failures)
+
+
+def _check_until(task: int | None, one: Settings) -> None:
+    """Refuse to stop runs after a task that they do not have."""
+    if task is not None and find_method(one.method).merged:
+        raise UsageError(f"{task}: {one.method} learns all tasks at once; leave it out", "until_task")
+    if task is not None and task > (tasks := number_of_tasks(one.tasks)):
+        raise UsageError(f"{task}: {one.dataset} has {tasks} tasks here; leave it out", "until_task")
 
 
 def load_here(

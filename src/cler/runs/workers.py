@@ -31,7 +31,7 @@ class Sender:
         self._speaking = threading.Lock()
 
     def __call__(self, what: Event | Request) -> None:
-        """Send it."""
+        """Send an event or a request."""
         with self._speaking, contextlib.suppress(OSError):
             self.mouth.send(what)
 

@@ -74,7 +74,7 @@ class Tracking:
         for listener in self._listeners.values():
             if listener.failure is not None and not listener.told:
                 listener.told = True
-                self._say(f"{listener.name} failed, and training continues without it: {listener.failure}")
+                self._say(f"{listener.name} failed and records nothing more; runs are not affected: {listener.failure}")
 
 
 class _Listener:
@@ -212,7 +212,7 @@ class _Memory:
         return False
 
     def is_new(self, curve: str, step: int) -> bool:
-        """Whether the step is beyond the curve's last, as which it is noted first: a crash then loses it, at worst."""
+        """Whether a step is beyond the curve's last; it is noted before it is logged, so that none is logged twice."""
         if step <= self._last.get(curve, -1):
             return False
         self._last[curve] = step

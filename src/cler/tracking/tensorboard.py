@@ -37,7 +37,7 @@ class TensorBoard(Tracker):
             self._writer.file_writer.add_summary(summary)
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Scalars, by name."""
+        """Add each figure as a scalar."""
         for name, value in figures.items():
             self._writer.add_scalar(name, value, step)
 

@@ -46,7 +46,7 @@ class WeightsAndBiases(Tracker):
         )
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """A row of the run's history."""
+        """Add the figures as a row of the run's history."""
         self._run.log(dict(figures), step=step)
 
     def end(self, step: int, metrics: Table | None) -> None:

@@ -27,7 +27,7 @@ class Selection:
     def parse(cls, text: str) -> Selection:
         """From a string of the command line."""
         way, _, what = text.partition(":")
-        if way == "first-tasks" and what.isdecimal() and 1 <= int(what) <= 10_000:
+        if way == "first-tasks" and what.isdecimal() and len(what) <= 5 and 1 <= int(what) <= 10_000:
             return cls(first_tasks=int(what))
         if way == "other-dataset" and what:
             DATASETS.find(what)

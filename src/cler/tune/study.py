@@ -38,7 +38,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """The last one."""
+        """Its last accuracy on held-out images; 0 before the first."""
         return self.scores[-1] if self.scores else 0.0
 
 
@@ -56,7 +56,7 @@ class Study:
     """The fingerprint of a dataset that decides and lies at a path; None for one that has a name."""
 
     def settings(self, values: dict[str, Any]) -> Settings:
-        """Those of a trial, on the dataset that decides."""
+        """The settings of a trial, on the dataset that decides."""
         other = {"dataset": self.selection.other_dataset} if self.selection.other_dataset else {}
         return make_settings(**self.given | other | values)
 
@@ -102,7 +102,7 @@ class Study:
         )
 
     def write(self, ended: Sequence[Trial], under_way: Sequence[dict[str, Any]]) -> None:
-        """Keep all of it."""
+        """Write the trials that have ended, and the values of those under way, to the study's file."""
         trials = [asdict(each) | {"scores": list(each.scores)} for each in ended]
         write_json(self.out / FILE, {"about": self.about(), "trials": trials, "under_way": list(under_way)})
 
@@ -114,11 +114,11 @@ def run(
     propose: Propose,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Trial]:
-    """All trials of the study, of which those that it has already are not repeated; the best has its settings file."""
+    """Train the trials that the study does not have yet, write the best as a settings file, and return all trials."""
     check_writable(study.out)
     ended, under_way = study.trials()
     if ended or under_way:
-        say(f"{len(ended)} of {count} trials are already in {study.out}")
+        say(f"{len(ended)} of {max(count, len(ended))} trials are already in {study.out}")
     while len(ended) < count:
         under_way = under_way or propose(study.space, ended, min(MOST_AT_ONCE, count - len(ended)))
         if not under_way:

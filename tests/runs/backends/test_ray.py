@@ -1,5 +1,6 @@
 import socket
 import sys
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -72,7 +73,8 @@ def test_tasks_are_spread_and_give_the_same_numbers(tmp_path, ray, order, toy_jo
     made, heard = ray(), []
     plain, jobs = toy_jobs([0, 1], tmp_path / "plain"), toy_jobs([0, 1])
     trainers.train_bundles([plain], order, ignore)
-    find_backend(Machine(on="ray")).train(jobs, order, heard.append)
+    with closing(find_backend(Machine(on="ray"))) as found:
+        found.train(jobs, order, heard.append)
     results = [[read_json(job.folder / "result.json")["accuracy"] for job in each] for each in (jobs, plain)]
     assert results[0] == results[1]
     assert sum(isinstance(event, Finished) for event in heard) == 2
@@ -82,9 +84,10 @@ def test_tasks_are_spread_and_give_the_same_numbers(tmp_path, ray, order, toy_jo
 
 
 def test_no_more_cores_are_asked_for_than_a_node_has(ray, order, toy_jobs):
-    made = ray()
-    find_backend(Machine(on="ray")).train(toy_jobs(threads=9), order, ignore)
-    assert [each["num_cpus"] for each in made.options] == [8]
+    made = ray(lost=99)
+    with pytest.raises(UsageError, match="a job of ray was lost"):
+        OnRay(Machine(on="ray")).train(toy_jobs(threads=9), order, ignore)
+    assert [each["num_cpus"] for each in made.options] == [8, 8, 8]
 
 
 def test_a_lost_nodes_bundle_is_tried_again(ray, order, toy_jobs):
@@ -111,6 +114,18 @@ def test_no_cluster_is_used_but_the_one_that_was_named(ray, monkeypatch, on, add
     assert [how["address"] for how in made.inits] == [address]
     with pytest.raises(UsageError, match="connected to a Ray cluster already"):
         RayCluster(None)
+
+
+@pytest.mark.parametrize("on", ["ray", "ray:head:6379"])
+def test_one_cluster_serves_until_the_backend_is_closed(ray, order, toy_jobs, on):
+    made = ray()
+    with closing(find_backend(Machine(on=on))) as found:
+        for seed in range(3):
+            assert found.device("auto") == torch.device("cpu")
+            found.train(toy_jobs([seed]), order, ignore)
+        assert made.connected
+    assert not made.connected
+    assert len(made.inits) == (1 if on == "ray" else 2)  # of which one was to ask for its GPUs
 
 
 @pytest.mark.parametrize(("gpus", "device"), [(0.0, "cpu"), (4.0, "cuda")])

@@ -63,7 +63,7 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """Its name, different from those of all others."""
+        """The name of the attempt, which no other has."""
         return self.folder.name
 
     @classmethod
@@ -88,7 +88,7 @@ class Attempt:
         return cls(folder, jobs, tries)
 
     def news(self) -> Iterator[Word]:
-        """What has been heard of it since the last time."""
+        """What the attempt has said since the last call."""
         with suppress(OSError), opened(self.folder / EVENTS, follow=False) as file:
             file.seek(self._read)
             whole, newline, _ = file.read().rpartition(b"\n")
@@ -103,7 +103,7 @@ class Attempt:
                     yield word
 
     def ask_to_stop(self) -> None:
-        """It is to end, with checkpoints."""
+        """Ask for the attempt to end, with checkpoints."""
         with suppress(OSError):
             append(self.folder / STOP, "")
 
@@ -130,7 +130,7 @@ class Mailbox:
         self.folder, self.names = folder, names
 
     def __call__(self, word: Word) -> None:
-        """Say it; ends training when the driver asks for that, or has given the attempt up."""
+        """Send a word; ends training when the driver asks for that, or has given the attempt up."""
         if given_up(str(self.folder)):
             raise LostError(f"{self.folder} was given up: nothing more is written for it")
         with suppress(OSError):  # a full disk is told where results are written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
@@ -13,17 +14,22 @@ from cler.runs.jobs import Job
 from cler.runs.trainers import Order
 
 
-class Backend(Protocol):
-    """Trains jobs, here or elsewhere."""
+class Backend(ABC):
+    """Trains jobs, here or elsewhere, as often as it is asked to, until it is closed."""
 
+    @abstractmethod
     def device(self, name: str) -> torch.device:
         """The device that a name of the command line stands for, where training will be."""
 
+    @abstractmethod
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train all the jobs that no other process is training; `emit` hears every event.
 
         What runs on each device is `train_bundles`, with locks, checkpoints and results made there.
         """
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
+        """End what was started to train, such as a cluster on this machine."""
 
 
 State = Literal["waiting", "running", "there", "cancelled"]

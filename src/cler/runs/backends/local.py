@@ -10,6 +10,7 @@ import torch
 from cler.config.settings import Machine
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.engine.events import Emit, Message
+from cler.runs.backends.base import Backend
 from cler.runs.custom import only_here
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device, gpus, workers_that_fit
@@ -17,7 +18,7 @@ from cler.runs.trainers import Bundle, Order, in_bundles, train_bundles
 from cler.runs.workers import train_in_processes
 
 
-class Local:
+class Local(Backend):
     """A process per GPU, or some on a CPU; a single one is this process."""
 
     def __init__(self, machine: Machine | None = None) -> None:

@@ -14,7 +14,7 @@ from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError
 from cler.runs.backends.attempts import train_attempt
-from cler.runs.backends.base import State
+from cler.runs.backends.base import Backend, State
 from cler.runs.backends.driver import drive
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device
@@ -26,28 +26,39 @@ CONNECT_SECONDS = 20.0
 """How long a cluster has to answer."""
 
 
-class OnRay:
-    """A cluster of its own on this machine, or the running one whose address is given."""
+class OnRay(Backend):
+    """A cluster of its own on this machine, or the running one whose address is given.
+
+    It is connected from its first training until it is closed.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.address = machine.on.partition(":")[2] or None
+        self._cluster: RayCluster | None = None
 
     def device(self, name: str) -> torch.device:
         """'auto' is a GPU where the cluster has one; its own hardware decides, not that of the driver."""
         if self.address is None:
             return find_device(name)
-        if name == "auto":
-            with_gpu = RayCluster(self.address).resources().get("GPU", 0) >= 1
-            return torch.device("cuda" if with_gpu else "cpu")
-        return torch.device(name)
+        if name != "auto":
+            return torch.device(name)
+        cluster = self._cluster or RayCluster(self.address)
+        try:
+            return torch.device("cuda" if cluster.resources().get("GPU", 0) >= 1 else "cpu")
+        finally:
+            if cluster is not self._cluster:
+                cluster.close()
 
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; when this is stopped, so are they, with checkpoints."""
-        cluster = RayCluster(self.address, gpu=order.device.type == "cuda")
-        try:
-            drive(jobs, cluster, order, emit, POLL)
-        finally:
-            cluster.close()
+        self._cluster = self._cluster or RayCluster(self.address, gpu=order.device.type == "cuda")
+        drive(jobs, self._cluster, order, emit, POLL)
+
+    def close(self) -> None:
+        """Leave the cluster, which ends if it was started here."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
 
 
 class RayCluster:
@@ -83,11 +94,8 @@ class RayCluster:
             raise UsageError(f"ray:{address or ''} cannot be reached: {why[0]}", "on") from None
 
     def resources(self) -> dict[str, float]:
-        """What the cluster has, and leave it again."""
-        try:
-            return dict(self._ray.cluster_resources())
-        finally:
-            self.close()
+        """What the cluster has of each kind, such as CPU and GPU."""
+        return dict(self._ray.cluster_resources())
 
     def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
         """A task on the node with the least to do; nodes that do not answer are left out by Ray itself."""
@@ -115,7 +123,7 @@ class RayCluster:
         return dict.fromkeys(self._tasks, "there")
 
     def cancel(self, names: Collection[str]) -> None:
-        """End their processes."""
+        """End the tasks of these attempts."""
         for name in names:
             if name in self._tasks:
                 self._ray.cancel(self._tasks.pop(name), force=True)

@@ -17,7 +17,7 @@ from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError
 from cler.runs.backends.attempts import train_attempt
-from cler.runs.backends.base import State
+from cler.runs.backends.base import Backend, State
 from cler.runs.backends.driver import POLL, drive
 from cler.runs.jobs import Job
 from cler.runs.trainers import Order
@@ -33,7 +33,7 @@ NOTICE: signal.Signals = getattr(signal, "SIGUSR2", signal.SIGTERM)  # Windows h
 """What tells a job that its time is nearly up."""
 
 
-class OnSlurm:
+class OnSlurm(Backend):
     """The cluster whose `sbatch` is on the path."""
 
     def __init__(self, machine: Machine) -> None:
@@ -116,7 +116,7 @@ class SlurmCluster:
         return states
 
     def cancel(self, names: Collection[str]) -> None:
-        """Cancel their jobs."""
+        """Cancel the jobs of these attempts."""
         for name in names:
             _answer(["scancel", f"--user={getpass.getuser()}", f"--name={NAME}{name}"])
 

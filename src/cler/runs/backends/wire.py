@@ -83,7 +83,7 @@ def plain_code(code: Code) -> dict[str, Any]:
 
 
 def read_code(values: dict[str, Any]) -> Code:
-    """What has to be imported."""
+    """The code that plain values stand for."""
     given = [(kind, name, module, path) for kind, name, module, path in values["given"]]
     return Code(tuple(values["modules"]), tuple(given), ())
 
