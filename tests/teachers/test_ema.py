@@ -5,6 +5,7 @@ from cler import Learner, ResNet18
 from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.engine import train
+from cler.engine.evaluate import evaluate
 from cler.errors import UsageError
 from cler.methods import METHODS, Setup
 from cler.methods.finetune import Finetune
@@ -58,6 +59,9 @@ def test_what_is_trained_is_what_is_trained_without_it(method):
     alone, averaged = toy.trained(method), toy.trained(method, teacher="ema")
     assert not differences(tensors_of(averaged.method.network), tensors_of(alone.method.network))
     assert differences(tensors_of(averaged.method.teacher.average), tensors_of(alone.method.network))
+    with averaged.method.unaided():
+        found = evaluate(averaged.method, averaged.stream, averaged.views, range(averaged.stream.n_tasks))
+    assert list(found) == [alone.accuracy[name][-1] for name in ("class_il", "task_il")]
 
 
 def test_it_averages_single_precision_not_working_copies():

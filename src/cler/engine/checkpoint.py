@@ -89,6 +89,11 @@ def find(folder: Path, message: Callable[[str], None]) -> Checkpoint | None:
     return None
 
 
+def is_in(folder: Path) -> bool:
+    """Whether there is a checkpoint in a folder, whole or not."""
+    return any((folder / name).exists() for name in (NAME, PREVIOUS))
+
+
 def delete(folder: Path) -> None:
     """Delete the checkpoints in a folder, also those that were set aside."""
     for path in (folder / NAME, folder / PREVIOUS, *folder.glob(f"{DAMAGED}*")):

@@ -23,6 +23,8 @@ from cler.streams import Batch, Stream
 T = TypeVar("T")
 VALIDATION = ("validation_class_il", "validation_task_il")
 """Names of the accuracies on held-out training images, where there are any."""
+UNAIDED = "unaided_"
+"""Before the names of accuracies that the network itself has, where a teacher answers and this is asked for."""
 Curves = dict[str, list[Any]]
 """What evaluation within tasks finds, an entry for each evaluation, by name: the `task`, the `step` of it, accuracies
 on the tasks met so far (`class_il`, `task_il`), and of the stream, as `predicted` before it was learned, how many
@@ -69,6 +71,9 @@ class Run:
         self.confusion: list[list[int]] | None = None
         """How many test images of each task (rows) are predicted as a class of each task (columns) at the end, in
         streams whose tasks have classes of their own."""
+        self.evaluates_unaided = False
+        """Whether the network itself is evaluated too after each task, where a teacher answers."""
+        self.unaided_confusion: list[list[int]] | None = None
         self.seconds = 0.0
         self.steps_done = 0
         self.at_once = 1
@@ -194,24 +199,37 @@ class Run:
 
     def evaluate(self, task: int) -> None:
         """Evaluate on every task seen so far; a run whose outputs are not numbers is marked as failed."""
-        seen = self._seen(task)
-        counted = self._empty_confusion(task)
-        class_il, task_il = self._accuracies(seen, counted)
-        if any(map(math.isnan, class_il)):
+        found, self.confusion = self._after_task(task)
+        if any(map(math.isnan, found["class_il"])):
             self.failure = f"the outputs were not numbers after task {task + 1}; try a lower lr or weight"
             return
-        self.accuracy["class_il"].append(class_il)
-        self.accuracy["task_il"].append(task_il)
+        if self.evaluates_unaided:
+            with self.method.unaided():
+                unaided, self.unaided_confusion = self._after_task(task)
+            if not any(map(math.isnan, unaided["class_il"])):
+                found |= {UNAIDED + name: row for name, row in unaided.items()}
+        for name, row in found.items():
+            self.accuracy.setdefault(name, []).append(row)
+        self.task, self.taken = task + 1, 0
+        if self.evaluate_every:
+            self._note(task, self.schedule[task], found["class_il"], found["task_il"])
+            self.look_ahead()
+
+    def _after_task(self, task: int) -> tuple[dict[str, list[float]], list[list[int]] | None]:
+        """Accuracies on every task seen so far, by name, on held-out images too if there are any; and the confusion."""
+        seen, counted = self._seen(task), self._empty_confusion(task)
+        found = dict(zip(("class_il", "task_il"), self._accuracies(seen, counted), strict=True))
         if self.stream.validates:
             with self._autocast():
                 held_out = evaluate(self.method, self.stream, self.views, seen, self.stream.held_out)
-            for name, row in zip(VALIDATION, held_out, strict=True):
-                self.accuracy.setdefault(name, []).append(row)
-        self.confusion = None if counted is None else counted.tolist()
-        self.task, self.taken = task + 1, 0
-        if self.evaluate_every:
-            self._note(task, self.schedule[task], class_il, task_il)
-            self.look_ahead()
+            found |= zip(VALIDATION, held_out, strict=True)
+        return found, None if counted is None else counted.tolist()
+
+    @property
+    def unaided(self) -> dict[str, list[list[float]]] | None:
+        """Accuracies of the network itself, by name; None unless it has some of every task so far."""
+        found = {name.removeprefix(UNAIDED): rows for name, rows in self.accuracy.items() if name.startswith(UNAIDED)}
+        return found if len(found.get("class_il", ())) == len(self.accuracy["class_il"]) else None
 
     def evaluate_within(self, task: int, step: int) -> dict[str, list[float]]:
         """Evaluate between two steps of a task, where that is asked for after so many of them; changes nothing else.

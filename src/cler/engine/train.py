@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from cler.engine.events import Emit, Evaluated, EvaluatedWithin, Failed, Finished, Message, Progress, Started, ignore
 from cler.engine.losses import means
-from cler.engine.run import Run, matmul_precision
+from cler.engine.run import UNAIDED, Run, matmul_precision
 from cler.engine.steps import make_stepper, synchronize
 
 REPORT_SECONDS = 0.25
@@ -139,7 +139,8 @@ def _end_task(bundle: _Bundle, task: int, control: Control) -> None:
     for run in bundle.runs:
         run.seconds += elapsed  # of all of them, as its steps are
         if run.failure is None:
-            bundle.emit(Evaluated(run.name, task, {name: tuple(rows[-1]) for name, rows in run.accuracy.items()}))
+            told = {name: tuple(rows[-1]) for name, rows in run.accuracy.items() if not name.startswith(UNAIDED)}
+            bundle.emit(Evaluated(run.name, task, told))
         if run.complete and run.running_accuracy is not None:
             bundle.emit(Finished(run.name, run.running_accuracy))
     if bundle.runs:

@@ -336,6 +336,15 @@ class Method:
         finally:
             self.network = trained
 
+    @contextmanager
+    def unaided(self) -> Iterator[None]:
+        """Inside, the network answers itself, as it does without a teacher."""
+        teacher, self.teacher = self.teacher, None
+        try:
+            yield
+        finally:
+            self.teacher = teacher
+
 
 @contextmanager
 def closed(buffer: Any) -> Iterator[None]:

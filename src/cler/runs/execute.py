@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
-from cler.engine.events import Elsewhere, Emit, Event, Message, each_line_once, to_all
+from cler.engine.events import Elsewhere, Emit, Event, Finished, Message, each_line_once, to_all
+from cler.runs.along import trained_once
 from cler.runs.backends import Backend
 from cler.runs.backends.local import Local
 from cler.runs.folders import check_writable
-from cler.runs.jobs import Job
+from cler.runs.jobs import Job, remaining
+from cler.runs.results import Result, read_result
 from cler.runs.trainers import Order
 
 
@@ -45,10 +48,24 @@ def execute(
     others = _Others()
     emit = each_line_once(to_all([others, *callbacks]))
     order = Order(device, data_dir, workers, at_once, images, graph, out, give_up_after)
-    (backend or Local()).train(jobs, order, emit)
+    backend = backend or Local()
+    trained = trained_once(jobs)
+    backend.train(trained, order, emit)
+    along = [job.along for job in trained if job.along]
+    if left := remaining(along):
+        backend.train(left, order, emit)
+    for job in along:
+        if job not in left:
+            emit(_finished(job))
     if others.busy:
         runs = "1 run is" if others.busy == 1 else f"{others.busy} runs are"
         emit(Message(f"{runs} being trained by another process: the same command shows the results after that"))
+
+
+def _finished(job: Job) -> Finished:
+    """What is told of a run that came along with another one."""
+    result = Result.from_dict(job.folder, read_result(job.folder))
+    return Finished(job.name, fmean(result.accuracy["class_il"][-1]), result.metrics)
 
 
 class _Others:

@@ -57,6 +57,9 @@ class Job:
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
     track: str | None = None
     """The trackers that follow the run, joined by '+'; None for none."""
+    along: Job | None = None
+    """The same run without its teacher, which learns the same: it gets its result when this one has learned all; None
+    for none."""
 
     def finding(self, task: int) -> Path:
         """The file of what the probe has found after a task."""

@@ -33,6 +33,7 @@ from cler.engine.events import (
     Progress,
     Started,
     each_line_once,
+    ignore,
 )
 from cler.engine.losses import Sums, means, merged
 from cler.engine.steps import lack_of_memory
@@ -41,7 +42,7 @@ from cler.errors import UsageError
 from cler.files import write_json, writing
 from cler.runs.build import build_run
 from cler.runs.folders import OWNER, still_ours
-from cler.runs.jobs import Job, same_run
+from cler.runs.jobs import Job, claimed, same_run
 from cler.runs.logs import log_line, trim_log
 from cler.runs.machine import environment
 from cler.runs.networks import save_network
@@ -110,6 +111,7 @@ class Recorder(Control):
         with writing(job.folder):
             self._resume(run, job)
             trim_log(job.folder, run.task, run.taken)
+        run.evaluates_unaided = job.along is not None and run.unaided is not None
 
     def hear(self, event: Event) -> None:
         """Keep what an event tells of a run, and pass it on."""
@@ -215,6 +217,7 @@ class Recorder(Control):
                 with writing(job.folder):
                     save_buffer_images(job.folder, run, job.save_buffer_images)
             self._end(event.run, line)
+            self._end_along(event.run)
         else:
             with self._continuing_without("results so far"):
                 self._write(event.run, line)
@@ -258,6 +261,15 @@ class Recorder(Control):
                 if self._owns(folder):
                     checkpoint.delete(folder)
 
+    def _end_along(self, name: RunName) -> None:
+        """Write the result of the same run without its teacher, unless another process is at it."""
+        run, along = self.runs[name], self.jobs[name].along
+        if along is None or (accuracy := run.unaided) is None or not self._owns(self.jobs[name].folder):
+            return
+        with claimed(along, ignore) as todo, writing(along.folder):
+            if todo:
+                write_json(along.folder / "result.json", self._facts(run, along, accuracy, run.unaided_confusion))
+
     def _log(self, name: RunName, line: dict[str, Any]) -> None:
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})
 
@@ -276,22 +288,28 @@ class Recorder(Control):
             return {}
 
     def _result(self, name: RunName) -> dict[str, Any]:
-        run, job = self.runs[name], self.jobs[name]
+        run = self.runs[name]
+        return self._facts(run, self.jobs[name], run.accuracy, run.confusion)
+
+    def _facts(
+        self, run: Run, job: Job, accuracy: dict[str, list[list[float]]], confusion: list[list[int]] | None
+    ) -> dict[str, Any]:
+        """What is known of a run that was trained for a job: of the run itself, or without its teacher."""
         return make_result(
             job.settings.to_dict(),
             job.seed,
-            run.accuracy,
+            accuracy,
             run.seconds,
             run.steps_done,
             environment(run.device),
             images=run.steps_done * run.stream.batch,
             data=self.about[run.name]["data"],
-            revisions=self.about[run.name]["revisions"],
+            revisions=revisions(job.settings),
             at_once=run.at_once,
             complete=run.complete,
             failure=run.failure,
             curves=run.curves if run.evaluate_every else None,
-            confusion=run.confusion,
+            confusion=confusion,
             tuned=job.tuned,
         )
 

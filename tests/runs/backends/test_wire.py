@@ -114,6 +114,7 @@ def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
         job, tuned={"names": ["lr"]}, track="tensorboard", data="ab", until_task=1, save_network=True
     )
     assert read_job(plain_job(job)) == job
+    assert read_job(plain_job(dataclasses.replace(job, along=job))).along == job
 
 
 def test_an_order_arrives_with_all_that_matters_there():

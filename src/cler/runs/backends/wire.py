@@ -19,7 +19,9 @@ from cler.runs.jobs import Job
 from cler.runs.machine import find_device
 from cler.runs.trainers import Order
 
-_OF_A_JOB = tuple(each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe"))
+_OF_A_JOB = tuple(
+    each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe", "along")
+)
 
 _OF_AN_ORDER = ("at_once", "images", "graph")
 
@@ -49,6 +51,7 @@ def plain_job(job: Job) -> dict[str, Any]:
     return {
         "settings": job.settings.to_dict(),
         "folder": str(job.folder.absolute()),
+        "along": plain_job(job.along) if job.along else None,
         **{name: getattr(job, name) for name in _OF_A_JOB},
     }
 
@@ -59,6 +62,7 @@ def read_job(values: dict[str, Any]) -> Job:
     settings = {name: value for name, value in values["settings"].items() if name in declared}
     options = {name: value for name, value in values["settings"].items() if name not in declared}
     rest = {name: values[name] for name in _OF_A_JOB}
+    rest["along"] = read_job(values["along"]) if values["along"] else None
     return Job(Settings(**settings, options=options), folder=Path(values["folder"]), **rest)
 
 
