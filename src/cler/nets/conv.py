@@ -47,16 +47,20 @@ class WorkingCopies:
 
     @torch.no_grad()
     def gather_gradients(self) -> None:
-        """Hand the gradients of the copies to the weights."""
+        """Hand the gradients of the copies to the weights, in addition to what the weights have from a loss on them."""
         gradients, targets = [], []
+        own: list[tuple[Tensor, Tensor]] = []
         for weight, copy in zip(self.weights, self.copies, strict=True):
             if copy.grad is not None:
-                weight.grad = torch.empty_like(weight)
-                targets.append(weight.grad)
+                targets.append(torch.empty_like(weight))
                 gradients.append(copy.grad)
-                copy.grad = None
+                if weight.grad is not None:
+                    own.append((targets[-1], weight.grad))
+                weight.grad, copy.grad = targets[-1], None
         if targets:
             torch._foreach_copy_(targets, gradients)
+        for target, gradient in own:
+            target.add_(gradient)
 
     @torch.no_grad()
     def refresh(self) -> None:
