@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cler.config.registry import METHODS
+from cler.errors import UsageError
 from cler.memory import Recollection, Replay, Reservoir
 from cler.methods.loss import backward, total
 from cler.methods.optimizers import make_optimizer
@@ -94,6 +95,8 @@ class Method:
         self.regularizers = list(setup.regularizers)
         self.teacher = setup.teacher
         self.task, self.phase = 0, "observe"
+        if not any(parameter.requires_grad for parameter in self.network.parameters()):
+            raise UsageError("has nothing to train: at least its classifier has to require gradients", "network")
         modules = [self.network, *self.regularizers, *also_trained]
         parameters = [parameter for module in modules for parameter in module.parameters()]
         self.optimizer = make_optimizer(

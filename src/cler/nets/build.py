@@ -192,9 +192,10 @@ def _check_shape(what: str, given: Any, width: int) -> None:
 
 
 def _example(network: nn.Module, image_shape: tuple[int, ...]) -> Tensor:
-    """Two images that differ, so that batch norm can normalize them."""
+    """Two images that differ, so that batch norm can normalize them: float32, or what autocast makes of that."""
     dtype = next((each.dtype for each in network.parameters() if each.is_floating_point()), torch.float32)
-    ramp = torch.linspace(-1, 1, 2 * torch.Size(image_shape).numel(), dtype=dtype)
+    ramp = torch.linspace(-1, 1, 2 * torch.Size(image_shape).numel(), dtype=torch.float32)
+    ramp = ramp.to(torch.float32 if dtype == torch.float64 else dtype)
     return ramp.view(2, *image_shape)
 
 
