@@ -147,7 +147,7 @@ def test_relations(golden, assert_close):
 
 def test_the_synthesizer(golden, assert_close):
     case = golden("datafree").under("gen.")
-    synthesizer = Synthesizer(8, noise=8).double()
+    synthesizer = Synthesizer(8, 8, noise=8).double()
     for j, (name, parameter) in enumerate(synthesizer.named_parameters()):
         i = torch.arange(parameter.numel(), dtype=torch.int64)
         values = 0.2 * (((7919 * i + 104729 * (j + 1)) % 10007).double() / 10007 - 0.5)

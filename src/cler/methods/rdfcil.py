@@ -85,10 +85,10 @@ class RDfcil(Method):
     network: Backbone
 
     def __init__(self, setup: Setup) -> None:
-        channels, size, _ = setup.image_shape
+        channels, height, width = setup.image_shape
         features = setup.network.feature_size
         with torch.random.fork_rng(devices=[]):  # weights are drawn when they are needed
-            synthesizer = Synthesizer(size, noise=setup.options.noise, channels=channels).to(setup.device)
+            synthesizer = Synthesizer(height, width, noise=setup.options.noise, channels=channels).to(setup.device)
             projections = [nn.Linear(features, 2 * features).to(setup.device) for _ in range(2)]
         super().__init__(setup, also_trained=projections)
         self.old = Frozen(self.network)
