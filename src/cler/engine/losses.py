@@ -36,10 +36,9 @@ class LossSums:
         sums: Sums = {}
         for names, total in self._totals.items():
             *values, steps = total.growth(wait=wait)
-            for name, value in zip(names, values, strict=True):
-                before, count = sums.get(name, (0.0, 0))
-                sums[name] = before + value, count + int(steps)
-        return {name: (value, count) for name, (value, count) in sums.items() if count}
+            if steps:
+                sums = merged(sums, {name: (value, int(steps)) for name, value in zip(names, values, strict=True)})
+        return sums
 
 
 class _Total:

@@ -196,10 +196,10 @@ class Run:
         """Evaluate on every task seen so far; a run whose outputs are not numbers is marked as failed."""
         seen = self._seen(task)
         counted = self._empty_confusion(task)
-        class_il, task_il = self._accuracies(seen, counted)
-        if any(map(math.isnan, class_il)):
-            self.failure = f"the outputs were not numbers after task {task + 1}; try a lower lr or weight"
+        found = self._accuracies(seen, f"after task {task + 1}", counted)
+        if found is None:
             return
+        class_il, task_il = found
         self.accuracy["class_il"].append(class_il)
         self.accuracy["task_il"].append(task_il)
         if self.stream.validates:
@@ -221,23 +221,19 @@ class Run:
         due = self.evaluate_every and step % self.evaluate_every == 0 and step < self.schedule[task]
         if not due or self.failure is not None:
             return {}
-        class_il, task_il = self._accuracies(self._seen(task))
-        if any(map(math.isnan, class_il)):
-            self.failure = f"the outputs were not numbers at task {task + 1}, step {step}; try a lower lr or weight"
+        found = self._accuracies(self._seen(task), f"at task {task + 1}, step {step}")
+        if found is None:
             return {}
-        self._note(task, step, class_il, task_il)
-        return {"class_il": class_il, "task_il": task_il}
+        self._note(task, step, *found)
+        return dict(zip(("class_il", "task_il"), found, strict=True))
 
     def look_ahead(self) -> None:
         """Evaluate on the tasks that have not been learned yet, where that is asked for and has not been done."""
         to_come = range(self.task, 0 if self.method.merged and self.task else self.stream.n_tasks)
         if not self.evaluate_every or len(self.curves.get("ahead_class_il", ())) > self.task or not to_come:
             return
-        class_il, task_il = self._accuracies(to_come)
-        if any(map(math.isnan, class_il)):
-            self.failure = f"the outputs were not numbers before task {self.task + 1}; try a lower lr or weight"
-            return
-        for name, row in (("ahead_class_il", class_il), ("ahead_task_il", task_il)):
+        found = self._accuracies(to_come, f"before task {self.task + 1}")
+        for name, row in zip(("ahead_class_il", "ahead_task_il"), found or (), strict=False):
             self.curves.setdefault(name, []).append(row)
 
     def _seen(self, task: int) -> range:
@@ -249,9 +245,16 @@ class Run:
             return None
         return torch.zeros(self.stream.n_tasks, self.stream.n_tasks, dtype=torch.int64, device=self.device)
 
-    def _accuracies(self, tasks: range, confusion: Tensor | None = None) -> tuple[list[float], list[float]]:
+    def _accuracies(
+        self, tasks: range, when: str, confusion: Tensor | None = None
+    ) -> tuple[list[float], list[float]] | None:
+        """Class- and task-incremental accuracies; None, and a run that has failed, if the outputs are not numbers."""
         with self._autocast():
-            return evaluate(self.method, self.stream, self.views, tasks, confusion=confusion)
+            class_il, task_il = evaluate(self.method, self.stream, self.views, tasks, confusion=confusion)
+        if any(map(math.isnan, class_il)):
+            self.failure = f"the outputs were not numbers {when}; try a lower lr or weight"
+            return None
+        return class_il, task_il
 
     def _note(self, task: int, step: int, class_il: list[float], task_il: list[float]) -> None:
         found: dict[str, Any] = {"task": task, "step": step, "class_il": class_il, "task_il": task_il}

@@ -129,8 +129,7 @@ class CclDc(Method):
 
     def make_buffer(self) -> Reservoir:
         """A reservoir; for DER++ it keeps logits with the images."""
-        setup, extra = self.setup, {"logits": (self.n_classes,)} if self.options.base == "derpp" else {}
-        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
+        return self.make_reservoir(logits=(self.n_classes,)) if self.options.base == "derpp" else self.make_reservoir()
 
     @classmethod
     def n_networks(cls, options: Any) -> int:

@@ -118,9 +118,9 @@ class Pcr(Method):
 
     def make_buffer(self) -> Reservoir:
         """A reservoir, for HPCR with the logits and features of its images."""
-        setup = self.setup
-        extra = {"logits": (self.n_classes,), "features": (self.network.feature_size,)} if self.is_hpcr else {}
-        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
+        if not self.is_hpcr:
+            return self.make_reservoir()
+        return self.make_reservoir(logits=(self.n_classes,), features=(self.network.feature_size,))
 
     @property
     def recording_key(self) -> Hashable:
