@@ -274,7 +274,7 @@ def extract(archive: Path, folder: Path, *, limit: int = LARGEST_ARCHIVE, member
 
 
 def extract_zip(archive: Path, folder: Path, *, limit: int = LARGEST_ARCHIVE, members: int = MOST_MEMBERS) -> None:
-    """Unpack a zip archive of plain files and folders into `folder`, in the same way."""
+    """Unpack a zip archive of plain files and folders into `folder`, as `extract` does with a gzipped tar archive."""
     with _unpacking(archive, folder) as temporary, zipfile.ZipFile(archive) as held:
         listed = held.infolist()
         if len(listed) > members:

@@ -116,7 +116,7 @@ class Run:
         return sum(rows[-1]) / len(rows[-1]) if rows else None
 
     def begin_task(self, task: int) -> None:
-        """Shuffle the task's images and tell the method, of its first phase too."""
+        """Shuffle the task's images, and begin the task and its first phase in the method."""
         epoch = self.stream.schedule[task] // self.stream.epochs
         parts = [
             self.stream.order(task, self.generator, epochs=math.ceil(steps / epoch))[:steps]

@@ -83,7 +83,7 @@ def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> f
 
 
 def in_words(summary: dict[str, Any]) -> str:
-    """A summary of `FolderLearner` in a line."""
+    """The `summary` of a `FolderLearner` in a line."""
     classes = len(summary["classes"])
     learned = summary["images"] - summary["waiting"]
     text = f"{learned} images of {classes} {'class' if classes == 1 else 'classes'} learned"

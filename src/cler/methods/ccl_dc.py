@@ -106,9 +106,10 @@ class Outputs(NamedTuple):
 
 @register
 class CclDc(Method):
-    """Base views, then the chain X³, X⁰, X¹, X² of each group pass each network, normalized separately.
+    """CCL-DC: two networks, or one, that learn by a base and by what the other says of harder views.
 
-    A regularizer acts on both networks, with a head of its own in each. Their logits are averaged to answer.
+    The views of the base, then the chain X³, X⁰, X¹, X² of each group pass each network, normalized separately. A
+    regularizer acts on both networks, with a head of its own in each. Their logits are averaged to answer.
     """
 
     name = "ccl-dc"
@@ -133,7 +134,7 @@ class CclDc(Method):
 
     @classmethod
     def n_networks(cls, options: Any) -> int:
-        """One or two."""
+        """As many as the setting `networks` says, one or two."""
         networks: int = options.networks
         return networks
 

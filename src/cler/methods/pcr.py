@@ -108,12 +108,12 @@ class Pcr(Method):
 
     @classmethod
     def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:
-        """The proxies."""
+        """A new classifier, whose rows are the proxies of the classes."""
         return CosineClassifier(classifier, n_classes)
 
     @property
     def is_hpcr(self) -> bool:
-        """Whether the setting `variant` says so."""
+        """Whether the setting `variant` is 'hpcr'."""
         return self.options.variant == "hpcr"
 
     def make_buffer(self) -> Reservoir:
@@ -134,7 +134,7 @@ class Pcr(Method):
 
     @property
     def proxies(self) -> CosineClassifier:
-        """The network's classifier."""
+        """The network's classifier, whose rows are the proxies of the classes."""
         classifier = self.network.classifier
         assert isinstance(classifier, CosineClassifier)
         return classifier

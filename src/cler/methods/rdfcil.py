@@ -70,7 +70,10 @@ def relations(features: Tensor) -> Tensor:
 
 @register
 class RDfcil(Method):
-    """The classifier has no bias; classes of later tasks are never predicted."""
+    """R-DFCIL, in up to three phases a task: inversion, learning, refinement.
+
+    The classifier has no bias, and classes of later tasks are never predicted.
+    """
 
     name = "r-dfcil"
     revision = 2
@@ -104,13 +107,13 @@ class RDfcil(Method):
 
     @classmethod
     def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:
-        """One without a bias."""
+        """A new classifier, without a bias."""
         weight = classifier.weight
         return nn.Linear(classifier.in_features, n_classes, bias=False, device=weight.device, dtype=weight.dtype)
 
     @property
     def as_released(self) -> bool:
-        """Whether the setting `variant` has this value."""
+        """Whether the setting `variant` is 'released'."""
         return self.options.variant == "released"
 
     def make_inverter(self) -> torch.optim.Optimizer:
@@ -128,7 +131,7 @@ class RDfcil(Method):
         return {"invert": options.inversion_steps, "observe": epochs * epoch, "refine": refinement}
 
     def begin_task(self, task: int) -> None:
-        """Keep the network as it is, and teach another synthesizer by it."""
+        """Keep a copy of the network as it is, and draw new weights for the synthesizer and the projections."""
         super().begin_task(task)
         if task > 0:
             self.old.become(self.network)
@@ -152,7 +155,7 @@ class RDfcil(Method):
 
     @property
     def weights(self) -> tuple[float, float, float]:
-        """λ_ce, λ_hkd and λ_rkd in this task."""
+        """λ_ce, λ_hkd and λ_rkd of the present task."""
         return weights(len(self.past_classes), len(self.present_classes))
 
     def invert(self, batch: Batch) -> Terms:

@@ -25,7 +25,7 @@ class Peers(Backbone):
 
     @property
     def members(self) -> tuple[Backbone, ...]:
-        """The peers."""
+        """The networks that are trained side by side."""
         return tuple(self.peers)  # type: ignore[arg-type]
 
     @property

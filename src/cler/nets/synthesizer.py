@@ -84,7 +84,7 @@ def strangeness(maps: Tensor, layer: BatchNorm | nn.modules.batchnorm._BatchNorm
 
 @contextmanager
 def watched(network: nn.Module) -> Iterator[list[Tensor]]:
-    """Inside, a pass through the network adds to the list how unusual the input of each batch norm is."""
+    """Inside, a pass through the network adds to the list the `strangeness` of the input of each batch norm."""
     found: list[Tensor] = []
     hooks = [
         layer.register_forward_pre_hook(lambda layer, inputs: found.append(strangeness(inputs[0], layer)))
