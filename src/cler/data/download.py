@@ -310,7 +310,7 @@ class _Sips(gzip.GzipFile):
     """A file of which little is read at a time: tarfile takes headers whole, however long an archive says they are."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """So many bytes."""
+        """So many bytes of the file, if they are few."""
         if size is None or not 0 <= size <= LARGEST_HEADER:
             raise tarfile.TarError(f"it holds a header of {size} bytes")
         return super().read(size)

@@ -79,7 +79,7 @@ def means(sums: Sums) -> dict[str, float]:
 
 
 def merged(first: Sums, second: Sums) -> Sums:
-    """The sums over the steps of both."""
+    """The sums of loss terms over the steps of two such sums."""
     both = dict(first)
     for name, (total, steps) in second.items():
         before, count = both.get(name, (0.0, 0))

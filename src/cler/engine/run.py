@@ -240,7 +240,7 @@ class Run:
         return range(self.stream.n_tasks if self.method.merged else task + 1)
 
     def _empty_confusion(self, task: int) -> Tensor | None:
-        """To be counted into after the last task."""
+        """Zeros to count confusions of tasks in; None but after the last task, and where tasks share classes."""
         if task + 1 < len(self.schedule) or not self.stream.disjoint:
             return None
         return torch.zeros(self.stream.n_tasks, self.stream.n_tasks, dtype=torch.int64, device=self.device)

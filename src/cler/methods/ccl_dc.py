@@ -76,14 +76,14 @@ class Group(NamedTuple):
     """The classes that take part in their softmax; None for all."""
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
-        """Of logits (N, C) of these images."""
+        """The cross-entropy of logits (N, C) of these images."""
         if self.allowed is None:
             return F.cross_entropy(logits, self.labels)
         return masked_cross_entropy(logits, self.labels, self.allowed)
 
 
 class Base(NamedTuple):
-    """What the base learns from, and how."""
+    """What the base, which is the replay that CCL-DC is put on, learns from in a step, and how."""
 
     parts: list[Group]
     """The images in the order in which they pass, normalized separately."""
@@ -249,7 +249,7 @@ class CclDc(Method):
 
 
 def group_of(replay: Replay) -> Group:
-    """A draw from the buffer."""
+    """A draw from the buffer as a group, whose softmax has all classes."""
     return Group(replay.pixels, replay.labels)
 
 
