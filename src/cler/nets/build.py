@@ -175,14 +175,10 @@ def try_out(network: Backbone, n_outputs: int, image_shape: tuple[int, ...]) -> 
     except UsageError:
         raise
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"the network does not take a batch of images (N, {_sizes(image_shape)}): {reason}") from error
+        reason, shape = str(error).partition("\n")[0], ", ".join(map(str, image_shape))
+        raise UsageError(f"the network does not take a batch of images (N, {shape}): {reason}") from error
     if not isinstance(maps, Tensor):
         raise UsageError(f"tap '{trial.tap}' gives a {type(maps).__name__}, not a tensor; name a sub-module inside it")
-
-
-def _sizes(shape: tuple[int, ...]) -> str:
-    return ", ".join(map(str, shape))
 
 
 def _check_shape(what: str, given: Any, width: int) -> None:
