@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import cler
-from cler.memory import Reservoir
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,7 @@ class DarkReplay(cler.Method):
     replays, Options = True, Options
 
     def make_buffer(self):
-        setup, extra = self.setup, {"logits": (self.n_classes,)}  # what the buffer stores beside image and label
-        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
+        return self.make_reservoir(logits=(self.n_classes,))  # what it stores beside image and label
 
     def observe(self, batch):
         replay = self.buffer.sample(self.setup.replay_batch)  # empty until the first batch is stored

@@ -269,7 +269,8 @@ def test_where_none_is_whole_the_run_begins_anew_and_says_so(two, damage):
         (two / name).write_bytes(damage((two / name).read_bytes()))
     position, (line,) = found_in(two)
     assert position is None
-    assert line.endswith(") and set aside as checkpoint.damaged-1, and there is no other; starting over")
+    assert f") and set aside as checkpoint.damaged-1, {two / checkpoint.PREVIOUS} is damaged (" in line
+    assert line.endswith(") and set aside as checkpoint.damaged-2, and there is no other; starting over")
     assert names(two) == ["checkpoint.damaged-1", "checkpoint.damaged-2"]
     checkpoint.delete(two)
     assert names(two) == []

@@ -768,6 +768,8 @@ def test_parameters_are_kept_as_scikit_learn_expects():
     assert eval(repr(learner), {"Learner": Learner}).get_params() == parameters
     assert learner.set_params(regularizer="rotation") is learner
     assert learner.get_params() == parameters | {"regularizer": "rotation"}
+    own = {"variant": "text", "inner": 2, "momentum": 0.9, "temperature": 0.2}
+    assert list(small("cope").set_params(**own).get_params())[-4:] == list(own)
     with pytest.raises(UsageError, match="did you mean 'buffer'"):
         learner.set_params(bufer=3)
     with pytest.raises(UsageError, match="even size"):

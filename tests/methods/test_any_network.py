@@ -133,3 +133,18 @@ def test_settings_name_a_network_and_freeze_it():
     train([run])
     changed = {name.split(".")[0] for name, each in network.state_dict().items() if not torch.equal(each, before[name])}
     assert changed == {"layer4", "classifier"}
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_a_network_with_nothing_to_train_is_refused(method):
+    """Unless the method puts a classifier of its own in it, as PCR and R-DFCIL do."""
+
+    def frozen(n_outputs):
+        module = nn.Sequential(*list(small_cnn())[:2], nn.Sequential(nn.Flatten(), nn.Linear(400, n_outputs)))
+        return cler.backbone(module.requires_grad_(False), tap="0", head="1", classifier="2.1")
+
+    if method in ("pcr", "r-dfcil"):
+        toy.in_later_task(make_run(method, "none", frozen))
+    else:
+        with pytest.raises(UsageError, match="network has nothing to train: at least its classifier"):
+            make_run(method, "none", frozen)

@@ -1,5 +1,7 @@
 """LwF.MC and R-DFCIL against golden numbers."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -106,6 +108,23 @@ def test_the_warm_up_of_lwf_mc_trains_the_new_rows_and_nothing_else(optimizer):
     }  # fmt: skip
 
 
+def test_in_bfloat16_the_weight_decay_of_lwf_mc_reaches_convolutions_too():
+    torch.manual_seed(0)
+    network = ResNet18(4, width=2)
+    common = {"views": Views(*CIFAR), "tasks": Tasks.of_sizes([2, 2]), "image_shape": (3, 8, 8), "bfloat16": True}
+    pixels = torch.randint(256, (4, 3, 8, 8), dtype=torch.uint8)
+    batch = Batch(pixels, Views(*CIFAR).plain(pixels), torch.tensor([0, 1, 1, 0]))
+    after = []
+    for decay in (0.0, 0.5):
+        method = LwfMc(Setup(network=copy.deepcopy(network), lr=0.1, options=LwfMcOptions(decay=decay), **common))
+        method.begin_task(0)
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+            method.observe(batch)
+        after.append(method.network.layer1[0].conv1.weight.detach())
+    without, decayed = after
+    assert torch.allclose(without - decayed, 0.1 * 2 * 0.5 * network.layer1[0].conv1.weight.detach(), atol=1e-6)
+
+
 # -- R-DFCIL -----------------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +147,7 @@ def test_relations(golden, assert_close):
 
 def test_the_synthesizer(golden, assert_close):
     case = golden("datafree").under("gen.")
-    synthesizer = Synthesizer(8, noise=8).double()
+    synthesizer = Synthesizer(8, 8, noise=8).double()
     for j, (name, parameter) in enumerate(synthesizer.named_parameters()):
         i = torch.arange(parameter.numel(), dtype=torch.int64)
         values = 0.2 * (((7919 * i + 104729 * (j + 1)) % 10007).double() / 10007 - 0.5)

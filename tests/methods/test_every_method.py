@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -373,7 +374,14 @@ def test_a_regularizer_that_moves_the_running_statistics_without_saying_so_is_ca
         training.says_whether_it_moves_statistics("finetune", "second-pass")
 
 
-# -- tasks of different sizes ------------------------------------------------------------------------------------------
+# -- images and tasks of different sizes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_images_need_not_be_square(method):
+    square = colors(size=12, train_images=16)
+    low = {name: getattr(square, name)[:, :, :8] for name in ("train_images", "test_images")}
+    assert trained(method, "jigsaw", data=replace(square, **low)).complete
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -119,6 +119,7 @@ def test_a_function_is_called_with_the_number_of_outputs_and_a_module_is_copied(
         ("resnet18", {"pretrained": True}, "pretrained has no effect on resnet18"),
         (adapted, {"pretrained": True}, "pretrained has no effect"),
         (adapted, {"width": 20}, "width 20 has no effect"),
+        (lambda n: adapted(n).double(), {}, r"does not take a batch of images \(N, 3, 16, 16\): .*float.*double"),
         ("timm:resnet18", {}, "needs the package timm: pip install"),
     ],
 )

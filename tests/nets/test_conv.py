@@ -35,13 +35,24 @@ def test_small_steps_are_not_lost_in_the_working_precision():
     layer = Conv2d(1, 1, 1, bias=False)
     torch.nn.init.ones_(layer.weight)
     copies = WorkingCopies([layer])
+    optimizer = torch.optim.SGD([layer.weight], lr=1e-4)
     for _ in range(100):
+        optimizer.zero_grad()
         layer.working.grad = torch.full_like(layer.working, 1.0)
         copies.gather_gradients()
-        torch.optim.SGD([layer.weight], lr=1e-4).step()
+        optimizer.step()
         copies.refresh()
     assert abs(float(layer.weight.detach()) - 0.99) < 1e-5
     assert float(layer.working.detach()) < 1
+
+
+def test_a_loss_on_the_weights_themselves_counts_too():
+    layer = Conv2d(1, 1, 1, bias=False)
+    torch.nn.init.constant_(layer.weight, 3.0)
+    copies = WorkingCopies([layer])
+    (layer(torch.ones(1, 1, 1, 1, dtype=torch.bfloat16)).float().sum() + layer.weight.square().sum()).backward()
+    copies.gather_gradients()
+    assert layer.weight.grad.item() == 1 + 2 * 3
 
 
 @pytest.mark.parametrize("kernel", [1, 3])

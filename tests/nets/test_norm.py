@@ -5,7 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cler.errors import UsageError
 from cler.nets import norm
+from cler.nets.backbone import Parts
 from cler.nets.norm import BatchNorm
 
 
@@ -32,6 +34,18 @@ def test_evaluation_takes_the_kernel_without_a_way_back_only_where_none_is_wante
     assert torch.equal(torch.autograd.grad(out.sum(), x)[0], torch.full_like(x, (1 + layer.eps) ** -0.5))
     with torch.no_grad():
         assert layer(x) == "evaluated"
+
+
+def test_a_single_pixel_alone_is_refused_in_training_and_nowhere_else():
+    layer, pixel = BatchNorm(3), torch.zeros(1, 3, 1, 1)
+    for parts in (None, Parts((1, 2)), Parts((2, 1), silent=1)):
+        x = pixel if parts is None else torch.zeros(3, 3, 1, 1)
+        with pytest.raises(
+            UsageError, match=r"one image alone .* a single pixel: .* batch and replay_batch at least 2"
+        ):
+            layer(x, parts=parts)
+    assert layer(torch.zeros(1, 3, 1, 2)).shape == (1, 3, 1, 2)
+    assert layer.eval()(pixel).shape == pixel.shape
 
 
 def test_on_a_cpu_there_are_none():

@@ -1,12 +1,17 @@
+import pytest
 import torch
+from torch import nn
 
 from cler import ResNet18
 from cler.nets.backbone import Parts, PretextImages
 from cler.nets.peers import Peers
 
 
-def test_outputs_are_the_mean_of_the_peers_and_its_classifier_gives_them():
+@pytest.mark.parametrize("bias", [True, False])
+def test_outputs_are_the_mean_of_the_peers_and_its_classifier_gives_them(bias):
     network = Peers([ResNet18(5, width=2), ResNet18(5, width=4)]).eval()
+    for each in network.members:
+        each.replace_classifier(nn.Linear(each.feature_size, 5, bias=bias))
     images = torch.randn(3, 3, 16, 16)
     with torch.no_grad():
         outputs = network(images)

@@ -64,7 +64,7 @@ class Digits:
         return Status("present", "come with scikit-learn: there is nothing to fetch", path or folder)
 
     def get(self, folder: Path, progress: Progress | None = None) -> Status:
-        """There is nothing to fetch."""
+        """Check it: there is nothing to fetch."""
         return self.check(folder)
 
 

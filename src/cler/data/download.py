@@ -274,7 +274,7 @@ def extract(archive: Path, folder: Path, *, limit: int = LARGEST_ARCHIVE, member
 
 
 def extract_zip(archive: Path, folder: Path, *, limit: int = LARGEST_ARCHIVE, members: int = MOST_MEMBERS) -> None:
-    """Unpack a zip archive of plain files and folders into `folder`, in the same way."""
+    """Unpack a zip archive of plain files and folders into `folder`, as `extract` does with a gzipped tar archive."""
     with _unpacking(archive, folder) as temporary, zipfile.ZipFile(archive) as held:
         listed = held.infolist()
         if len(listed) > members:
@@ -310,7 +310,7 @@ class _Sips(gzip.GzipFile):
     """A file of which little is read at a time: tarfile takes headers whole, however long an archive says they are."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """So many bytes."""
+        """So many bytes of the file, if they are few."""
         if size is None or not 0 <= size <= LARGEST_HEADER:
             raise tarfile.TarError(f"it holds a header of {size} bytes")
         return super().read(size)

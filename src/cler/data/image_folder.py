@@ -35,16 +35,16 @@ class ImageFolder(Pictures):
 
     @property
     def root(self) -> Path:
-        """The folder."""
+        """The folder of the dataset."""
         return as_path(self.where)
 
     @property
     def identity(self) -> str:
-        """The folder, from wherever it is looked at."""
+        """The absolute path of the folder, which is the same from wherever it is looked at."""
         return f"{self.prefix}:{os.path.abspath(self.root)}"
 
     def _checked(self) -> Path:
-        """The folder, if there is one."""
+        """The folder of the dataset; refuses one that is not there."""
         root = self.root
         if not root.is_dir():
             raise UsageError(f"there is no folder {root}: {self.prefix}:PATH takes one with {self.holds}")

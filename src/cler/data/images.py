@@ -83,7 +83,7 @@ class ImageData:
         return digest.hexdigest()[:16]
 
     def to(self, device: torch.device | str, images: str = "device") -> ImageData:
-        """The same data with its tensors on `device`.
+        """The same data with its images and labels on `device`.
 
         Of a GPU, `images` says where the images lie: on the "device"; on the "host", in main memory, where it reads
         them; or "auto", on the device where they fit.
@@ -197,5 +197,5 @@ class InMemory:
         return Status("present", "in memory", folder)
 
     def get(self, folder: Path, progress: Progress | None) -> Status:
-        """There is nothing to fetch."""
+        """Check it: there is nothing to fetch."""
         return self.check(folder)

@@ -84,7 +84,7 @@ class Npz:
         return Status("present", f"{told}, fingerprint {data.fingerprint()}", path)
 
     def get(self, folder: Path, progress: Progress | None = None) -> Status:
-        """There is nothing to fetch."""
+        """Check it: there is nothing to fetch."""
         return self.check(folder)
 
 

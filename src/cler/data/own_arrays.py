@@ -170,10 +170,10 @@ def _pixels(images: Any, how: Reading) -> Tensor:
 
 
 def _one(image: Any, how: Reading) -> np.ndarray:
-    """An image as uint8, C×H×W; one of PIL in color unless it is gray."""
+    """An image as uint8, C×H×W; one of PIL in color unless it is gray and nothing of it is transparent."""
     if hasattr(image, "convert"):
         picture = plain(image)
-        picture = picture.convert("L" if picture.mode in ("1", "L", "LA") else "RGB")
+        picture = picture.convert("L" if picture.mode in ("1", "L") else "RGB")
         return channels_first(picture if how.size is None else fitted(picture, how.size, how.fitted))
     pixels = to_bytes(first_channels(as_tensor(image).unsqueeze(0)))[0].cpu().numpy()
     return pixels if how.size is None else _fitted(pixels, how)

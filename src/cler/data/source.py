@@ -179,7 +179,7 @@ class Pictures(ABC):
         return pixels, f"of {pixels.images.shape[3]}×{pixels.images.shape[2]} pixels"
 
     def get(self, folder: Path, progress: Progress | None = None) -> Status:
-        """There is nothing to fetch."""
+        """Check it: there is nothing to fetch."""
         return self.check(folder)
 
 

@@ -27,7 +27,7 @@ MOST_FILES = 200_000
 
 @dataclass(frozen=True)
 class TinyImageNet(Pictures):
-    """A dataset in that layout."""
+    """The training and the validation images of Tiny-ImageNet; the latter, which have labels, are to test on."""
 
     where: str = ""
     url: str = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -96,7 +96,7 @@ class TinyImageNet(Pictures):
 
 
 def _order(root: Path, found: list[str]) -> list[str]:
-    """The classes in the order of `wnids.txt`, in which neighbors are no look-alikes; those it lacks at the end."""
+    """The classes in the order of `wnids.txt`, where neighbors do not look alike; those that it lacks come last."""
     listed = read_text(root / "wnids.txt").split() if (root / "wnids.txt").is_file() else []
     return [*(name for name in dict.fromkeys(listed) if name in found), *(name for name in found if name not in listed)]
 

@@ -54,7 +54,8 @@ def train_in_bundles(
                 size = how_many_fit(build, first[0], len(members))
             more, others = _claimed(others, (size or 1) - len(first), claim, held)
             ours = [*first, *more]
-            bundle, *apart = grouped(ours, stands) or [[]] if len(ours) > 1 else [ours]
+            alike = grouped(ours, stands) if len(ours) > 1 else [ours]
+            bundle, *apart = alike or [[]]
             try:
                 if bundle:
                     apart += _train_alike(bundle, build, emit, control, graph=graph)

@@ -85,7 +85,7 @@ def find(folder: Path, message: Callable[[str], None]) -> Checkpoint | None:
             message(f"{damaged[0]}; resuming from the checkpoint before it")
         return found
     if damaged:
-        message(f"{damaged[0]}, and there is no other; starting over")
+        message(f"{', '.join(damaged)}, and there is no other; starting over")
     return None
 
 

@@ -36,10 +36,9 @@ class LossSums:
         sums: Sums = {}
         for names, total in self._totals.items():
             *values, steps = total.growth(wait=wait)
-            for name, value in zip(names, values, strict=True):
-                before, count = sums.get(name, (0.0, 0))
-                sums[name] = before + value, count + int(steps)
-        return {name: (value, count) for name, (value, count) in sums.items() if count}
+            if steps:
+                sums = merged(sums, {name: (value, int(steps)) for name, value in zip(names, values, strict=True)})
+        return sums
 
 
 class _Total:
@@ -80,7 +79,7 @@ def means(sums: Sums) -> dict[str, float]:
 
 
 def merged(first: Sums, second: Sums) -> Sums:
-    """The sums over the steps of both."""
+    """The sums of loss terms over the steps of two such sums."""
     both = dict(first)
     for name, (total, steps) in second.items():
         before, count = both.get(name, (0.0, 0))

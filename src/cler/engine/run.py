@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from cler.engine.state import State, collect, restore
 from cler.methods.base import Method
 from cler.metrics import class_and_task_correct
 from cler.streams import Batch, Stream
+from cler.streams.base import Examples
 
 T = TypeVar("T")
 VALIDATION = ("validation_class_il", "validation_task_il")
@@ -121,7 +122,7 @@ class Run:
         return sum(rows[-1]) / len(rows[-1]) if rows else None
 
     def begin_task(self, task: int) -> None:
-        """Shuffle the task's images and tell the method, of its first phase too."""
+        """Shuffle the task's images, and begin the task and its first phase in the method."""
         epoch = self.stream.schedule[task] // self.stream.epochs
         parts = [
             self.stream.order(task, self.generator, epochs=math.ceil(steps / epoch))[:steps]
@@ -200,8 +201,7 @@ class Run:
     def evaluate(self, task: int) -> None:
         """Evaluate on every task seen so far; a run whose outputs are not numbers is marked as failed."""
         found, self.confusion = self._after_task(task)
-        if any(map(math.isnan, found["class_il"])):
-            self.failure = f"the outputs were not numbers after task {task + 1}; try a lower lr or weight"
+        if not self._are_numbers(found["class_il"], f"after task {task + 1}"):
             return
         if self.evaluates_unaided:
             with self.method.unaided():
@@ -218,11 +218,9 @@ class Run:
     def _after_task(self, task: int) -> tuple[dict[str, list[float]], list[list[int]] | None]:
         """Accuracies on every task seen so far, by name, on held-out images too if there are any; and the confusion."""
         seen, counted = self._seen(task), self._empty_confusion(task)
-        found = dict(zip(("class_il", "task_il"), self._accuracies(seen, counted), strict=True))
+        found = dict(zip(("class_il", "task_il"), self._evaluated(seen, confusion=counted), strict=True))
         if self.stream.validates:
-            with self._autocast():
-                held_out = evaluate(self.method, self.stream, self.views, seen, self.stream.held_out)
-            found |= zip(VALIDATION, held_out, strict=True)
+            found |= zip(VALIDATION, self._evaluated(seen, self.stream.held_out), strict=True)
         return found, None if counted is None else counted.tolist()
 
     @property
@@ -239,9 +237,8 @@ class Run:
         due = self.evaluate_every and step % self.evaluate_every == 0 and step < self.schedule[task]
         if not due or self.failure is not None:
             return {}
-        class_il, task_il = self._accuracies(self._seen(task))
-        if any(map(math.isnan, class_il)):
-            self.failure = f"the outputs were not numbers at task {task + 1}, step {step}; try a lower lr or weight"
+        class_il, task_il = self._evaluated(self._seen(task))
+        if not self._are_numbers(class_il, f"at task {task + 1}, step {step}"):
             return {}
         self._note(task, step, class_il, task_il)
         return {"class_il": class_il, "task_il": task_il}
@@ -251,32 +248,40 @@ class Run:
         to_come = range(self.task, 0 if self.method.merged and self.task else self.stream.n_tasks)
         if not self.evaluate_every or len(self.curves.get("ahead_class_il", ())) > self.task or not to_come:
             return
-        class_il, task_il = self._accuracies(to_come)
-        if any(map(math.isnan, class_il)):
-            self.failure = f"the outputs were not numbers before task {self.task + 1}; try a lower lr or weight"
-            return
-        for name, row in (("ahead_class_il", class_il), ("ahead_task_il", task_il)):
-            self.curves.setdefault(name, []).append(row)
+        class_il, task_il = self._evaluated(to_come)
+        if self._are_numbers(class_il, f"before task {self.task + 1}"):
+            for name, row in (("ahead_class_il", class_il), ("ahead_task_il", task_il)):
+                self.curves.setdefault(name, []).append(row)
 
     def _seen(self, task: int) -> range:
         return range(self.stream.n_tasks if self.method.merged else task + 1)
 
     def _empty_confusion(self, task: int) -> Tensor | None:
-        """To be counted into after the last task."""
+        """Zeros to count confusions of tasks in; None but after the last task, and where tasks share classes."""
         if task + 1 < len(self.schedule) or not self.stream.disjoint:
             return None
         return torch.zeros(self.stream.n_tasks, self.stream.n_tasks, dtype=torch.int64, device=self.device)
 
-    def _accuracies(self, tasks: range, confusion: Tensor | None = None) -> tuple[list[float], list[float]]:
+    def _evaluated(
+        self,
+        tasks: Iterable[int],
+        images: Callable[[int], Examples] | None = None,
+        confusion: Tensor | None = None,
+    ) -> tuple[list[float], list[float]]:
         with self._autocast():
-            return evaluate(self.method, self.stream, self.views, tasks, confusion=confusion)
+            return evaluate(self.method, self.stream, self.views, tasks, images, confusion)
+
+    def _are_numbers(self, accuracies: Iterable[float], when: str) -> bool:
+        """Whether the outputs were numbers; otherwise the run has failed."""
+        numbers = not any(map(math.isnan, accuracies))
+        if not numbers:
+            self.failure = f"the outputs were not numbers {when}; try a lower lr or weight"
+        return numbers
 
     def _note(self, task: int, step: int, class_il: list[float], task_il: list[float]) -> None:
         found: dict[str, Any] = {"task": task, "step": step, "class_il": class_il, "task_il": task_il}
         if (tested := self.stream.test_of_met(task, step)) is not None:
-            with self._autocast():
-                met = evaluate(self.method, self.stream, self.views, [task], lambda _: tested)
-            found |= {"met_class_il": met[0][0], "met_task_il": met[1][0]}
+            (found["met_class_il"],), (found["met_task_il"],) = self._evaluated([task], lambda _: tested)
         for name, value in {**found, "predicted": self._predicted.tolist()}.items():
             self.curves.setdefault(name, []).append(value)
         self.curves["tested"] = [len(self.stream.test(each).labels) for each in range(self.stream.n_tasks)]

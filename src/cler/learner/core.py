@@ -74,7 +74,7 @@ class Core:
 
     @property
     def labels(self) -> list[Label]:
-        """Those learned, sorted."""
+        """The labels that were learned, sorted."""
         return in_order(self.numbers)
 
     def check_allowed(self, labels: Sequence[Label]) -> None:
@@ -181,13 +181,13 @@ class Core:
         return FIRST_SIZE << doublings if self.allowed is None else len(self.allowed)
 
     def check_is_fitted(self) -> None:
-        """Refuse to tell what nothing has been learned of."""
+        """Raise a `NotFittedError` if nothing has been learned yet."""
         if not self.steps:
             missing = self.batch - len(self.waiting[1])
             raise NotFittedError(f"this learner has not learned anything yet: give partial_fit {missing} more images")
 
     def fitted_labels(self) -> list[Label]:
-        """Those learned, sorted; refuses if there are none."""
+        """The labels that were learned, sorted; refuses if there are none."""
         self.check_is_fitted()
         return self.labels
 
@@ -199,12 +199,12 @@ class Core:
         return Classifier(self.method, [self.numbers[label] for label in self.labels])
 
     def classify(self, pixels: Tensor, is_awaited: Callable[[], bool]) -> tuple[Tensor, list[Label]]:
-        """The probabilities in main memory, and the labels of their columns; may end early if nobody awaits them."""
+        """Probabilities in main memory, and the labels of their columns; may end early if nobody awaits them."""
         return self.probabilities(pixels, is_awaited).cpu(), self.labels
 
     @torch.no_grad()
     def probabilities(self, pixels: Tensor, is_awaited: Callable[[], bool] = lambda: True) -> Tensor:
-        """Those (N, labels) of uint8 images, on the device."""
+        """Probabilities (N, labels) of uint8 images, on the device."""
         classifier = self.classifier()
         assert self.method is not None
         chunks = takewhile(lambda _: is_awaited(), pixels.split(CHUNK))
@@ -280,7 +280,7 @@ class Core:
             self.generator.manual_seed(self.seed + self.n_seen)
 
     def copy_on(self, device: str) -> Core:
-        """The same on another device."""
+        """A copy of all that was learned, on another device."""
         core = Core(self.parameters | {"device": device})
         core.restore(*self.copied_content())
         return core

@@ -57,14 +57,14 @@ def _export(classifier: Classifier, path: Path, shape: Sequence[int], labels: li
 
 
 def _write_program(program: torch.export.ExportedProgram, path: Path, labels: str) -> Callable[[Tensor], np.ndarray]:
-    """Write it; gives back what the file computes."""
+    """Write a file of torch.export; gives back what it computes."""
     torch.export.save(program, path, extra_files={LABELS: labels})
     module = torch.export.load(path).module()
     return lambda images: module(images).numpy()
 
 
 def _write_onnx(program: torch.export.ExportedProgram, path: Path, labels: str) -> Callable[[Tensor], np.ndarray]:
-    """Write it; gives back what the file computes."""
+    """Write a file of ONNX; gives back what it computes."""
     import onnxruntime
 
     converted = torch.onnx.export(program, input_names=["images"], output_names=["probabilities"], verbose=False)

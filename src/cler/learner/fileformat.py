@@ -18,7 +18,7 @@ VERSION = 1
 
 
 def encode(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
-    """The content of the file."""
+    """The content of the file of a learner, from its tensors and from what JSON tells about it."""
     tensors = on_host(tensors)
     text = json.dumps(about, allow_nan=False)
     metadata = {"format": FORMAT, "version": str(VERSION), "learner": text, "checksum": checksum(text, tensors)}
@@ -26,7 +26,7 @@ def encode(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
 
 
 def write(path: str | Path, content: bytes) -> None:
-    """Write it whole, or say in one line why not."""
+    """Write a file whole, or say in one line why not."""
     path = Path(path)
     if path.is_dir():
         raise UsageError(f"{path} is a folder: give the name of a file")

@@ -44,7 +44,7 @@ class Arrival(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The folder it lies in."""
+        """The name of the folder that it lies in."""
         return self.name.partition("/")[0]
 
     @property

@@ -316,7 +316,8 @@ class Learner:
                     raise unknown("parameter", name, dict.fromkeys(known))
             self._core = Core(wanted)
             vars(self).update(changes)
-            self._options = tuple(dict.fromkeys([*self._options, *(changes.keys() - self._explicit())]))
+            others = [name for name in changes if name not in self._explicit()]
+            self._options = tuple(dict.fromkeys([*self._options, *others]))
         return self
 
     def __sklearn_is_fitted__(self) -> bool:

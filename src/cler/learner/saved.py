@@ -69,7 +69,7 @@ class Saved:
         return sum(each.nbytes for each in self.state.tensors.values())
 
     def check_stream(self, batch: int, like: Tensor) -> None:
-        """What has been learned, and what waits."""
+        """Check what has been learned, and what waits."""
         require(len(set(self.labels)) == len(self.labels), "labels")
         require(self.steps >= 0 and bool(self.labels) == (self.steps > 0), "steps")
         require(self.steps > 0 or not (self.state.tensors or self.state.numbers), "tensors")
@@ -77,7 +77,7 @@ class Saved:
         require(self.pixels.dtype == like.dtype and self.pixels.shape[1:] == like.shape[1:], "waiting images")
 
     def check_size(self, settings: Settings, n_classes: int, own: NetworkLike | None) -> None:
-        """That the file is as large as what is going to be built, so that a small one cannot ask for any memory.
+        """Check that the file is as large as what is going to be built, so that a small one cannot ask for any memory.
 
         `own` is the network where it is not one by name: how large it is, is the user's business, but its classifier
         has as many outputs as the file says.
@@ -95,7 +95,7 @@ class Saved:
         require(large_enough, "size")
 
     def check_network(self, method: Method) -> None:
-        """That the file is of the network that the user has given: its tensors have the same names and shapes."""
+        """Check that the file is of the network that the user has given: its tensors have the same names and shapes."""
         wanted, stored = (
             {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items() if name.startswith(NETWORK)}
             for tensors in (collect(method).tensors, self.state.tensors)
@@ -105,7 +105,7 @@ class Saved:
             raise UsageError(f"the given network is not the one that it was saved with: they differ in {told}")
 
     def check_numbers(self, method: Method) -> None:
-        """The numbers that a method counts, tables that are made from its settings, what its optimizer remembers."""
+        """Check the numbers that a method counts, tables made from its settings, and what its optimizer remembers."""
         fresh, numbers = collect(method), self.state.numbers
         require(fresh.numbers.keys() == numbers.keys(), "numbers")
         for name, number in fresh.numbers.items():
@@ -128,7 +128,7 @@ class Saved:
         require(all(keys == kept for keys in remembered.values()), "moments")
 
     def check_buffer(self, method: Method, batch: int) -> None:
-        """The buffer that a method was given from the file."""
+        """Check the buffer that a method was given from the file."""
         if method.replays:
             buffer, offered = method.buffer, self.steps * batch
             require(int(buffer.offered) == offered and buffer.filled == min(offered, buffer.capacity), "buffer")

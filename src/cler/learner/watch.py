@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cler.errors import UsageError
 from cler.learner.folder import FolderLearner
@@ -43,7 +43,9 @@ def watch(
                 gone = [each for each in (watched.folder, watched.state) if not each.is_dir()]
                 if once or not gone:
                     raise
-                there = there and _say_that_it_is_away(watched, gone[0])
+                if there:
+                    _say_that_it_is_away(watched, gone[0])
+                there = False
             sleep(every, stop)
         if once and not stop() and not watched.learner.n_seen_:
             raise UsageError(f"there are no images to learn in {watched.folder}; they are looked for in FOLDER/LABEL/")
@@ -63,13 +65,12 @@ def _saved_at_the_end(watched: FolderLearner) -> Iterator[None]:
         watched.save()
 
 
-def _say_that_it_is_away(watched: FolderLearner, gone: Path) -> Literal[False]:
-    """Save what was learned, if where it is kept has not gone too."""
+def _say_that_it_is_away(watched: FolderLearner, gone: Path) -> None:
+    """Save what was learned, if where it is kept has not gone too, and say which folder is waited for."""
     if watched.unsaved and watched.state.is_dir():
         watched.save()
     seen = watched.learner.n_seen_
     watched.message(f"{gone} is no longer there, after {seen} images have been seen; waiting for it to come back")
-    return False
 
 
 def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> float:
@@ -82,7 +83,7 @@ def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> f
 
 
 def in_words(summary: dict[str, Any]) -> str:
-    """A summary of `FolderLearner` in a line."""
+    """The `summary` of a `FolderLearner` in a line."""
     classes = len(summary["classes"])
     learned = summary["images"] - summary["waiting"]
     text = f"{learned} images of {classes} {'class' if classes == 1 else 'classes'} learned"

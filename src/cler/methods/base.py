@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from cler.config.registry import METHODS
+from cler.errors import UsageError
 from cler.memory import Recollection, Replay, Reservoir
-from cler.methods.loss import backward, total
+from cler.methods.loss import backward, detached, mean_terms, total
 from cler.methods.optimizers import make_optimizer
 from cler.methods.setup import NoOptions, Setup
 from cler.nets.backbone import Backbone, Parts
@@ -94,6 +95,8 @@ class Method:
         self.regularizers = list(setup.regularizers)
         self.teacher = setup.teacher
         self.task, self.phase = 0, "observe"
+        if not any(parameter.requires_grad for parameter in self.network.parameters()):
+            raise UsageError("has nothing to train: at least its classifier has to require gradients", "network")
         modules = [self.network, *self.regularizers, *also_trained]
         parameters = [parameter for module in modules for parameter in module.parameters()]
         self.optimizer = make_optimizer(
@@ -166,8 +169,12 @@ class Method:
 
     def make_buffer(self) -> Any:
         """The buffer of a method that replays."""
+        return self.make_reservoir()
+
+    def make_reservoir(self, **extra: Sequence[int]) -> Reservoir:
+        """A reservoir of the size in the settings; `extra` are the shapes of what it stores with each image besides."""
         setup = self.setup
-        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device)
+        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
 
     @classmethod
     def phases(cls, options: Any, task: int, *, epoch: int, epochs: int) -> dict[str, int]:
@@ -201,10 +208,10 @@ class Method:
         taken: list[Terms] = []
         for left in reversed(range(self.setup.repeats)):
             with closed(self.buffer) if left else nullcontext():
-                taken.append({name: term.detach() for name, term in step(batch).items()})
+                taken.append(detached(step(batch)))
             if left:
                 batch = batch._replace(images=self.views.augmented(batch.pixels))
-        return {name: torch.stack([terms[name] for terms in taken]).mean() for name in taken[0]}
+        return mean_terms(taken)
 
     def end_task(self, task: int, batches: Iterable[Batch]) -> None:
         """After the last batch of a task; host logic is welcome.

@@ -76,14 +76,14 @@ class Group(NamedTuple):
     """The classes that take part in their softmax; None for all."""
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
-        """Of logits (N, C) of these images."""
+        """The cross-entropy of logits (N, C) of these images."""
         if self.allowed is None:
             return F.cross_entropy(logits, self.labels)
         return masked_cross_entropy(logits, self.labels, self.allowed)
 
 
 class Base(NamedTuple):
-    """What the base learns from, and how."""
+    """What the base, which is the replay that CCL-DC is put on, learns from in a step, and how."""
 
     parts: list[Group]
     """The images in the order in which they pass, normalized separately."""
@@ -106,9 +106,10 @@ class Outputs(NamedTuple):
 
 @register
 class CclDc(Method):
-    """Base views, then the chain X³, X⁰, X¹, X² of each group pass each network, normalized separately.
+    """CCL-DC: two networks, or one, that learn by a base and by what the other says of harder views.
 
-    A regularizer acts on both networks, with a head of its own in each. Their logits are averaged to answer.
+    The views of the base, then the chain X³, X⁰, X¹, X² of each group pass each network, normalized separately. A
+    regularizer acts on both networks, with a head of its own in each. Their logits are averaged to answer.
     """
 
     name = "ccl-dc"
@@ -129,12 +130,11 @@ class CclDc(Method):
 
     def make_buffer(self) -> Reservoir:
         """A reservoir; for DER++ it keeps logits with the images."""
-        setup, extra = self.setup, {"logits": (self.n_classes,)} if self.options.base == "derpp" else {}
-        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
+        return self.make_reservoir(logits=(self.n_classes,)) if self.options.base == "derpp" else self.make_reservoir()
 
     @classmethod
     def n_networks(cls, options: Any) -> int:
-        """One or two."""
+        """As many as the setting `networks` says, one or two."""
         networks: int = options.networks
         return networks
 
@@ -249,7 +249,7 @@ class CclDc(Method):
 
 
 def group_of(replay: Replay) -> Group:
-    """A draw from the buffer."""
+    """A draw from the buffer as a group, whose softmax has all classes."""
     return Group(replay.pixels, replay.labels)
 
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from cler.config.schema import setting
 from cler.memory import BalancedReservoir
 from cler.methods.base import About, Method, Terms, register
+from cler.methods.loss import detached, mean_terms
 from cler.methods.setup import Setup
 from cler.nets.modes import full_precision
 from cler.streams import Batch
@@ -183,12 +184,12 @@ class CoPE(Method):
             loss = ppp_loss(embeddings, labels, self.prototypes, self.seen, self.options.temperature)
             terms = {"prototypes": loss, **penalties}
             self.descend(terms, accumulate=self.released and step > 0)
-            steps.append({name: term.detach() for name, term in terms.items()})
+            steps.append(detached(terms))
         parts.append((stream, batch.labels))
         sums, counts = sums_and_counts(parts, self.n_classes, released=self.released)
         self.prototypes.copy_(evolved(self.prototypes, sums, counts, self.options.momentum))
         self.buffer.add(batch.pixels, batch.labels)
-        return {name: torch.stack([terms[name] for terms in steps]).mean() for name in steps[0]}
+        return mean_terms(steps)
 
     def embed(self, images: Tensor) -> Tensor:
         """Embeddings of unit length (N, EMBEDDING_SIZE)."""

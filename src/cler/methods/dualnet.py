@@ -73,8 +73,7 @@ class DualNet(Method):
 
     def make_buffer(self) -> Reservoir:
         """A reservoir that keeps logits with the images."""
-        setup, extra = self.setup, {"logits": (self.n_classes,)}
-        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
+        return self.make_reservoir(logits=(self.n_classes,))
 
     @property
     def recording_key(self) -> Hashable:

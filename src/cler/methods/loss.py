@@ -1,11 +1,12 @@
-"""From the terms of a loss to its gradients."""
+"""From the terms of a loss to its gradients, and to what is told of it."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
+import torch
 from torch import Tensor
 
 from cler.nets.modes import full_precision
@@ -14,6 +15,16 @@ from cler.nets.modes import full_precision
 def total(terms: Mapping[str, Tensor]) -> Tensor:
     """The loss that these are the terms of: added in their order."""
     return reduce(operator.add, terms.values())
+
+
+def detached(terms: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The values of these terms, without what is needed for their gradients."""
+    return {name: term.detach() for name, term in terms.items()}
+
+
+def mean_terms(steps: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each term over several steps, which all have the same terms."""
+    return {name: torch.stack([terms[name] for terms in steps]).mean() for name in steps[0]}
 
 
 def backward(loss: Tensor) -> None:

@@ -60,7 +60,10 @@ def distillation(logits: Tensor, old_logits: Tensor) -> Tensor:
 
 @register
 class LwfMc(Method):
-    """The old network is a copy that does not learn; without sigmoids there are two phases a task."""
+    """LwF.MC: what a copy of the network from before the task says of past classes is kept.
+
+    Without sigmoids there are two phases a task, a warm-up of the new rows of the classifier and the learning itself.
+    """
 
     name = "lwf-mc"
     about = About(title="LwF.MC", summary="no buffer: distillation from the network as it was before the task")
@@ -80,7 +83,7 @@ class LwfMc(Method):
         return warm_up | {"observe": epochs * epoch}
 
     def begin_task(self, task: int) -> None:
-        """The network as it is now has the features of the warm-up, and says what to keep."""
+        """Keep a copy of the network as it is: it says what to keep, and has the features of the warm-up."""
         super().begin_task(task)
         self.old.become(self.network)
 

@@ -105,12 +105,12 @@ def random_view(images: Tensor, generator: torch.Generator | None) -> Tensor:
 
 @register
 class Mose(Method):
-    """New and balanced images, in all their views, are normalized together.
+    """MOSE: an expert after each stage of the network learns from new and from balanced images.
 
     New: the stream and a draw of this task. Balanced: a draw of other tasks and the first images of the stream
-    (`Sizes`). If the buffer has fewer images of a kind than are drawn, some come repeatedly; without any, it is the
-    stream that does. An image belongs to the class with the nearest mean, in the features of one expert or of all: the
-    means are those of the buffer's images.
+    (`Sizes`). All of them, in all their views, are normalized together. If the buffer has fewer images of a kind than
+    are drawn, some come repeatedly; without any, it is the stream that does. An image belongs to the class with the
+    nearest mean, in the features of one expert or of all: the means are those of the buffer's images.
     """
 
     name = "mose"
@@ -124,7 +124,7 @@ class Mose(Method):
     options: MoseOptions
     network: MoseNetwork
     means: Callable[[], tuple[Tensor, Tensor]] | None = None
-    """What `class_means` gives, while it answers."""
+    """Gives the class means of the network that answers, computed once; None outside of `answering`."""
 
     def sizes(self, stream: int) -> Sizes:
         """How many images to take from where, in this task, with so many of the stream."""
@@ -183,7 +183,7 @@ class Mose(Method):
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Inside, class means are taken at most once."""
+        """Inside, the answering network is in evaluation, and class means are computed at most once."""
         with super().answering():
             self.means = cache(self.class_means)
             try:

@@ -108,19 +108,19 @@ class Pcr(Method):
 
     @classmethod
     def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:
-        """The proxies."""
+        """A new classifier, whose rows are the proxies of the classes."""
         return CosineClassifier(classifier, n_classes)
 
     @property
     def is_hpcr(self) -> bool:
-        """Whether the setting `variant` says so."""
+        """Whether the setting `variant` is 'hpcr'."""
         return self.options.variant == "hpcr"
 
     def make_buffer(self) -> Reservoir:
         """A reservoir, for HPCR with the logits and features of its images."""
-        setup = self.setup
-        extra = {"logits": (self.n_classes,), "features": (self.network.feature_size,)} if self.is_hpcr else {}
-        return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
+        if not self.is_hpcr:
+            return self.make_reservoir()
+        return self.make_reservoir(logits=(self.n_classes,), features=(self.network.feature_size,))
 
     @property
     def recording_key(self) -> Hashable:
@@ -134,7 +134,7 @@ class Pcr(Method):
 
     @property
     def proxies(self) -> CosineClassifier:
-        """The network's classifier."""
+        """The network's classifier, whose rows are the proxies of the classes."""
         classifier = self.network.classifier
         assert isinstance(classifier, CosineClassifier)
         return classifier

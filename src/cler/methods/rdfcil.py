@@ -70,7 +70,10 @@ def relations(features: Tensor) -> Tensor:
 
 @register
 class RDfcil(Method):
-    """The classifier has no bias; classes of later tasks are never predicted."""
+    """R-DFCIL, in up to three phases a task: inversion, learning, refinement.
+
+    The classifier has no bias, and classes of later tasks are never predicted.
+    """
 
     name = "r-dfcil"
     revision = 2
@@ -85,10 +88,10 @@ class RDfcil(Method):
     network: Backbone
 
     def __init__(self, setup: Setup) -> None:
-        channels, size, _ = setup.image_shape
+        channels, height, width = setup.image_shape
         features = setup.network.feature_size
         with torch.random.fork_rng(devices=[]):  # weights are drawn when they are needed
-            synthesizer = Synthesizer(size, noise=setup.options.noise, channels=channels).to(setup.device)
+            synthesizer = Synthesizer(height, width, noise=setup.options.noise, channels=channels).to(setup.device)
             projections = [nn.Linear(features, 2 * features).to(setup.device) for _ in range(2)]
         super().__init__(setup, also_trained=projections)
         self.old = Frozen(self.network)
@@ -104,13 +107,13 @@ class RDfcil(Method):
 
     @classmethod
     def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:
-        """One without a bias."""
+        """A new classifier, without a bias."""
         weight = classifier.weight
         return nn.Linear(classifier.in_features, n_classes, bias=False, device=weight.device, dtype=weight.dtype)
 
     @property
     def as_released(self) -> bool:
-        """Whether the setting `variant` has this value."""
+        """Whether the setting `variant` is 'released'."""
         return self.options.variant == "released"
 
     def make_inverter(self) -> torch.optim.Optimizer:
@@ -128,7 +131,7 @@ class RDfcil(Method):
         return {"invert": options.inversion_steps, "observe": epochs * epoch, "refine": refinement}
 
     def begin_task(self, task: int) -> None:
-        """Keep the network as it is, and teach another synthesizer by it."""
+        """Keep a copy of the network as it is, and draw new weights for the synthesizer and the projections."""
         super().begin_task(task)
         if task > 0:
             self.old.become(self.network)
@@ -152,7 +155,7 @@ class RDfcil(Method):
 
     @property
     def weights(self) -> tuple[float, float, float]:
-        """λ_ce, λ_hkd and λ_rkd in this task."""
+        """λ_ce, λ_hkd and λ_rkd of the present task."""
         return weights(len(self.past_classes), len(self.present_classes))
 
     def invert(self, batch: Batch) -> Terms:

@@ -129,7 +129,7 @@ class XDer(Method):
 
     @classmethod
     def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:
-        """The corners of a simplex."""
+        """The classifier's own parameters, followed by the corners of a simplex, which are fixed."""
         return SimplexClassifier(classifier)
 
     def make_buffer(self) -> QuotaBuffer:

@@ -175,14 +175,10 @@ def try_out(network: Backbone, n_outputs: int, image_shape: tuple[int, ...]) -> 
     except UsageError:
         raise
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"the network does not take a batch of images (N, {_sizes(image_shape)}): {reason}") from error
+        reason, shape = str(error).partition("\n")[0], ", ".join(map(str, image_shape))
+        raise UsageError(f"the network does not take a batch of images (N, {shape}): {reason}") from error
     if not isinstance(maps, Tensor):
         raise UsageError(f"tap '{trial.tap}' gives a {type(maps).__name__}, not a tensor; name a sub-module inside it")
-
-
-def _sizes(shape: tuple[int, ...]) -> str:
-    return ", ".join(map(str, shape))
 
 
 def _check_shape(what: str, given: Any, width: int) -> None:
@@ -192,9 +188,10 @@ def _check_shape(what: str, given: Any, width: int) -> None:
 
 
 def _example(network: nn.Module, image_shape: tuple[int, ...]) -> Tensor:
-    """Two images that differ, so that batch norm can normalize them."""
+    """Two images that differ, so that batch norm can normalize them: float32, or what autocast makes of that."""
     dtype = next((each.dtype for each in network.parameters() if each.is_floating_point()), torch.float32)
-    ramp = torch.linspace(-1, 1, 2 * torch.Size(image_shape).numel(), dtype=dtype)
+    ramp = torch.linspace(-1, 1, 2 * torch.Size(image_shape).numel(), dtype=torch.float32)
+    ramp = ramp.to(torch.float32 if dtype == torch.float64 else dtype)
     return ramp.view(2, *image_shape)
 
 

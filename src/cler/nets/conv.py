@@ -17,18 +17,16 @@ class Conv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) to (N, C', H', W')."""
         weight, stride, padding = self.weight if self.working is None else self.working, self.stride, self.padding
-        if self.kernel_size == (1, 1) and stride != (1, 1) and self.in_channels < 16 and x.device.type == "cpu":
+        strided_on_cpu = stride != (1, 1) and x.device.type == "cpu"
+        if strided_on_cpu and self.kernel_size == (1, 1) and self.in_channels < 16:
             # with so few channels oneDNN's way back would write where it should not, on large maps or with more threads
             x = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last)
             stride = (1, 1)
-        if self.kernel_size == (3, 3) and stride != (1, 1) and weight.dtype == torch.bfloat16 and _is_pixel_on_cpu(x):
+        is_pixel = x.shape[-2:] == (1, 1)
+        if strided_on_cpu and self.kernel_size == (3, 3) and weight.dtype == torch.bfloat16 and is_pixel:
             # all but the middle of the kernel meets padding, and its gradient would be what memory happened to hold
             weight, stride, padding = weight[:, :, 1:2, 1:2], (1, 1), (0, 0)
         return F.conv2d(x, weight, self.bias, stride, padding, self.dilation, self.groups)
-
-
-def _is_pixel_on_cpu(x: Tensor) -> bool:
-    return x.shape[-2:] == (1, 1) and x.device.type == "cpu"
 
 
 class WorkingCopies:
@@ -47,16 +45,20 @@ class WorkingCopies:
 
     @torch.no_grad()
     def gather_gradients(self) -> None:
-        """Hand the gradients of the copies to the weights."""
+        """Hand the gradients of the copies to the weights, in addition to what the weights have from a loss on them."""
         gradients, targets = [], []
+        own: list[tuple[Tensor, Tensor]] = []
         for weight, copy in zip(self.weights, self.copies, strict=True):
             if copy.grad is not None:
-                weight.grad = torch.empty_like(weight)
-                targets.append(weight.grad)
+                targets.append(torch.empty_like(weight))
                 gradients.append(copy.grad)
-                copy.grad = None
+                if weight.grad is not None:
+                    own.append((targets[-1], weight.grad))
+                weight.grad, copy.grad = targets[-1], None
         if targets:
             torch._foreach_copy_(targets, gradients)
+        for target, gradient in own:
+            target.add_(gradient)
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -101,7 +101,7 @@ class MoseNetwork(Backbone, Stages):
 
     @property
     def classifier(self) -> nn.Linear:  # type: ignore[override]
-        """The last expert's."""
+        """The classifier of the last expert."""
         return self.expert[-1].classifier  # type: ignore[return-value]
 
     def features(self, images: Tensor, parts: Parts | None = None, pretext: Sequence[PretextImages] = ()) -> Tensor:

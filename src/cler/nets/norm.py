@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cler.errors import UsageError
 from cler.nets.backbone import Parts
 
 
@@ -61,6 +62,11 @@ class BatchNorm(nn.Module):
         return F.relu(out) if relu else out
 
     def _normalized(self, x: Tensor, running: tuple[Tensor, Tensor] | None) -> Tensor:
+        if self.training and x.numel() == self.num_features:
+            raise UsageError(
+                "batch norm cannot normalize one image alone where its map is a single pixel: make images larger, or "
+                "batch and replay_batch at least 2"
+            )
         mean, variance = running or (None, None)
         return F.batch_norm(x, mean, variance, self.weight, self.bias, self.training, self.momentum, self.eps)
 

@@ -25,16 +25,18 @@ class Peers(Backbone):
 
     @property
     def members(self) -> tuple[Backbone, ...]:
-        """The peers."""
+        """The networks that are trained side by side."""
         return tuple(self.peers)  # type: ignore[arg-type]
 
     @property
     def classifier(self) -> nn.Linear:  # type: ignore[override]
         """The mean of the peers' last layers, as one layer from all their features; a copy."""
         layers = [each.classifier for each in self.members]
-        joined = nn.Linear(self.feature_size, layers[0].out_features, device="meta")
+        biased = layers[0].bias is not None
+        joined = nn.Linear(self.feature_size, layers[0].out_features, bias=biased, device="meta")
         joined.weight = nn.Parameter(torch.cat([each.weight for each in layers], dim=1) / len(layers))
-        joined.bias = nn.Parameter(torch.stack([each.bias for each in layers]).mean(0))
+        if biased:
+            joined.bias = nn.Parameter(torch.stack([each.bias for each in layers]).mean(0))
         return joined
 
     def features(self, images: Tensor, parts: Parts | None = None, pretext: Sequence[PretextImages] = ()) -> Tensor:

@@ -156,4 +156,5 @@ def running_modules(module: nn.Module, running: list[str], prefix: str = "") -> 
 
 
 def _pop(running: list[str]) -> None:
+    """Drop the innermost name; gives back nothing, since what a forward hook gives back replaces the output."""
     running.pop()

@@ -17,13 +17,14 @@ SLOPE = 0.2
 
 
 class Synthesizer(nn.Module):
-    """Noise (N, noise) to images (N, channels, size, size): a linear layer, then two doublings of the map."""
+    """Noise (N, noise) to images (N, channels, height, width): a linear layer, then two doublings of the map."""
 
-    def __init__(self, size: int, *, noise: int = 1000, channels: int = 3) -> None:
+    def __init__(self, height: int, width: int, *, noise: int = 1000, channels: int = 3) -> None:
         super().__init__()
-        self.size, self.noise = size, noise
-        self.start = math.ceil(size / 4)
-        self.linear = nn.Linear(noise, 128 * self.start**2)
+        self.height, self.width = height, width
+        self.start = math.ceil(height / 4), math.ceil(width / 4)
+        """Height and width of the first map."""
+        self.linear = nn.Linear(noise, 128 * math.prod(self.start))
         self.bn = nn.BatchNorm2d(128)
         self.conv1, self.bn1 = nn.Conv2d(128, 128, 3, padding=1), nn.BatchNorm2d(128, eps=0.8)
         self.conv2, self.bn2 = nn.Conv2d(128, 64, 3, padding=1), nn.BatchNorm2d(64, eps=0.8)
@@ -31,10 +32,10 @@ class Synthesizer(nn.Module):
 
     def forward(self, noise: Tensor) -> Tensor:
         """Images whose pixels are normalized over the batch, or by running statistics in evaluation."""
-        x = self.bn(self.linear(noise).view(-1, 128, self.start, self.start))
+        x = self.bn(self.linear(noise).view(-1, 128, *self.start))
         x = F.leaky_relu(self.bn1(self.conv1(F.interpolate(x, scale_factor=2.0))), SLOPE)
         x = F.leaky_relu(self.bn2(self.conv2(F.interpolate(x, scale_factor=2.0))), SLOPE)
-        return self.bn3(self.conv3(x)[..., : self.size, : self.size].tanh())
+        return self.bn3(self.conv3(x)[..., : self.height, : self.width].tanh())
 
 
 @torch.no_grad()
@@ -83,7 +84,7 @@ def strangeness(maps: Tensor, layer: BatchNorm | nn.modules.batchnorm._BatchNorm
 
 @contextmanager
 def watched(network: nn.Module) -> Iterator[list[Tensor]]:
-    """Inside, a pass through the network adds to the list how unusual the input of each batch norm is."""
+    """Inside, a pass through the network adds to the list the `strangeness` of the input of each batch norm."""
     found: list[Tensor] = []
     hooks = [
         layer.register_forward_pre_hook(lambda layer, inputs: found.append(strangeness(inputs[0], layer)))

@@ -229,13 +229,10 @@ def recorded_step_serves(method: str, regularizer: str = "none", **changes: Any)
         kernels, state = recorded_step(run) if task else check_rule(run), tensors_of(run)
         before_kernels, before_state = recorded.setdefault(run.recording_key, (kernels, state))
         check_same_kernels(before_kernels, kernels)
-        moved = [path for path in state if path not in before_state or not _same_place(state[path], before_state[path])]
+        places = {path: tensor.data_ptr() for path, tensor in before_state.items()}
+        moved = [path for path, tensor in state.items() if places.get(path) != tensor.data_ptr()]
         demand(not moved, f"another task with the same recording_key has other tensors: {named(moved)}")
         run.end_task(task)
-
-
-def _same_place(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.data_ptr() == other.data_ptr()
 
 
 def names_its_losses(method: str, regularizer: str = "none", **changes: Any) -> None:

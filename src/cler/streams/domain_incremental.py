@@ -54,22 +54,22 @@ def domains(name: str, *transforms: Transform) -> Domains:
 
 
 def as_it_is(images: Tensor) -> Tensor:
-    """No turn."""
+    """The images themselves."""
     return images
 
 
 def quarter_turn(images: Tensor) -> Tensor:
-    """By 90 degrees."""
+    """Images turned counterclockwise by 90 degrees."""
     return images.rot90(1, (2, 3))
 
 
 def half_turn(images: Tensor) -> Tensor:
-    """By 180 degrees."""
+    """Images turned by 180 degrees."""
     return images.rot90(2, (2, 3))
 
 
 def three_quarter_turn(images: Tensor) -> Tensor:
-    """By 270 degrees."""
+    """Images turned counterclockwise by 270 degrees."""
     return images.rot90(3, (2, 3))
 
 
@@ -107,12 +107,12 @@ class DomainIncremental(Stream):
 
     @classmethod
     def usual_tasks(cls, options: Mapping[str, Any]) -> int | None:
-        """One for each transform; of folders the dataset knows how many there are."""
+        """A task for each transform of the domains; None for folders, of which the dataset knows how many there are."""
         name = options.get("domains", DomainIncrementalOptions.domains)
         return None if name == FOLDERS.name else len(DOMAINS.find(name).transforms)
 
     def plan(self, labels: Tensor, images: Tensor, tasks: int | str | Sequence[int], class_order: int | None) -> Plan:
-        """Every task has a share of the images, already transformed."""
+        """Every task has a share of the images, in its domain, or those of its folder."""
         in_folders = self.options.domains == FOLDERS.name
         if in_folders and not self.data.domains:
             raise UsageError(f"folders are those of a dataset domains:PATH, and {self.data.name} has none", "domains")
@@ -178,7 +178,7 @@ class DomainIncremental(Stream):
 
     @property
     def n_tasks(self) -> int:
-        """One for each domain."""
+        """How many tasks there are: one for each domain."""
         return len(self.transforms)
 
     def held_out_parts(self, images: Tensor) -> list[Tensor]:

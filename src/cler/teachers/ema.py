@@ -28,7 +28,9 @@ class EmaOptions:
     """
 
     ema_momentum: float = setting(0.99, "Share of the average that stays in each step (m).", least=0, most=1)
-    ema_first_momentum: float = setting(0.9, "The same in the first task.", least=0, most=1)
+    ema_first_momentum: float = setting(
+        0.9, "Share of the average that stays in each step of the first task.", least=0, most=1
+    )
 
 
 @register
@@ -45,7 +47,7 @@ class Ema(Teacher):
         self.average = copy_of(network).requires_grad_(False)
 
     def recording_key(self, task: int) -> Hashable:
-        """The momentum changes once, after the first task."""
+        """Whether this is the first task, which has a momentum of its own."""
         return task == 0
 
     @torch.no_grad()
@@ -55,7 +57,7 @@ class Ema(Teacher):
         torch._foreach_lerp_(list(averaged(self.average)), list(averaged(network)), 1 - momentum)
 
     def answering(self, network: Backbone) -> Backbone:
-        """The average."""
+        """The average of the network."""
         return self.average
 
 
