@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -86,7 +87,7 @@ class RayCluster:
             self._ray.init(
                 address=address or "local",
                 log_to_driver=False,
-                logging_level="error",
+                logging_level=logging.ERROR,
                 include_dashboard=None if address else False,
             )
         except Exception as error:  # of many kinds: no such host, another version, a token that is missing
