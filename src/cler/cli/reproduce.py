@@ -199,14 +199,19 @@ def _tell_costs(
     for work in cheapest_first(known, costs):
         cost = duration(costs[work.cell] * len(work.jobs))
         say(f"missing: {work.cell.where}: {work.cell.label}, {count_runs(work.jobs)}, about {cost}")
+    unknown: dict[str, list[str]] = {}
+    for work in missing:
+        if work.cell not in costs:
+            unknown.setdefault(work.cell.where, []).append(f"{work.cell.label} ({count_runs(work.jobs)})")
+    for where_missing, cells in unknown.items():
+        say(f"missing, time not known: {where_missing}: {', '.join(cells)}")
     told = [count_runs([job for work in missing for job in work.jobs])]
     if known:
         total = duration(sum(costs[work.cell] * len(work.jobs) for work in known))
         some = f" for {sum(len(work.jobs) for work in known)} of them" if untimed else ""
         told.append(f"about {total}{f' on {where}' if where else ''}{some}")
     if untimed:
-        cells = "1 cell" if untimed == 1 else f"{untimed} cells"
-        told.append(f"time not known for {cells} ({'--time measures it, ' if device else ''}--json lists them)")
+        told.append(f"time not known for {untimed} of {len(missing)} cells{': --time measures it' if device else ''}")
     say(f"in all: {', '.join(told)}")
     return costs
 
