@@ -40,14 +40,14 @@ def stopped_by(number: int) -> BaseException:
 
 
 def printable(text: str) -> str:
-    """A text without control characters and signs that turn the direction of reading; lines stay lines."""
+    """A string without control characters and signs that turn the direction of reading; lines stay lines."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each == "\n" else " " if each.isspace() else "\ufffd" for each in text)
 
 
 def one_line(text: str) -> str:
-    """A text as one printable line."""
+    """A string as one printable line."""
     return printable(text).replace("\n", " ")
 
 
