@@ -93,6 +93,13 @@ def test_what_is_kept_of_runs_can_be_chosen(toy, cler, monkeypatch):
     assert {(job.checkpoint_every, job.save_buffer_images) for job in given} == {(7, 3)}
 
 
+@pytest.mark.parametrize("option", ["--redo", "--restart"])
+def test_a_dry_run_repeats_nothing(toy, cler, option):
+    code, _, err = cler(*QUICK, "--dry-run", option)
+    assert code == 2
+    assert err == f"cler: {option} has no effect with --dry-run, which trains nothing: leave one of them out\n"
+
+
 def test_a_dry_run_writes_nothing(toy, cler, tmp_path):
     code, out, err = cler(*QUICK, "--dry-run")
     assert code == 0

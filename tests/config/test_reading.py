@@ -84,6 +84,7 @@ def test_an_empty_file_gives_nothing(config):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("replay_batch = 3\nreplay-batch = 4\n", "replay_batch is there twice, once as replay-batch: write it once"),
         ("lr = 0.1\nwidth = = 3\n", r"not valid TOML: .*line 2"),
         ("lr = ", r"not valid TOML: .*(line 1|end of document)"),
         ("lr = 0.1\nlr = 0.2\n", r"not valid TOML: .*line 2"),

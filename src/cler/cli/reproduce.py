@@ -108,6 +108,9 @@ def reproduce(
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
     if seconds is not None and not seconds > 0:
         raise UsageError(f"must be above zero, not {seconds}", "seconds")
+    for name, asked in {"redo": redo, "restart": restart}.items():
+        if asked and dry_run:
+            raise UsageError("has no effect with --dry-run, which trains nothing: leave one of them out", name)
     if timed and not dry_run:
         raise UsageError("has no effect without --dry-run: runs are timed before they are trained", "time")
     count = None if seeds is None else _how_many(seeds)
@@ -126,10 +129,10 @@ def reproduce(
     target = find_backend(machine).device(machine.device)
     precision, at_once = default_precision(target), cost.runs_at_once(target, machine.workers)
     state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
-    if redo and not dry_run:
+    if redo:
         work.redo([*state.done, *(job for some in state.missing for job in some.jobs)])
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
-    elif restart and not dry_run:
+    elif restart:
         work.restart([job for some in state.missing for job in some.jobs])
     for line in [
         *state.complaints,

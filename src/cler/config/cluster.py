@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cler.config.schema import check_all, setting, settings_of
+from cler.config.schema import check_all, setting, settings_of, with_underscores
 from cler.errors import UsageError, unknown
 from cler.files import as_path, read_text
 
@@ -83,7 +83,7 @@ def slurm_table(table: Any, where: str = "") -> Slurm:
     if not isinstance(table, Mapping):
         raise UsageError(f'{where}[slurm] must be a table, with lines such as: partition = "gpu"')
     known = settings_of(Slurm)
-    values = {str(name).replace("-", "_"): value for name, value in table.items()}
+    values = with_underscores(table, f"{where}[slurm]: ")
     for name in values:
         if name not in known:
             raise unknown(f"setting in {where}[slurm]", name, known)

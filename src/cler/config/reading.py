@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.registry import METHODS
-from cler.config.schema import Setting, parsed_grid, settings_of
+from cler.config.schema import Setting, parsed_grid, settings_of, with_underscores
 from cler.config.settings import PARTS, Machine, Settings, own_settings, parts_with, usual_stream
 from cler.errors import UsageError, unknown
 from cler.files import read_text
@@ -28,7 +28,7 @@ def read_config(path: Path, given: Mapping[str, Any] | None = None) -> dict[str,
         config = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
-    config = {key.replace("-", "_"): value for key, value in config.items()}
+    config = with_underscores(config, f"{path}: ")
     named = {name: value for name, value in config.items() if isinstance(value, str | list)}
     known: dict[str, Setting] = settings_of(Settings) | _own_of(named | dict(given or {}))
     return {name: _value(path, name, value, known) for name, value in config.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -230,3 +230,13 @@ def parsed_grid(each: Setting, text: str) -> list[Any]:
 def joined(values: Sequence[Any]) -> str:
     """Parts of one value, as a string: '5+5+10'."""
     return "+".join(map(str, values))
+
+
+def with_underscores(table: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    """The lines of a settings file by the names of settings, which it may also write with hyphens, once each."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if (declared := str(name).replace("-", "_")) in values:
+            raise UsageError(f"{where}{declared} is there twice, once as {declared.replace('_', '-')}: write it once")
+        values[declared] = value
+    return values
