@@ -12,17 +12,18 @@ from typer.testing import CliRunner
 
 import cler
 from cler.cli import app
-from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS
+from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
 from cler.errors import UsageError
 from cler.methods.finetune import Finetune
 from cler.promises import check
 from cler.regularizers.base import Regularizer
+from cler.teachers.ema import Ema
 
 
 @pytest.fixture(autouse=True)
 def restored_tables(shallow):
     """What a test registers is forgotten after it."""
-    tables = [METHODS, REGULARIZERS, NETWORKS, DATASETS, VIEWS, OPTIMIZERS]
+    tables = [METHODS, REGULARIZERS, NETWORKS, DATASETS, VIEWS, OPTIMIZERS, TEACHERS]
     before = [dict(table) for table in tables]
     yield
     for table, entries in zip(tables, before, strict=True):
@@ -221,3 +222,21 @@ def test_another_class_may_not_take_a_name():
     for table in (METHODS, REGULARIZERS, NETWORKS, DATASETS, VIEWS, OPTIMIZERS):
         with pytest.raises(ValueError, match=f"two {table.kind}s are named"):
             table.register(next(iter(table)), Noise)
+
+
+class Meddling(Ema):
+    """Moves the network too, and does not say that it teaches."""
+
+    name = "meddling"
+
+    @torch.no_grad()
+    def after_step(self, network, task):
+        super().after_step(network, task)
+        for parameter in network.parameters():
+            parameter.mul_(0.999)
+
+
+def test_a_teacher_that_changes_what_is_learned_has_to_say_that_it_teaches():
+    broken = failures(Meddling)
+    (promise,) = [each for each in broken if each == "what is learned is the same without it"]
+    assert "it says teaches = False, but the network learns something else with it: " in broken[promise]

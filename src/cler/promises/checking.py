@@ -41,6 +41,10 @@ TRAINING: Mapping[str, Promise] = {
 STATISTICS: Mapping[str, Promise] = {
     "moves the running statistics of batch norm only if it says so": training.says_whether_it_moves_statistics,
 }
+ANSWERING: Mapping[str, Promise] = {
+    "what is learned is the same without it": training.leaves_learning_alone,
+}
+"""What is asked of a teacher that does not teach: runs with it and without a teacher are trained once."""
 BACKBONE: Mapping[str, Promise] = {
     "features and outputs have the shapes that they should": networks.gives_features_and_outputs,
     "no sub-module draws from the global generator": networks.draws_from_its_own_generator,
@@ -124,8 +128,9 @@ def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[
         changes = {}
         yield STEP, partial(_over, pairs, _first_steps, changes)
     elif kind == "teacher":
-        methods = TEACHABLE if TEACHERS[name].teaches else WITH_METHODS
-        pairs, promises = [(method, "jigsaw") for method in methods], TRAINING
+        teaches = TEACHERS[name].teaches
+        pairs = [(method, "jigsaw") for method in (TEACHABLE if teaches else WITH_METHODS)]
+        promises = TRAINING if teaches else {**TRAINING, **ANSWERING}
         changes = {"teacher": name}
         yield STEP, partial(_over, pairs, _first_steps, changes)
     else:

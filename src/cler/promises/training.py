@@ -317,3 +317,12 @@ def says_whether_it_moves_statistics(method: str, regularizer: str, **changes: A
         if moved
         else "it says moves_statistics = True, and leaves them alone",
     )
+
+
+def leaves_learning_alone(method: str, regularizer: str = "none", *, teacher: str, **changes: Any) -> None:
+    """A teacher that only answers changes neither the network nor what is drawn."""
+    beside, alone = (trained(method, regularizer, teacher=each, **changes) for each in (teacher, "none"))
+    changed = differences(tensors_of(beside.method.network), tensors_of(alone.method.network))
+    demand(not changed, f"it says teaches = False, but the network learns something else with it: {named(changed)}")
+    drawn = torch.equal(beside.generator.get_state(), alone.generator.get_state())
+    demand(drawn, "it says teaches = False, but draws from the run's generator")

@@ -50,7 +50,8 @@ class Teacher:
     revision: ClassVar[int] = 1
     """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
     teaches: ClassVar[bool] = False
-    """Whether it adds to the loss, rather than only answering in evaluation."""
+    """Whether it adds to the loss. One that does not only answers in evaluation: it leaves the network as it is and
+    draws no random numbers, so that a run with it and one without a teacher can be trained once."""
     Options: ClassVar[type] = NoOptions
     """A frozen dataclass of the settings that only this teacher has, each with a default and a docstring."""
 
