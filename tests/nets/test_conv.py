@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cler.nets import ResNet18
+from cler.nets import ResNet18, conv
 from cler.nets.conv import Conv2d, WorkingCopies
 
 
@@ -97,3 +97,63 @@ def test_a_single_pixel_teaches_only_the_middle_of_a_kernel():
         assert torch.allclose(output.float(), F.conv2d(x.float(), layer.working.float(), None, 2, 1), atol=0.05)
         assert layer.weight.grad[:, :, outside].count_nonzero() == 0
         assert layer.weight.grad[:, :, ~outside].count_nonzero() > 0
+
+
+class Ours:
+    """Stands for our kernels: computes as PyTorch does, and counts how often it was asked."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def convolve(self, x, weight, stride):
+        self.asked += 1
+        return F.conv2d(x, weight, None, stride, weight.shape[-1] // 2)
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    """Our kernels, as if there were a GPU."""
+    kernels = Ours()
+    monkeypatch.setattr(conv, "on_gpu", lambda x: True)
+    monkeypatch.setattr(conv, "gpu_kernels", lambda name: kernels)
+    return kernels
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "options", "taken"),
+    [
+        (20, 20, {"padding": 1}, True),
+        (40, 80, {"padding": 1, "stride": 2, "bias": False}, True),
+        (64, 64, {"padding": 1}, False),
+        (20, 20, {}, False),
+        (20, 20, {"padding": 1, "stride": 3}, False),
+        (20, 20, {"padding": 1, "stride": (1, 2)}, False),
+        (20, 20, {"padding": 2, "dilation": 2}, False),
+        (20, 20, {"padding": 1, "groups": 2}, False),
+        (20, 20, {"padding": "same"}, False),
+    ],
+)
+def test_our_kernels_take_plain_convolutions_between_few_channels(ours, inputs, outputs, options, taken):
+    torch.manual_seed(0)
+    layer = Conv2d(inputs, outputs, 3, **options)
+    WorkingCopies([layer])
+    x = torch.randn(2, inputs, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer(x).float()
+    assert ours.asked == taken
+    expected = F.conv2d(x, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+    assert torch.allclose(found, expected, atol=0.05)
+
+
+def test_our_kernels_work_in_bfloat16_only_and_on_maps_that_they_can_count(ours, monkeypatch):
+    layer = Conv2d(4, 8, 3, stride=2, padding=1)
+    x = torch.randn(2, 4, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(x)
+        assert ours.asked == 0
+        WorkingCopies([layer])
+        layer(x)
+        assert ours.asked == 1
+        monkeypatch.setattr(conv, "MOST_VALUES", x.numel())
+        layer(x)
+        assert ours.asked == 1

@@ -1,6 +1,7 @@
 """Optimizers by name. A new one is one entry, registered in `OPTIMIZERS`.
 
-All of them take the steps of all parameters at once (`foreach`), and can be recorded in a CUDA graph (`capturable`).
+All of them take the steps of all parameters at once (`foreach`), on a GPU in one kernel where there is one (`fused`),
+and can be recorded in a CUDA graph (`capturable`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class OptimizerEntry:
     """How an optimizer is built, and what it remembers."""
 
     build: Callable[..., torch.optim.Optimizer]
-    """From parameters, `lr`, `foreach`, `capturable` where it counts steps, and what it takes of the two below."""
+    """From parameters, `lr`, `foreach` or `fused`, `capturable` where it counts steps, `weight_decay`, and `momentum`
+    where it has one."""
     remembers: frozenset[str]
     """What it keeps of every parameter from step to step, by the names in its state."""
     remembers_with_momentum: frozenset[str] = frozenset()
@@ -30,6 +32,8 @@ class OptimizerEntry:
     """Whether it has a momentum."""
     weight_decay: float = 0.0
     """Default of the weight decay."""
+    fused: bool = False
+    """Whether a GPU has one kernel for its whole step."""
 
     def state_keys(self, momentum: float = 0.0) -> frozenset[str]:
         """What it keeps of every parameter that it has moved."""
@@ -44,8 +48,8 @@ OPTIMIZERS.register(
         torch.optim.SGD, frozenset(), remembers_with_momentum=frozenset({"momentum_buffer"}), takes_momentum=True
     ),
 )
-OPTIMIZERS.register("adam", OptimizerEntry(torch.optim.Adam, _MOMENTS))
-OPTIMIZERS.register("adamw", OptimizerEntry(torch.optim.AdamW, _MOMENTS, weight_decay=0.01))
+OPTIMIZERS.register("adam", OptimizerEntry(torch.optim.Adam, _MOMENTS, fused=True))
+OPTIMIZERS.register("adamw", OptimizerEntry(torch.optim.AdamW, _MOMENTS, weight_decay=0.01, fused=True))
 
 
 def find_optimizer(name: str) -> OptimizerEntry:
@@ -74,4 +78,5 @@ def make_optimizer(
         )
     if "step" in entry.remembers:
         options["capturable"] = parameters[0].is_cuda
-    return entry.build(parameters, lr=lr, foreach=True, **options)
+    options["fused" if entry.fused and parameters[0].is_cuda else "foreach"] = True
+    return entry.build(parameters, lr=lr, **options)

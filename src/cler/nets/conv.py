@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from cler.nets.kernels import gpu_kernels, on_gpu
+
+MOST_PAIRS = 40 * 80
+"""Pairs of an input and an output channel, up to which our own kernels are faster than cuDNN's."""
+MOST_VALUES = 2**31
+"""Values of a map, one more than our own kernels count."""
 
 
 class Conv2d(nn.Conv2d):
@@ -26,7 +34,28 @@ class Conv2d(nn.Conv2d):
         if strided_on_cpu and self.kernel_size == (3, 3) and weight.dtype == torch.bfloat16 and is_pixel:
             # all but the middle of the kernel meets padding, and its gradient would be what memory happened to hold
             weight, stride, padding = weight[:, :, 1:2, 1:2], (1, 1), (0, 0)
+        if kernels := kernels_for(self, x, weight):
+            out = kernels.convolve(x.to(weight.dtype), weight, stride[0])
+            return out if self.bias is None else out + self.bias.to(out.dtype)[:, None, None]
         return F.conv2d(x, weight, self.bias, stride, padding, self.dilation, self.groups)
+
+
+def kernels_for(layer: nn.Conv2d, x: Tensor, weight: Tensor) -> ModuleType | None:
+    """Our own kernels, where they can take this convolution and are faster."""
+    few = layer.in_channels * layer.out_channels <= MOST_PAIRS
+    if not few or weight.dtype != torch.bfloat16 or not on_gpu(x):
+        return None
+    taps, stride = layer.kernel_size[0], layer.stride[0]
+    simple = (
+        layer.kernel_size in ((1, 1), (3, 3))
+        and layer.stride in ((1, 1), (2, 2))
+        and layer.padding == (taps // 2,) * 2
+        and layer.dilation == (1, 1)
+        and layer.groups == 1
+        and layer.padding_mode == "zeros"
+    )
+    values = len(x) * x.shape[2] * x.shape[3] * max(layer.in_channels, layer.out_channels // stride**2)
+    return gpu_kernels("conv_gpu") if simple and values < MOST_VALUES else None
 
 
 class WorkingCopies:

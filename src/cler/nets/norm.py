@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 
 from cler.errors import UsageError
 from cler.nets.backbone import Parts
+from cler.nets.kernels import gpu_kernels, on_gpu
 
 
 class BatchNorm(nn.Module):
@@ -73,17 +72,7 @@ class BatchNorm(nn.Module):
 
 def kernels_for(x: Tensor) -> ModuleType | None:
     """Our own kernels, where they can take this."""
-    ours = x.is_cuda and x.dtype != torch.float64 and not torch.compiler.is_compiling()
-    return gpu_kernels() if ours else None
-
-
-@cache
-def gpu_kernels() -> ModuleType | None:
-    """Our own kernels, where Triton is there to compile them."""
-    try:
-        return import_module("cler.nets.norm_gpu")
-    except ImportError:
-        return None
+    return gpu_kernels("norm_gpu") if on_gpu(x) and x.dtype != torch.float64 else None
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from cler.engine.steps import WARM_UP, lack_of_memory, make_stepper, synchronize
 from cler.errors import UsageError
 from cler.files import read_json
 from cler.methods import find_method
+from cler.nets.kernels import without_our_kernels
 from cler.runs.build import build_run
 from cler.streams.tasks import sizes_of
 
@@ -210,7 +211,7 @@ def evaluation_share(run: Run, training: float) -> float:
 
 def flops_of_a_step(run: Run) -> float:
     """Arithmetic of one step, counted while it is taken."""
-    with FlopCounterMode(display=False) as counter:
+    with without_our_kernels(), FlopCounterMode(display=False) as counter:
         run.step()
     return float(counter.get_total_flops())
 

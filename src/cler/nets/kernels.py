@@ -1,0 +1,40 @@
+"""Our own GPU kernels, where they can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+
+@cache
+def gpu_kernels(name: str) -> ModuleType | None:
+    """The module `cler.nets.NAME`, where Triton is there to compile its kernels."""
+    try:
+        return import_module(f"cler.nets.{name}")
+    except ImportError:
+        return None
+
+
+_left_out = False
+
+
+def on_gpu(x: Tensor) -> bool:
+    """Whether our own kernels can take this tensor, as far as its device goes and who computes."""
+    return x.is_cuda and not _left_out and not torch.compiler.is_compiling()
+
+
+@contextmanager
+def without_our_kernels() -> Iterator[None]:
+    """Inside, PyTorch computes everything, and so can count the arithmetic of everything."""
+    global _left_out
+    _left_out = True
+    try:
+        yield
+    finally:
+        _left_out = False
