@@ -177,10 +177,13 @@ def _apply(
 
 @triton.jit
 def _reduce_gradient(
-    gradient, x, out, chunks, saved, partial,
-    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, RELU: tl.constexpr,
+    gradient, x, out, chunks, saved, partial, weight, bias, to_residual,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Sums over each chunk of the gradient, and of the gradient times the normalized input."""
+    """Sums over each chunk of the gradient, and of the gradient times the normalized input.
+
+    The gradient is that before ReLU. With a residual it is written down, as the residual's.
+    """
     chunk = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < CHANNELS
@@ -189,6 +192,8 @@ def _reduce_gradient(
     part = tl.load(chunks + 3 * chunk + 2)
     mean = tl.load(saved + part * 2 * CHANNELS + columns, inside, 0.0)
     scale = tl.load(saved + part * 2 * CHANNELS + CHANNELS + columns, inside, 0.0)
+    gain = tl.load(weight + columns, inside, 0.0) * scale
+    shift = tl.load(bias + columns, inside, 0.0) - mean * gain
     plain = tl.zeros([COLUMNS], tl.float32)
     along = tl.zeros([COLUMNS], tl.float32)
     for start in range(first, last, ROWS):
@@ -196,11 +201,15 @@ def _reduce_gradient(
         mask = (rows < last)[:, None] & inside[None, :]
         at = rows[:, None] * CHANNELS + columns[None, :]
         slope = tl.load(gradient + at, mask, 0.0).to(tl.float32)
+        value = tl.load(x + at, mask, 0.0).to(tl.float32)
         if RELU:
-            slope = tl.where(tl.load(out + at, mask, 0.0) <= 0, 0.0, slope)
-        normalized = (tl.load(x + at, mask, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+            if RESIDUAL:
+                slope = tl.where(tl.load(out + at, mask, 0.0) <= 0, 0.0, slope)
+                tl.store(to_residual + at, slope.to(to_residual.dtype.element_ty), mask)
+            else:
+                slope = tl.where(value * gain[None, :] + shift[None, :] <= 0, 0.0, slope)
         plain += tl.sum(slope, 0)
-        along += tl.sum(slope * normalized, 0)
+        along += tl.sum(slope * (value - mean[None, :]) * scale[None, :], 0)
     tl.store(partial + chunk * 2 * CHANNELS + columns, plain, inside)
     tl.store(partial + chunk * 2 * CHANNELS + CHANNELS + columns, along, inside)
 
@@ -220,11 +229,11 @@ def _add_up(parts, partial, part, columns, CHANNELS: tl.constexpr, SPAN: tl.cons
 
 @triton.jit
 def _propagate(
-    gradient, x, out, chunks, parts, saved, partial, weight, to_x, to_residual, to_weight, to_bias,
+    gradient, x, chunks, parts, saved, partial, weight, bias, to_x, to_weight, to_bias,
     CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, PARTS: tl.constexpr,
-    RESIDUAL: tl.constexpr, RELU: tl.constexpr,
+    RELU: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of input, residual, weight and bias."""
+    """Gradients of input, weight and bias; with RELU from the gradient after it, where there is no residual."""
     chunk = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < CHANNELS
@@ -244,16 +253,16 @@ def _propagate(
         tl.store(to_weight + columns, all_along, inside)
         tl.store(to_bias + columns, all_plain, inside)
     gain = tl.load(weight + columns, inside, 0.0) * scale
+    shift = tl.load(bias + columns, inside, 0.0) - mean * gain
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         mask = (rows < last)[:, None] & inside[None, :]
         at = rows[:, None] * CHANNELS + columns[None, :]
         slope = tl.load(gradient + at, mask, 0.0).to(tl.float32)
+        value = tl.load(x + at, mask, 0.0).to(tl.float32)
         if RELU:
-            slope = tl.where(tl.load(out + at, mask, 0.0) <= 0, 0.0, slope)
-        if RESIDUAL:
-            tl.store(to_residual + at, slope.to(to_residual.dtype.element_ty), mask)
-        normalized = (tl.load(x + at, mask, 0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+            slope = tl.where(value * gain[None, :] + shift[None, :] <= 0, 0.0, slope)
+        normalized = (value - mean[None, :]) * scale[None, :]
         slope -= plain[None, :] / count + normalized * (along[None, :] / count)
         tl.store(to_x + at, (slope * gain[None, :]).to(to_x.dtype.element_ty), mask)
 
@@ -279,27 +288,30 @@ class _BatchNorm(torch.autograd.Function):
             saved, momentum, eps, **shape, SPAN=plan.span, TRACKED=0 if running_mean is None else tracked,
             RESIDUAL=residual is not None, RELU=relu,
         )  # fmt: skip
-        ctx.save_for_backward(x, out if relu else x, weight, saved)
         ctx.plan, ctx.relu, ctx.residual = plan, relu, residual is not None
+        rectified = relu and residual is not None  # else x tells where ReLU let something through
+        ctx.save_for_backward(x, out if rectified else x, weight, bias, saved)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, out, weight, saved = ctx.saved_tensors
-        plan, channels = ctx.plan, x.shape[1]
+        x, out, weight, bias, saved = ctx.saved_tensors
+        plan, channels, relu, residual = ctx.plan, x.shape[1], ctx.relu, ctx.residual
         gradient = gradients[0].contiguous(memory_format=torch.channels_last)
         grid, shape = _launch(plan, channels)
         partial = torch.empty(plan.n_chunks, 2, channels, device=x.device)
-        to_x = torch.empty_like(x)
+        to_x, to_weight, to_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
         # without ReLU the gradient passes to the residual as it is
-        to_residual = torch.empty_like(x) if ctx.residual and ctx.relu else gradient
-        to_weight, to_bias = torch.empty_like(weight), torch.empty_like(weight)
-        _reduce_gradient[grid](gradient, x, out, plan.chunks, saved, partial, **shape, RELU=ctx.relu)
-        _propagate[grid](
-            gradient, x, out, plan.chunks, plan.parts, saved, partial, weight, to_x, to_residual, to_weight, to_bias,
-            **shape, SPAN=plan.span, PARTS=plan.n_parts, RESIDUAL=ctx.residual and ctx.relu, RELU=ctx.relu,
+        to_residual = torch.empty_like(x) if residual and relu else gradient
+        _reduce_gradient[grid](
+            gradient, x, out, plan.chunks, saved, partial, weight, bias, to_residual,
+            **shape, RESIDUAL=residual, RELU=relu,
         )  # fmt: skip
-        return to_x, to_residual if ctx.residual else None, to_weight, to_bias, *[None] * 7
+        _propagate[grid](
+            to_residual, x, plan.chunks, plan.parts, saved, partial, weight, bias, to_x, to_weight, to_bias,
+            **shape, SPAN=plan.span, PARTS=plan.n_parts, RELU=relu and not residual,
+        )  # fmt: skip
+        return to_x, to_residual if residual else None, to_weight, to_bias, *[None] * 7
 
 
 def _as_rows(x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor | None]:
