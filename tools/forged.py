@@ -364,10 +364,10 @@ def studies(good: dict[str, Any]) -> dict[str, Any]:
     made |= {
         f"{part} {value!r:.30}": whole | {part: value}
         for part, whole in parts.items()
-        for value in (None, {}, [], "x", [None], [[]], ["x"], [{}], [trial["values"]])
+        for value in (None, {}, [], "x", [None], [[]], ["x"], [{}])
     }
-    begun = trial | {"scores": []}
-    made["under way many times"] = good | {"trials": [], "under_way": [begun] * 1000}
+    made |= {f"{part} of values alone": whole | {part: [trial["values"]]} for part, whole in parts.items()}
+    made["under way many times"] = good | {"trials": [], "under_way": [trial | {"scores": []}] * 1000}
     made["all dropped"] = good | {"trials": [each | {"scores": each["scores"][:1]} for each in good["trials"]]}
     return made | {"another": good | {"about": {}}, "no study": {}, "no trials": {"about": good["about"]}}
 
