@@ -52,9 +52,14 @@ def by_what_was_found(space, before, count):
 
 
 class Pretending:
-    """Trains at once, to accuracies that nobody can foresee; notes what it was asked for and what lies on the disk."""
+    """Trains at once, to accuracies that nobody can foresee and that fall from task to task.
 
-    def __init__(self, accuracy=lambda lr, task: random.Random(f"{lr} {task}").uniform(0, 100), moment=lambda: None):
+    It notes what it was asked for, and how many checkpoints there were.
+    """
+
+    def __init__(
+        self, accuracy=lambda lr, task: random.Random(f"{lr} {task}").uniform(0, 100 / 2**task), moment=lambda: None
+    ):
         self.accuracy, self.moment = accuracy, moment
         self.calls, self.checkpoints = [], []
 
@@ -328,6 +333,9 @@ def test_what_is_under_way_is_finished_though_fewer_are_asked_for(tmp_path):
     stopped_in(study, 30, 1)
     assert len(run(study, 3, pretending, None)) == 20
     assert [len(call) for call in pretending.calls] == [10, 10]
+    stopped_in(study, 25, 0)
+    assert len(run(study, 3, pretending, None)) == 25
+    assert [len(call) for call in pretending.calls[2:]] == [5, 3]
 
 
 def test_another_study_in_the_folder_is_refused(tmp_path):
