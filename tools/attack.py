@@ -561,7 +561,8 @@ def counted_arithmetic() -> bytes:
         return path.read_bytes()
 
 
-TUNE = ("tune", "er", *QUICK, "--space", "lr=0.01|0.03", "--trials", "2", "--select-on", "whole-stream")
+FOUR_TASKS = [*QUICK[: QUICK.index("--tasks")], "--tasks", "4", *QUICK[QUICK.index("--tasks") + 2 :]]
+TUNE = ("tune", "er", *FOUR_TASKS, "--space", "lr=0.01|0.03", "--trials", "2", "--select-on", "whole-stream")
 
 
 def odd_studies() -> Iterator[Case]:
@@ -587,7 +588,7 @@ def odd_studies() -> Iterator[Case]:
 
         return prepare
 
-    trial = {"values": {"lr": 0.01}, "scores": [50.0], "dropped": False}
+    trial = {"values": {"lr": 0.01}, "scores": [50.0, 40.0]}
     for name in forged.studies({"about": {}, "trials": [trial, trial], "under_way": []}):
         yield Case(f"study, {name}", WORK["tune"], ANY, lying(name))
     for name in ("study.json", "best.toml", "study.png"):

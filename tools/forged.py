@@ -352,31 +352,23 @@ def studies(good: dict[str, Any]) -> dict[str, Any]:
     trial = good["trials"][0]
     odd = {"values": (None, {}, [], {"lr": ESCAPES}, {"lr": 0.5}, {"other": 1}, {"lr": None}, {"lr": 0.01, "x": 1},
         {"lr": []}),
-           "scores": (None, [], "x", ["x"], [None], [1e300], [-1e300], [10**17], [True], [[1]], {}, [1.0] * 10_000),
-           "dropped": (None, "x", 1, [], True)}  # fmt: skip
+           "scores": (None, [], "x", ["x"], [None], [1e300], [-1e300], [10**17], [True], [[1]], {}, [1.0] * 10_000,
+               [1.0])}  # fmt: skip
+    parts = {"trials": good, "under_way": good | {"trials": []}}
     made = {
-        f"{name} {value!r:.30}": good | {"trials": [{**trial, name: value}, *good["trials"][1:]]}
+        f"{part}, {name} {value!r:.30}": whole | {part: [{**trial, name: value}, *good["trials"][1:]]}
+        for part, whole in parts.items()
         for name, values in odd.items()
         for value in values
     }
     made |= {
-        f"trials {value!r:.30}": good | {"trials": value} for value in (None, {}, [], "x", [None], [[]], ["x"], [{}])
+        f"{part} {value!r:.30}": whole | {part: value}
+        for part, whole in parts.items()
+        for value in (None, {}, [], "x", [None], [[]], ["x"], [{}])
     }
-    under_way = (
-        None,
-        {},
-        "x",
-        [None],
-        [{}],
-        [{"lr": ESCAPES}],
-        [{"lr": -1}],
-        [{"x": 1}],
-        [[]],
-        ["x"],
-        [{"lr": 0.01}] * 1000,
-    )
-    made |= {f"under way {value!r:.30}": good | {"trials": [], "under_way": value} for value in under_way}
-    made["all dropped"] = good | {"trials": [each | {"dropped": True} for each in good["trials"]]}
+    made |= {f"{part} of values alone": whole | {part: [trial["values"]]} for part, whole in parts.items()}
+    made["under way many times"] = good | {"trials": [], "under_way": [trial | {"scores": []}] * 1000}
+    made["all dropped"] = good | {"trials": [each | {"scores": each["scores"][:1]} for each in good["trials"]]}
     return made | {"another": good | {"about": {}}, "no study": {}, "no trials": {"about": good["about"]}}
 
 

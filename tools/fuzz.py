@@ -468,7 +468,7 @@ PIXELS = b"three pictures"
 
 def read_studies(name: str, content: bytes, folder: Path) -> list[str]:
     """What `cler tune` does with a study that was stopped."""
-    given = {"method": "er", "dataset": "noise", "tasks": 2, "validate": 0.2}
+    given = {"method": "er", "dataset": "noise", "tasks": 4, "validate": 0.2}
     space = (Range("lr", 0.001, 0.3, log=True), Range("batch", 1, 10, whole=True), Range("optimizer", choices=("sgd",)))
     study = Study(given, space, Selection(), (0,), folder)
     (folder / "study.json").write_bytes(content)

@@ -25,8 +25,14 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     code, out, err = command(*arguments)
     assert code == 0, err
     assert out.splitlines()[-1] == "cler run --config tune/best.toml --seeds 1..10"  # not seed 0, of the trials
+    assert re.search(
+        r"^trials 1 to 2 of 2 after 2 tasks; best so far: lr [\d.]+: [\d.]+ % on held-out images$", err, re.M
+    )
+    assert "1 of 2 trials continues to task 3" in err.splitlines()
     again = command(*arguments, "--json")
-    assert len(json.loads(again.out)["trials"]) == 2
+    found = json.loads(again.out)
+    assert found["rungs"] == [2, 3]
+    assert sorted(len(trial["scores"]) for trial in found["trials"]) == [1, 2]
     assert "2 of 2 trials are already in tune" in again.err
     assert re.search(r"^\d+ steps: [\d.]+ per second", err, re.MULTILINE)
     assert "per second" not in again.err

@@ -565,6 +565,42 @@ def test_images_that_stay_in_main_memory_are_told_of(tmp_path, monkeypatch):
     assert told == ["0.0 GB of images of toy stay in main memory, where the GPU reads them"]
 
 
+@pytest.fixture
+def placed(monkeypatch):
+    """A way to each dataset that was made ready for a device, while it is there."""
+    found, place = [], ImageData.to
+
+    def noting(self, *where):
+        images = place(self, *where)
+        found.append(weakref.ref(images))
+        return images
+
+    monkeypatch.setattr(ImageData, "to", noting)
+    return found
+
+
+def test_a_backend_keeps_the_images_from_one_call_to_the_next_until_it_is_closed(tmp_path, placed):
+    backend, order = local.Local(), Order(CPU, workers=1)
+    for name in ("first", "second"):
+        backend.train(make_jobs(tmp_path / name), order, ignore)
+    assert len(placed) == 1
+    backend.train(make_jobs(tmp_path / "elsewhere"), replace(order, data_dir=tmp_path), ignore)
+    assert len(placed) == 2  # other images may lie there
+    assert None not in [images() for images in placed]
+    backend.close()
+    gc.collect()
+    assert [images() for images in placed] == [None, None]
+    backend.train(make_jobs(tmp_path / "again"), order, ignore)
+    assert len(placed) == 3
+
+
+def test_training_from_python_keeps_no_images(tmp_path, placed):
+    options = {"dataset": "toy", "tasks": 2, "width": 2, "batch": 4, "device": "cpu", "workers": 1, "verbose": False}
+    cler.train("finetune", out=tmp_path, **options)
+    gc.collect()
+    assert [images() for images in placed] == [None]
+
+
 def test_side_by_side_equals_in_turn(tmp_path):
     """The way of a GPU, on a CPU: bundles of runs that take the same steps."""
     in_turn, bundled = (

@@ -1,4 +1,7 @@
+import math
 import sys
+from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
@@ -31,8 +34,24 @@ def test_proposals_are_inside_the_space_and_depend_on_what_came_before_alone():
             assert 1e-3 <= values["lr"] <= 0.3
             assert values["replay_batch"] in range(8, 65)
             assert values["optimizer"] in ("sgd", "adam")
-        before += [Trial(values, (values["lr"],), dropped=values["lr"] < 0.01) for values in proposed]
+        before += [Trial(values, (values["lr"],) * (1 + (values["lr"] > 0.01))) for values in proposed]
     assert propose(SPACE, before, 3) != propose(SPACE, before[:-1], 3)
+
+
+def distance(before, peak):
+    """How far the next ten learning rates are from one, in powers of ten."""
+    return fmean(abs(math.log10(values["lr"] / peak)) for values in propose(SPACE[:1], before, 10))
+
+
+@pytest.mark.parametrize("peak", [0.002, 0.02, 0.2])
+def test_scores_of_the_first_rung_are_enough_to_propose_better_values(peak):
+    """When most values are proposed no trial has got further yet."""
+    pytest.importorskip("optuna")
+    rates = [10 ** (-3 + number / 8) for number in range(20)]
+    before = [Trial({"lr": rate}, (50 - 10 * abs(math.log10(rate / peak)),)) for rate in rates]
+    assert distance(before, peak) < 0.4  # 0.7 to 1.0 where nothing is known
+    further = [replace(trial, scores=(*trial.scores, 1.0)) if trial.values["lr"] > 0.1 else trial for trial in before]
+    assert distance(further, 0.16) < 0.4  # a rung further counts more than any score
 
 
 def test_no_values_are_proposed_twice_and_choices_run_out():

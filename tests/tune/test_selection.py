@@ -11,12 +11,15 @@ from cler.tune.selection import Selection
         ("first-tasks:3", 10, [2, 3]),
         ("first-tasks:1", 10, [1]),
         ("first-tasks:2", 2, [2]),
-        ("whole-stream", 4, [2, 3, 4]),
+        ("whole-stream", 10, [2, 4, 8, 10]),
+        ("whole-stream", 8, [2, 4, 8]),
+        ("whole-stream", 5, [2, 4, 5]),
+        ("whole-stream", 2, [2]),
         ("whole-stream", 1, [1]),
         ("other-dataset:toy", 3, [2, 3]),
     ],
 )
-def test_trials_are_compared_after_each_task_from_the_second_on(text, tasks, rungs):
+def test_trials_are_compared_after_two_four_eight_tasks_and_at_the_end(text, tasks, rungs):
     selection = Selection.parse(text)
     assert str(selection) == text
     assert selection.rungs(make_settings(method="er", dataset="toy", tasks=tasks)) == rungs

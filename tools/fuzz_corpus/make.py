@@ -350,14 +350,12 @@ def make_tuning() -> None:
         {"name": "batch", "low": 1, "high": 10, "log": False, "whole": True, "choices": []},
         {"name": "optimizer", "low": 0.0, "high": 0.0, "log": False, "whole": False, "choices": ["sgd"]},
     ]
-    given = {"method": "er", "dataset": "noise", "tasks": 2, "validate": 0.2}
-    about = {"given": given, "space": space, "select_on": "whole-stream", "seeds": [0]}
+    given = {"method": "er", "dataset": "noise", "tasks": 4, "validate": 0.2}
+    about = {"given": given, "space": space, "select_on": "whole-stream", "rungs": [2, 4], "seeds": [0]}
     values = {"lr": 0.03, "batch": 4, "optimizer": "sgd"}
-    trials = [
-        {"values": values, "scores": [50.5], "dropped": False},
-        {"values": values, "scores": [0], "dropped": True},
-    ]
-    put("studies/good-two.json", json.dumps({"about": about, "trials": trials, "under_way": [values]}))
+    trials = [{"values": values, "scores": [50.5, 30.0]}, {"values": values, "scores": [0]}]
+    begun = [{"values": values, "scores": [50.5]}, {"values": values, "scores": []}]
+    put("studies/good-two.json", json.dumps({"about": about, "trials": trials, "under_way": begun}))
     put("studies/good-none.json", json.dumps({"about": about, "trials": [], "under_way": []}))
     put("studies/bad-dropped.json", json.dumps({"about": about, "trials": trials[1:], "under_way": []}))
     put("studies/bad-values.json", json.dumps({"about": about, "trials": [], "under_way": [None]}))

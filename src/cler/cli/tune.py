@@ -60,7 +60,7 @@ def tune(
 ) -> None:
     """Search for good settings of a method, with or without a regularizer.
 
-    Ten trials train side by side; after each task, from the second on, the worse half is dropped. The winning settings
+    Ten trials train side by side; after 2, 4, 8 … tasks, the worse half of all trials is dropped. The winning settings
     go to OUT/best.toml, for `cler run --config`; results trained from it say how they were tuned. OUT/study.png shows
     all trials. The same command resumes a study that was stopped.
     """
@@ -95,7 +95,7 @@ def tune(
     names = [each.name for each in ranges]
     corners = product(*(each.ends for each in ranges))
     first, *_ = [study.settings(dict(zip(names, each, strict=True))) for each in islice(corners, MOST_CORNERS)]
-    selection.rungs(first)
+    study.rungs()
     with decoding_bar(errors, first.dataset) as progress:
         images = load_here(first, machine, progress, say)
     if images is not None:
@@ -113,9 +113,7 @@ def tune(
     if as_json:
         print(json.dumps({**study.about(), "trials": [asdict(trial) for trial in ended]}, indent=1))
     else:
-        top = best(ended)
-        told = ", ".join(f"{name} {value}" for name, value in top.values.items())
-        console.print(f"{told}: {top.score:.2f} % on held-out images ({selection})", soft_wrap=True)
+        console.print(f"{best(ended)} ({selection})", soft_wrap=True)
         fresh = max(numbers) + 1
         config = shlex.quote(str(machine.out / BEST))
         console.print(f"cler run --config {config} --seeds {fresh}..{fresh + 9}", soft_wrap=True)

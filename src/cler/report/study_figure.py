@@ -1,10 +1,8 @@
-"""The figure of a study: what each trial reached, by which values, and which of them were dropped when."""
+"""The figure of a study: what each trial had reached at each rung, by which values, and how far it got."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,12 @@ BEST, KEPT = COLORS[1], COLORS[0]
 
 
 def draw_study(study: Study, trials: Sequence[Trial], path: Path) -> None:
-    """Write a PNG: accuracy by trial, after each task of those that were not dropped, and against each setting."""
-    settings = study.settings(trials[0].values)
-    rungs = study.selection.rungs(settings)
+    """Write a PNG: accuracy at each rung by trial, by task, and against each setting."""
+    settings, rungs = study.settings(trials[0].values), study.rungs()
     panels = [
-        lambda panel: _by_trial(panel, trials),
+        lambda panel: _by_trial(panel, trials, rungs),
         lambda panel: _by_task(panel, trials, rungs),
-        *(lambda panel, each=each: _by_value(panel, each, trials) for each in study.space),
+        *(lambda panel, each=each: _by_value(panel, each, trials, rungs) for each in study.space),
     ]
     across = 2 if len(panels) == 4 else ACROSS
     rows = -(-len(panels) // across)
@@ -41,40 +38,26 @@ def draw_study(study: Study, trials: Sequence[Trial], path: Path) -> None:
     write_figure(figure, places[0], path, f"{label}: {len(trials)} trials, selected on {study.selection}")
 
 
-def _by_trial(panel: Any, trials: Sequence[Trial]) -> None:
-    numbers = range(1, len(trials) + 1)
-    _points(panel, list(numbers), trials)
-    reached = accumulate((-math.inf if trial.dropped else trial.score for trial in trials), max)
-    shown = [score if math.isfinite(score) else math.nan for score in reached]
-    panel.plot(numbers, shown, drawstyle="steps-post", color=BEST, linewidth=1.4, label="best so far")
+def _by_trial(panel: Any, trials: Sequence[Trial], rungs: Sequence[int]) -> None:
+    _points(panel, list(range(1, len(trials) + 1)), trials, rungs)
     finish_panel(panel, "By trial", "Trial")
 
 
 def _by_task(panel: Any, trials: Sequence[Trial], rungs: Sequence[int]) -> None:
-    """A line for each trial through the tasks after which it was compared with others, as far as it was trained."""
+    """A line for each trial through the rungs that it reached."""
     winner = best(trials)
-    for trial in sorted(trials, key=lambda trial: (not trial.dropped, trial is winner)):
-        tasks = tasks_of(trial, rungs)
-        color = BEST if trial is winner else GRAY if trial.dropped else KEPT
+    for trial in sorted(trials, key=lambda trial: (len(trial.scores), trial is winner)):
+        tasks = rungs[: len(trial.scores)]
+        color = BEST if trial is winner else KEPT if len(tasks) == len(rungs) else GRAY
         panel.plot(tasks, trial.scores, color=color, marker="o", markersize=3.5, linewidth=1.2, alpha=0.8)
     finish_panel(panel, "Halving: each trial as far as it was trained", "Tasks learned")
     panel.set_xlim(rungs[0] - 0.3, rungs[-1] + 0.3)
 
 
-def tasks_of(trial: Trial, rungs: Sequence[int]) -> list[int]:
-    """After how many tasks each of its scores was taken; the last of a generation skips to the end."""
-    if trial.dropped:
-        return list(rungs[: len(trial.scores)])
-    return [*rungs[: len(trial.scores) - 1], rungs[-1]]
-
-
-def _by_value(panel: Any, each: Range, trials: Sequence[Trial]) -> None:
+def _by_value(panel: Any, each: Range, trials: Sequence[Trial], rungs: Sequence[int]) -> None:
     """Accuracy against the values of one setting; choices stand beside each other."""
     values = [trial.values[each.name] for trial in trials]
-    if each.choices:
-        _points(panel, [each.choices.index(value) for value in values], trials)
-    else:
-        _points(panel, values, trials)
+    _points(panel, [each.choices.index(value) for value in values] if each.choices else values, trials, rungs)
     finish_panel(panel, f"By {each.name}", each.name)
     if each.choices:
         panel.set_xticks(range(len(each.choices)), list(map(str, each.choices)))
@@ -92,15 +75,16 @@ def _by_value(panel: Any, each: Range, trials: Sequence[Trial]) -> None:
         panel.xaxis.set_major_locator(MaxNLocator(nbins=6))
 
 
-def _points(panel: Any, places: Sequence[Any], trials: Sequence[Trial]) -> None:
-    """A point for each trial: open where it was dropped, by what it had reached then."""
+def _points(panel: Any, places: Sequence[Any], trials: Sequence[Trial], rungs: Sequence[int]) -> None:
+    """A point for each score of each trial, darker after more tasks, and a star for the last one of the best."""
+    from matplotlib import colormaps
+
+    for rung, tasks in enumerate(rungs):
+        scores = [
+            (place, trial.scores[rung]) for place, trial in zip(places, trials, strict=True) if len(trial.scores) > rung
+        ]
+        shade = colormaps["Blues"](0.15 + 0.8 * (rung + 1) / len(rungs))
+        label = f"after {tasks} task{'s' * (tasks > 1)}"
+        panel.scatter(*zip(*scores, strict=True), color=[shade], s=22, label=label)
     winner = best(trials)
-    kinds: dict[str, tuple[list[bool], dict[str, Any]]] = {
-        "dropped, as it was then": ([trial.dropped for trial in trials], {"facecolors": "none", "edgecolors": GRAY}),
-        "trained to the end": ([not trial.dropped for trial in trials], {"color": KEPT}),
-        "best": ([trial is winner for trial in trials], {"color": BEST, "marker": "*", "s": 110, "zorder": 3}),
-    }
-    for label, (chosen, style) in kinds.items():
-        found = [(place, trial.score) for place, trial, wanted in zip(places, trials, chosen, strict=True) if wanted]
-        if found:
-            panel.scatter(*zip(*found, strict=True), label=label, linewidths=1.0, **{"s": 22} | style)
+    panel.scatter(places[trials.index(winner)], winner.score, color=BEST, marker="*", s=110, zorder=3, label="best")

@@ -324,17 +324,30 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return differences + differing(now["settings"], before.get("revisions", {}), now["revisions"])
 
 
-class Builder:
-    """Builds the runs of jobs, loading each dataset once; `images` says where those lie that a GPU trains on."""
+Loaded = dict[Hashable, tuple[ImageData, str]]
+"""Datasets that are ready for a device, with their fingerprints."""
 
-    def __init__(self, device: torch.device, data_dir: Path | None, recorder: Recorder, images: str = "auto") -> None:
+
+class Builder:
+    """Builds the runs of jobs, loading each dataset once; `images` says where those lie that a GPU trains on.
+
+    `loaded` are datasets that are there already, to which others are added; None for none.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        data_dir: Path | None,
+        recorder: Recorder,
+        images: str = "auto",
+        loaded: Loaded | None = None,
+    ) -> None:
         self.device, self.data_dir, self.recorder, self.images = device, data_dir, recorder, images
-        self.loaded: dict[Hashable, tuple[ImageData, str]] = {}
-        """Ready for the device, with their fingerprints."""
+        self.loaded: Loaded = {} if loaded is None else loaded
 
     def __call__(self, job: Job) -> Run:
         """The run of a job, ready to be trained, from its checkpoint on if it has one."""
-        key = datasets.key(job.settings)
+        key = self.device, self.data_dir, self.images, datasets.key(job.settings)
         if key not in self.loaded:
             self.loaded[key] = self._load(job.settings)
         images, fingerprint = self.loaded[key]

@@ -20,7 +20,7 @@ from cler.errors import stopped_by
 from cler.methods import find_method
 from cler.runs.jobs import Job, claimed, finished
 from cler.runs.machine import threads
-from cler.runs.record import Builder, Recorder
+from cler.runs.record import Builder, Loaded, Recorder
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 """Signals that ask training to stop: Ctrl-C, and the one that systems send to end a process."""
@@ -71,11 +71,13 @@ def train_bundles(
     *,
     signals: Sequence[signal.Signals] = STOPPING,
     attempt: Path | None = None,
+    loaded: Loaded | None = None,
 ) -> None:
     """Train one bundle after the other on the order's device, in this process; the same on every machine.
 
     A bundle is grouped again by where its jobs stand and how many fit; on a CPU they are trained in turn. Locks,
     checkpoints and results are made here, for the attempt in that folder if it is one, and `emit` hears every event.
+    `loaded` are datasets that are there already, to which others are added for the next time.
     """
     on_cpu = order.device.type == "cpu"
 
@@ -95,7 +97,7 @@ def train_bundles(
                 recorder.settle(job.folder)  # a checkpoint is written while the job is still ours, or not at all
 
     with Recorder(emit) as recorder, stopping_after_a_step(recorder, signals):
-        build = Builder(order.device, order.data_dir, recorder, order.images)
+        build = Builder(order.device, order.data_dir, recorder, order.images, loaded)
         for bundle in bundles:
             train_in_bundles(
                 bundle,

@@ -20,8 +20,9 @@ MOST_ASKED = 10
 def propose(space: Sequence[Range], before: Sequence[Trial], count: int) -> list[dict[str, Any]]:
     """Values for so many new trials, the same for the same trials before: a study that was killed continues as it was.
 
-    Tree-structured Parzen estimators; trials that are under way count as bad, so that a generation is spread. None is
-    proposed twice: where choices run out there are fewer.
+    Tree-structured Parzen estimators. A trial that got further is better than one that did not, and of two that got as
+    far the one with the higher score. Those that are proposed together count as bad for each other, so that they are
+    spread. None is proposed twice: where choices run out there are fewer.
     """
     try:
         import optuna
@@ -44,10 +45,9 @@ def propose(space: Sequence[Range], before: Sequence[Trial], count: int) -> list
             sampler = optuna.samplers.TPESampler(seed=len(before), constant_liar=True)
             study = optuna.create_study(direction="maximize", sampler=sampler)
             for trial in before:
-                state = optuna.trial.TrialState.PRUNED if trial.dropped else optuna.trial.TrialState.COMPLETE
                 study.add_trial(
                     optuna.create_trial(
-                        state=state,
+                        state=optuna.trial.TrialState.PRUNED,  # such are ranked by their last step, then by its value
                         params=trial.values,
                         distributions=distributions,
                         value=trial.score,

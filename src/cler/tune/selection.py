@@ -42,7 +42,7 @@ class Selection:
         return f"other-dataset:{self.other_dataset}" if self.other_dataset else "whole-stream"
 
     def rungs(self, settings: Settings) -> list[int]:
-        """After how many tasks trials are compared: from the second on each time, and at the end."""
+        """After how many tasks trials are compared: 2, 4, 8 and so on, and at the end."""
         tasks = number_of_tasks(settings.tasks)
         if METHODS.find(settings.method).merged:
             if self.first_tasks:
@@ -51,7 +51,7 @@ class Selection:
         if self.first_tasks and self.first_tasks > tasks:
             raise UsageError(f"{self}: {settings.dataset} has {tasks} tasks here", "select_on")
         last = self.first_tasks or tasks
-        return [*range(2, last), last] if last > 1 else [1]
+        return [*(2**n for n in range(1, last.bit_length()) if 2**n < last), last]
 
 
 def in_words(tuned: Mapping[str, Any], settings: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A study: generations of trials, side by side, of which the worse half is dropped after each task."""
+"""A study: rounds of trials, of which the better half continues after 2, 4, 8, … tasks."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from cler.tune.space import Range
 FILE = "study.json"
 BEST = "best.toml"
 Propose = Callable[[Sequence[Range], Sequence["Trial"], int], list[dict[str, Any]]]
+Train = Callable[[Sequence[Job]], object]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,17 @@ class Trial:
 
     values: dict[str, Any]
     scores: tuple[float, ...] = ()
-    """Accuracy on held-out images after each rung that it reached: in percent, over the tasks so far and the seeds."""
-    dropped: bool = False
-    """Whether others of its generation were better before the end."""
+    """Accuracy on held-out images at each rung that it reached: in percent, over the tasks so far and the seeds. A
+    trial that has ended with fewer scores than there are rungs was dropped."""
 
     @property
     def score(self) -> float:
         """Its last accuracy on held-out images; 0 before the first."""
         return self.scores[-1] if self.scores else 0.0
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name} {value}" for name, value in self.values.items())
+        return f"{values}: {self.score:.2f} % on held-out images"
 
 
 @dataclass(frozen=True)
@@ -60,116 +65,160 @@ class Study:
         other = {"dataset": self.selection.other_dataset} if self.selection.other_dataset else {}
         return make_settings(**self.given | other | values)
 
+    def rungs(self) -> list[int]:
+        """After how many tasks trials are compared."""
+        return self.selection.rungs(self.settings({each.name: each.ends[0] for each in self.space}))
+
     def about(self) -> dict[str, Any]:
         """What makes it this study, in plain values."""
-        space = json.loads(json.dumps([asdict(each) for each in self.space]))
-        return {"given": self.given, "space": space, "select_on": str(self.selection), "seeds": list(self.seeds)}
+        return {
+            "given": self.given,
+            "space": json.loads(json.dumps([asdict(each) for each in self.space])),
+            "select_on": str(self.selection),
+            "rungs": self.rungs(),
+            "seeds": list(self.seeds),
+        }
 
-    def trials(self) -> tuple[list[Trial], list[dict[str, Any]]]:
-        """The trials that have ended, and the values of the generation under way."""
+    def trials(self) -> tuple[list[Trial], list[Trial]]:
+        """The trials of the rounds that have ended, and those of the round under way."""
         if not (self.out / FILE).exists():
             return [], []
         found = read_json(self.out / FILE)
         if found.get("about") != self.about():
             raise UsageError(f"{self.out} holds a different study: choose another output folder", "out")
         try:
-            ended = [Trial(each["values"], tuple(each["scores"]), each["dropped"]) for each in found["trials"]]
-            under_way = list(found["under_way"])
-            whole = all(map(self._are_values, [*(trial.values for trial in ended), *under_way]))
+            ended, under_way = (
+                [Trial(each["values"], tuple(each["scores"])) for each in found[part]]
+                for part in ("trials", "under_way")
+            )
+            reached, last = [len(trial.scores) for trial in ended], len(self.rungs())
+            whole = all(self._may_be(trial, last) for trial in [*ended, *under_way]) and (
+                not ended or (min(reached) > 0 and max(reached) == last)
+            )
         except (KeyError, TypeError):
             whole = False
-        if not whole or (ended and not self._have_ended(ended)):
+        if not whole:
             raise UsageError(f"{self.out / FILE} is no study: delete it to start over")
         return ended, under_way
 
-    def _are_values(self, values: Any) -> bool:
-        """Whether they are values of all that is tuned, and of nothing else."""
+    def _may_be(self, trial: Trial, most: int) -> bool:
+        """Whether it has values of all that is tuned and of nothing else, and at most so many scores."""
         ranges = {each.name: each for each in self.space}
         return (
-            isinstance(values, dict)
-            and values.keys() == ranges.keys()
-            and all(ranges[name].holds(value) for name, value in values.items())
-        )
-
-    def _have_ended(self, trials: Sequence[Trial]) -> bool:
-        """Whether trials have scores such as this study gives, and some of them were not dropped."""
-        most = len(self.selection.rungs(self.settings(trials[0].values)))
-        return not all(trial.dropped is True for trial in trials) and all(
-            type(trial.dropped) is bool
-            and 0 < len(trial.scores) <= most
+            isinstance(trial.values, dict)
+            and trial.values.keys() == ranges.keys()
+            and all(ranges[name].holds(value) for name, value in trial.values.items())
+            and len(trial.scores) <= most
             and all(type(score) in (int, float) and 0 <= score <= 100 for score in trial.scores)
-            for trial in trials
         )
 
-    def write(self, ended: Sequence[Trial], under_way: Sequence[dict[str, Any]]) -> None:
-        """Write the trials that have ended, and the values of those under way, to the study's file."""
-        trials = [asdict(each) | {"scores": list(each.scores)} for each in ended]
-        write_json(self.out / FILE, {"about": self.about(), "trials": trials, "under_way": list(under_way)})
+    def write(self, ended: Sequence[Trial], under_way: Sequence[Trial]) -> None:
+        """Write the trials of the rounds that have ended, and those of the round under way, to the study's file."""
+        trials, begun = (list(map(asdict, part)) for part in (ended, under_way))
+        write_json(self.out / FILE, {"about": self.about(), "trials": trials, "under_way": begun})
 
 
-def run(
-    study: Study,
-    count: int,
-    train: Callable[[Sequence[Job]], object],
-    propose: Propose,
-    say: Callable[[str], None] = lambda line: None,
-) -> list[Trial]:
-    """Train the trials that the study does not have yet, write the best as a settings file, and return all trials."""
+def run(study: Study, count: int, train: Train, propose: Propose, say: Say = lambda line: None) -> list[Trial]:
+    """Train the trials that the study does not have yet, write the best as a settings file, and return all trials.
+
+    The new ones make a round, after the one under way, if any; but one that is in its first rung grows by them.
+    """
     check_writable(study.out)
     ended, under_way = study.trials()
-    if ended or under_way:
-        say(f"{len(ended)} of {max(count, len(ended))} trials are already in {study.out}")
-    while len(ended) < count:
-        under_way = under_way or propose(study.space, ended, min(MOST_AT_ONCE, count - len(ended)))
+    if there := len(ended) + len(under_way):
+        say(f"{there} of {max(count, there)} trials are already in {study.out}")
+    while under_way or len(ended) < count:
+        under_way = _Round(study, ended, under_way, train, say).finish(count - len(ended), propose)
         if not under_way:
             say(f"{len(ended)} of {count} trials: there are no other values in the space")
             break
+        ended, under_way = [*ended, *under_way], []
         study.write(ended, under_way)
-        first = len(ended) + 1
-        ended = [*ended, *_generation(study, under_way, train)]
-        under_way = []
-        study.write(ended, under_way)
-        top = best(ended)
-        values = ", ".join(f"{name} {value}" for name, value in top.values.items())
-        say(f"trials {first} to {len(ended)}; best so far: {values}, {top.score:.2f} % on held-out images")
     write_text(study.out / BEST, settings_file(study, ended))
     return ended
 
 
 def best(trials: Sequence[Trial]) -> Trial:
-    """The best of those that were not dropped."""
-    return max((trial for trial in trials if not trial.dropped), key=lambda trial: trial.score)
+    """The one with the highest score of those that got furthest, the earlier one if two are equal."""
+    return max(trials, key=lambda trial: (len(trial.scores), trial.score))
 
 
-def _generation(
-    study: Study, proposed: Sequence[dict[str, Any]], train: Callable[[Sequence[Job]], object]
-) -> list[Trial]:
-    """Train trials side by side, and after each rung only the better half of them."""
-    trials = [Trial(values) for values in proposed]
-    rungs = study.selection.rungs(study.settings(dict(proposed[0])))
-    alive, index = list(range(len(trials))), Index(study.out)
-    for rung in rungs:
-        last = rung == rungs[-1]
-        if len(alive) == 1 and not last:
-            continue  # there is nothing to compare it with before the end
-        jobs = {number: _jobs(study, trials[number], rung, index) for number in alive}
-        train(remaining([job for each in jobs.values() for job in each]))
-        for number in alive:
-            scores = (*trials[number].scores, fmean(_held_out_accuracy(job) for job in jobs[number]))
-            trials[number] = replace(trials[number], scores=scores)
-        kept = sorted(alive, key=lambda number: -trials[number].score)
-        kept = kept if last else kept[: (len(kept) + 1) // 2]
-        for number in set(alive) - set(kept):
-            trials[number] = replace(trials[number], dropped=True)
-        restart([job for number in alive if number not in kept or last for job in jobs[number]])
-        alive = sorted(kept)
-    return trials
+class _Round:
+    """Trials that are compared with each other: at each rung the better half of those that reached it continues.
 
+    Which ones these are follows from the scores, so nothing else has to be known of a round that was stopped.
+    """
 
-def _jobs(study: Study, trial: Trial, tasks: int, index: Index) -> list[Job]:
-    settings = study.settings(trial.values)
-    until = tasks if tasks < number_of_tasks(settings.tasks) else None
-    return make_jobs(settings, study.seeds, study.out, until_task=until, data=study.data, index=index)
+    def __init__(self, study: Study, ended: Sequence[Trial], begun: Sequence[Trial], train: Train, say: Say) -> None:
+        self.study, self.ended, self.trials, self.train, self.say = study, ended, list(begun), train, say
+        self.rungs, self.index = study.rungs(), Index(study.out)
+
+    def finish(self, wanted: int, propose: Propose) -> list[Trial]:
+        """Train the round to its end, and return its trials; in its first rung it grows to as many as are wanted."""
+        if all(len(trial.scores) < 2 for trial in self.trials):
+            self._grow(wanted, propose)
+        alive = list(range(len(self.trials)))
+        for rung in range(len(self.rungs)):
+            self._reach(rung, alive, f"{len(alive)} trial{'s' * (len(alive) > 1)}")
+            alive, before = self._better_half(rung, alive, len(alive)), alive
+            if 0 < len(alive) < len(before):
+                told = f"{len(alive)} of {len(before)} trials continue{'s' * (len(alive) == 1)}"
+                self.say(f"{told} to task {self.rungs[rung + 1]}")
+        return self.trials
+
+    def _grow(self, wanted: int, propose: Propose) -> None:
+        """Train all trials to the first rung, ten at a time: each ten are proposed by what the others showed there.
+
+        One that cannot be among the better half any more, as so many are better already, is dropped at once.
+        """
+        size = max(wanted, len(self.trials))
+        alive = [number for number, trial in enumerate(self.trials) if trial.scores]
+        while new := self._new(size, propose):
+            first, last, of = (len(self.ended) + number for number in (new[0] + 1, new[-1] + 1, size))
+            which = f"trials {first} to {last}" if first < last else f"trial {first}"
+            self._reach(0, new, f"{which} of {of}")
+            alive = self._better_half(0, [*alive, *new], size)
+
+    def _new(self, size: int, propose: Propose) -> list[int]:
+        """The trials without a score or, if all have one and the round is to grow, up to ten that are proposed now."""
+        there, room = len(self.trials), min(MOST_AT_ONCE, size - len(self.trials))
+        new = [number for number, trial in enumerate(self.trials) if not trial.scores]
+        if not new and room and (proposed := propose(self.study.space, [*self.ended, *self.trials], room)):
+            self.trials += map(Trial, proposed)
+            self.study.write(self.ended, self.trials)
+            new = list(range(there, len(self.trials)))
+        return new
+
+    def _reach(self, rung: int, numbers: Sequence[int], which: str) -> None:
+        """Train these trials as far as a rung, and score those that had not been there."""
+        new = [number for number in numbers if len(self.trials[number].scores) <= rung]
+        if not new:
+            return
+        jobs = {number: self._jobs(number, rung) for number in new}
+        self.train(remaining([job for each in jobs.values() for job in each]))
+        for number in new:
+            score = fmean(map(_held_out_accuracy, jobs[number]))
+            self.trials[number] = replace(self.trials[number], scores=(*self.trials[number].scores, score))
+        self.study.write(self.ended, self.trials)
+        tasks = self.rungs[rung]
+        self.say(f"{which} after {tasks} task{'s' * (tasks > 1)}; best so far: {best(self.trials)}")
+
+    def _better_half(self, rung: int, reached: Sequence[int], size: int) -> list[int]:
+        """Which of those that reached a rung may be among the better half of so many; none after the last rung.
+
+        Of equal ones the earlier is better. The others need no checkpoints any more.
+        """
+        half = (size + 1) // 2 if rung < len(self.rungs) - 1 else 0
+        kept = set(sorted(reached, key=lambda number: (-self.trials[number].scores[rung], number))[:half])
+        restart([job for number in reached if number not in kept for job in self._jobs(number, rung)])
+        return sorted(kept)
+
+    def _jobs(self, number: int, rung: int) -> list[Job]:
+        """The runs of a trial as far as a rung."""
+        study, tasks = self.study, self.rungs[rung]
+        settings = study.settings(self.trials[number].values)
+        until = tasks if tasks < number_of_tasks(settings.tasks) else None
+        return make_jobs(settings, study.seeds, study.out, until_task=until, data=study.data, index=self.index)
 
 
 def _held_out_accuracy(job: Job) -> float:

@@ -8,21 +8,22 @@ from collections.abc import Sequence
 import torch
 
 from cler.config.settings import Machine
-from cler.engine.bundles import MOST_AT_ONCE
+from cler.engine.bundles import MOST_AT_ONCE, release_memory
 from cler.engine.events import Emit, Message
 from cler.runs.backends.base import Backend
 from cler.runs.custom import only_here
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device, gpus, workers_that_fit
+from cler.runs.record import Loaded
 from cler.runs.trainers import Bundle, Order, in_bundles, train_bundles
 from cler.runs.workers import train_in_processes
 
 
 class Local(Backend):
-    """A process per GPU, or some on a CPU; a single one is this process."""
+    """A process per GPU, or some on a CPU; a single one is this process, which keeps the images until it is closed."""
 
     def __init__(self, machine: Machine | None = None) -> None:
-        pass
+        self._loaded: Loaded = {}
 
     def device(self, name: str) -> torch.device:
         """The device of that name here; 'auto' is the GPU where there is one."""
@@ -38,7 +39,12 @@ class Local(Backend):
         if len(seen) > 1:
             train_in_processes(bundles, order, seen, emit)
         else:
-            train_bundles(bundles, order, emit)
+            train_bundles(bundles, order, emit, loaded=self._loaded)
+
+    def close(self) -> None:
+        """Let the images go, and give the memory of a GPU back."""
+        self._loaded.clear()
+        release_memory()
 
 
 def _shared_out(jobs: Sequence[Job], order: Order) -> tuple[Sequence[Bundle], Sequence[str | None]]:
