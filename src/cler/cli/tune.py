@@ -60,9 +60,9 @@ def tune(
 ) -> None:
     """Search for good settings of a method, with or without a regularizer.
 
-    Ten trials train side by side; after 2, 4, 8 … tasks, the worse half of all trials is dropped. The winning settings
-    go to OUT/best.toml, for `cler run --config`; results trained from it say how they were tuned. OUT/study.png shows
-    all trials. The same command resumes a study that was stopped.
+    Ten trials train side by side; after 2, 4, 8 tasks and so on, the worse half of all trials is dropped. The winning
+    settings go to OUT/best.toml, for `cler run --config`; results trained from it say how they were tuned.
+    OUT/study.png shows all trials. The same command resumes a study that was stopped.
     """
     from cler import data
     from cler.config.reading import parse_options, parse_seeds
