@@ -110,13 +110,16 @@ def _merge(chunks, parts, partial, part, columns, CHANNELS: tl.constexpr, SPAN: 
     return mean, tl.sum(squares + counts[:, None] * away * away, 0), rows
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tracked"])
 def _normalize(
-    x, residual, out, chunks, parts, partial, weight, bias, running_mean, running_var, saved, momentum, eps,
-    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, TRACKED: tl.constexpr,
+    x, residual, out, chunks, parts, partial, weight, bias, running_mean, running_var, saved, tracked, momentum, eps,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr,
     RESIDUAL: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    """Apply the statistics of each chunk's part; note them for the way back; move the running ones by some parts."""
+    """Apply the statistics of each chunk's part; note them for the way back; move the running ones by `tracked` parts.
+
+    How many parts are tracked is not known to the compiler, or it would compile the same again for the first task.
+    """
     chunk = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < CHANNELS
@@ -128,16 +131,15 @@ def _normalize(
     if chunk == tl.load(parts + 3 * part):
         tl.store(saved + part * 2 * CHANNELS + columns, mean, inside)
         tl.store(saved + part * 2 * CHANNELS + CHANNELS + columns, scale, inside)
-    if TRACKED > 0:
-        if chunk == 0:
-            kept_mean = tl.load(running_mean + columns, inside, 0.0)
-            kept_var = tl.load(running_var + columns, inside, 0.0)
-            for each in tl.static_range(TRACKED):
-                new_mean, new_squares, new_count = _merge(chunks, parts, partial, each, columns, CHANNELS, SPAN)
-                kept_mean += momentum * (new_mean - kept_mean)
-                kept_var += momentum * (new_squares / (new_count - 1) - kept_var)
-            tl.store(running_mean + columns, kept_mean, inside)
-            tl.store(running_var + columns, kept_var, inside)
+    if (chunk == 0) & (tracked > 0):
+        kept_mean = tl.load(running_mean + columns, inside, 0.0)
+        kept_var = tl.load(running_var + columns, inside, 0.0)
+        for each in range(tracked):
+            new_mean, new_squares, new_count = _merge(chunks, parts, partial, each, columns, CHANNELS, SPAN)
+            kept_mean += momentum * (new_mean - kept_mean)
+            kept_var += momentum * (new_squares / (new_count - 1) - kept_var)
+        tl.store(running_mean + columns, kept_mean, inside)
+        tl.store(running_var + columns, kept_var, inside)
     gain = tl.load(weight + columns, inside, 0.0) * scale
     shift = tl.load(bias + columns, inside, 0.0) - mean * gain
     for start in range(first, last, ROWS):
@@ -227,11 +229,10 @@ def _add_up(parts, partial, part, columns, CHANNELS: tl.constexpr, SPAN: tl.cons
     return plain, along, tl.load(parts + 3 * part + 2).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_parts"])
 def _propagate(
-    gradient, x, chunks, parts, saved, partial, weight, bias, to_x, to_weight, to_bias,
-    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, PARTS: tl.constexpr,
-    RELU: tl.constexpr,
+    gradient, x, chunks, parts, saved, partial, weight, bias, to_x, to_weight, to_bias, n_parts,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
     """Gradients of input, weight and bias; with RELU from the gradient after it, where there is no residual."""
     chunk = tl.program_id(0)
@@ -246,7 +247,7 @@ def _propagate(
     if chunk == 0:
         all_plain = tl.zeros([COLUMNS], tl.float32)
         all_along = tl.zeros([COLUMNS], tl.float32)
-        for each in tl.static_range(PARTS):
+        for each in range(n_parts):
             each_plain, each_along, _ = _add_up(parts, partial, each, columns, CHANNELS, SPAN)
             all_plain += each_plain
             all_along += each_along
@@ -285,8 +286,8 @@ class _BatchNorm(torch.autograd.Function):
         _normalize[grid](
             x, x if residual is None else residual, out, plan.chunks, plan.parts, partial, weight, bias,
             weight if running_mean is None else running_mean, weight if running_var is None else running_var,
-            saved, momentum, eps, **shape, SPAN=plan.span, TRACKED=0 if running_mean is None else tracked,
-            RESIDUAL=residual is not None, RELU=relu,
+            saved, 0 if running_mean is None else tracked, momentum, eps,
+            **shape, SPAN=plan.span, RESIDUAL=residual is not None, RELU=relu,
         )  # fmt: skip
         ctx.plan, ctx.relu, ctx.residual = plan, relu, residual is not None
         rectified = relu and residual is not None  # else x tells where ReLU let something through
@@ -309,7 +310,7 @@ class _BatchNorm(torch.autograd.Function):
         )  # fmt: skip
         _propagate[grid](
             to_residual, x, plan.chunks, plan.parts, saved, partial, weight, bias, to_x, to_weight, to_bias,
-            **shape, SPAN=plan.span, PARTS=plan.n_parts, RELU=relu and not residual,
+            plan.n_parts, **shape, SPAN=plan.span, RELU=relu and not residual,
         )  # fmt: skip
         return to_x, to_residual if residual else None, to_weight, to_bias, *[None] * 7
 
