@@ -243,7 +243,7 @@ def test_help_says_whose_defaults_may_be_others(cler_here):
             "Learning rate. [default: (0.01, or the dataset's, method's, regularizer's or protocol's)]",
             "or timm:NAME. [default: (resnet18, or the method's)]",
             "1 is online learning. [default: (1)]",
-            "Precision of the arithmetic (default: bf16 on a GPU, fp32 on a CPU). One of fp32, tf32, bf16. --threads",
+            "(default: bf16 on a GPU that has it, fp32 elsewhere). One of fp32, tf32, bf16. --threads",
         ):
             assert line in told
     assert "accuracy on them is reported. [default: (0.1)]" in told  # which `cler tune` needs

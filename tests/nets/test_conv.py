@@ -115,6 +115,7 @@ def ours(monkeypatch):
     """Our kernels, as if there were a GPU."""
     kernels = Ours()
     monkeypatch.setattr(conv, "on_gpu", lambda x: True)
+    monkeypatch.setattr(conv, "has_bfloat16", lambda device: True)
     monkeypatch.setattr(conv, "gpu_kernels", lambda name: kernels)
     return kernels
 
@@ -154,6 +155,10 @@ def test_our_kernels_work_in_bfloat16_only_and_on_maps_that_they_can_count(ours,
         WorkingCopies([layer])
         layer(x)
         assert ours.asked == 1
-        monkeypatch.setattr(conv, "MOST_VALUES", x.numel())
-        layer(x)
+        with monkeypatch.context() as patch:
+            patch.setattr(conv, "MOST_VALUES", x.numel())
+            layer(x)
+            patch.undo()
+            patch.setattr(conv, "has_bfloat16", lambda device: False)
+            layer(x)
         assert ours.asked == 1

@@ -133,7 +133,7 @@ class Settings:
         least=0, most=10_000_000, role="bits", learner=False,
     )  # fmt: skip
     precision: str = setting(
-        "fp32", "Precision of the arithmetic (default: bf16 on a GPU, fp32 on a CPU).",
+        "fp32", "Precision of the arithmetic (default: bf16 on a GPU that has it, fp32 elsewhere).",
         choices=PRECISIONS, learner=False,
     )  # fmt: skip
     threads: int = setting(1, "CPU threads for each run.", least=1, most=1024, role="bits", learner=False)

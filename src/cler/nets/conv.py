@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cler.nets.kernels import gpu_kernels, on_gpu
+from cler.nets.kernels import gpu_kernels, has_bfloat16, on_gpu
 
 MOST_PAIRS = 40 * 80
 """Pairs of an input and an output channel, up to which our own kernels are faster than cuDNN's."""
@@ -43,7 +43,7 @@ class Conv2d(nn.Conv2d):
 def kernels_for(layer: nn.Conv2d, x: Tensor, weight: Tensor) -> ModuleType | None:
     """Our own kernels, where they can take this convolution and are faster."""
     few = layer.in_channels * layer.out_channels <= MOST_PAIRS
-    if not few or weight.dtype != torch.bfloat16 or not on_gpu(x):
+    if not few or weight.dtype != torch.bfloat16 or not on_gpu(x) or not has_bfloat16(x.device):
         return None
     taps, stride = layer.kernel_size[0], layer.stride[0]
     simple = (

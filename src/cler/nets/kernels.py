@@ -1,4 +1,4 @@
-"""Our own GPU kernels, where they can be used."""
+"""Our own GPU kernels, and where they can be used."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+WITH_BFLOAT16 = (8, 0)
+"""The first generation of GPUs, by its compute capability, that computes in bfloat16 and does not just emulate it."""
+_left_out = False
+
 
 @cache
 def gpu_kernels(name: str) -> ModuleType | None:
@@ -21,7 +25,9 @@ def gpu_kernels(name: str) -> ModuleType | None:
         return None
 
 
-_left_out = False
+def has_bfloat16(gpu: torch.device) -> bool:
+    """Whether this GPU computes in bfloat16."""
+    return torch.cuda.get_device_capability(gpu) >= WITH_BFLOAT16
 
 
 def on_gpu(x: Tensor) -> bool:

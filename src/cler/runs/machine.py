@@ -14,6 +14,7 @@ import torch
 
 from cler.config.settings import DEVICES
 from cler.errors import UsageError, unknown
+from cler.nets.kernels import has_bfloat16
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Variable of the environment: the GPUs that a process sees."""
@@ -38,8 +39,13 @@ def gpus() -> list[str]:
 
 
 def default_precision(device: torch.device) -> str:
-    """bfloat16 on a GPU, where it costs no accuracy; single precision on a CPU."""
-    return "bf16" if device.type == "cuda" else "fp32"
+    """bfloat16 on a GPU, where it costs no accuracy; single precision on a CPU, and on a GPU that emulates bfloat16.
+
+    If there is no GPU here, the one meant is on another machine, and taken for a newer one.
+    """
+    if device.type != "cuda":
+        return "fp32"
+    return "bf16" if not torch.cuda.is_available() or has_bfloat16(device) else "fp32"
 
 
 def workers_that_fit(threads_of_each: int = 1) -> int:
