@@ -56,6 +56,17 @@ def test_teachers_are_timed_beside_what_they_are_added_to(tmp_path):
     assert "at once" not in result.stderr
 
 
+def test_a_protocol_is_timed_beside_none(tmp_path):
+    command = ["bench", "--method", "er", "--regularizer", "none", "--protocol", "online-10+10,online-10+64"]
+    command += ["--width", "2", "--steps", "1", "--runs", "1", "--device", "cpu", "--out", str(tmp_path / "bench.json")]
+    shown = CliRunner().invoke(app, command)
+    assert "er, online-10+64" in shown.stdout, shown.output
+    result = CliRunner().invoke(app, [*command, "--json"])  # from the file
+    ten, sixty_four = (timing["gigaflops"] for timing in json.loads(result.stdout)["timings"])
+    assert "at once" not in result.stderr
+    assert sixty_four == pytest.approx(74 / 20 * ten, rel=0.01)  # images in a step
+
+
 def test_a_teacher_is_timed_with_the_methods_that_it_can_teach(monkeypatch):
     timed = []
     monkeypatch.setattr("cler.runs.bench.measure", lambda combinations, *_, **__: timed.extend(combinations) or [])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @takes(
     Settings,
     Machine,
-    only=("method", "regularizer", "teacher", "width", "precision", "threads", "compile", "device"),
+    only=("method", "regularizer", "teacher", "protocol", "width", "precision", "threads", "compile", "device"),
     defaults={"method": None, "regularizer": None, "width": None, "precision": None},
 )
 def bench(
@@ -46,7 +46,7 @@ def bench(
 ) -> None:
     """Time a step of every method × regularizer, or of those given, on random images in the shape of CIFAR-100.
 
-    GFLOP/image is the arithmetic per image of the stream: that of a whole step, replay included, divided by its batch.
+    GFLOP an image is the arithmetic for one image of the stream: that of a step with its replay, divided by its batch.
     """
     from cler.config.making import make_settings
     from cler.config.reading import parse_counts
@@ -66,8 +66,8 @@ def bench(
     method = given.several("method") if given.settings["method"] else [*METHODS]
     regularizer = given.several("regularizer") if given.settings["regularizer"] else ["none", *REGULARIZERS]
     counts = parse_counts(runs or ("1,5,10" if on_gpu else "1"), "runs")
-    teacher = given.several("teacher") or ["none"]
-    combinations = [benchmark.Parts(*parts) for parts in dict.fromkeys(product(method, regularizer, teacher))]
+    others = given.several("teacher") or ["none"], given.several("protocol") or [None]
+    combinations = [benchmark.Parts(*parts) for parts in dict.fromkeys(product(method, regularizer, *others))]
     if not given.settings["method"]:
         combinations = [parts for parts in combinations if fits(parts.method, parts.teacher)]
     for parts in combinations:
@@ -125,12 +125,12 @@ def as_values(about: dict[str, Any], timings: Sequence[Timing]) -> dict[str, Any
 def as_table(title: str, timings: Sequence[Timing]) -> Table:
     """The measurements as a table for the terminal."""
     table = Table(title=title, box=None, pad_edge=False)
-    parts = ("method", "regularizer", "teacher")
-    for heading in (*parts, "runs", "ms", "GFLOP/image", "share of peak", "GB", "evaluation"):
-        table.add_column(heading, justify="left" if heading in parts else "right")
+    table.add_column("timed", no_wrap=True)
+    for heading in ("runs", "ms", "GFLOP\nan image", "share\nof peak", "GB", "evalu-\nation"):
+        table.add_column(heading, justify="right")
     for timing in timings:
         table.add_row(
-            *timing.parts,
+            str(timing.parts),
             str(timing.runs),
             f"{timing.milliseconds:.3f}",
             f"{timing.gigaflops_per_image:.2f}",

@@ -40,9 +40,11 @@ class Parts(NamedTuple):
     method: str
     regularizer: str = "none"
     teacher: str = "none"
+    protocol: str | None = None
 
     def __str__(self) -> str:
-        return " + ".join([self.method, *(name for name in self[1:] if name != "none")])
+        name = " + ".join([self.method, *(part for part in (self.regularizer, self.teacher) if part != "none")])
+        return f"{name}, {self.protocol}" if self.protocol else name
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,8 @@ class Timing:
         """The measurement that plain values stand for."""
         names = ("milliseconds", "gigaflops", "share", "gigabytes", "evaluation")
         numbers = {name: float(values[name]) for name in names}
-        parts = Parts(str(values["method"]), str(values["regularizer"]), str(values.get("teacher", "none")))
-        return cls(parts, int(values["runs"]), **numbers)
+        parts = {name: values[name] for name in Parts._fields if values.get(name) is not None}
+        return cls(Parts(**{name: str(value) for name, value in parts.items()}), int(values["runs"]), **numbers)
 
 
 def read_timings(path: Path, about: dict[str, Any]) -> list[Timing]:
