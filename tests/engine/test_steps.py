@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cler.engine.steps import IN_FLIGHT, WARM_UP, EagerStepper, GraphStepper, make_stepper
+from cler.engine.steps import IN_FLIGHT, WARM_UP, WARM_UP_AGAIN, EagerStepper, GraphStepper, make_stepper
 
 
 class FakeGenerator:
@@ -170,8 +170,10 @@ def test_the_recording_serves_a_task_with_the_same_key_and_no_other(cuda):
         stepper.prepare()
         for _ in range(WARM_UP + 2):
             stepper.step()
-    fresh = ["plain"] * WARM_UP + ["record"] + ["replay"] * 2
-    assert kinds(cuda) == fresh + fresh + ["replay"] * (WARM_UP + 2)
+    first, later = (
+        ["plain"] * count + ["record"] + ["replay"] * (WARM_UP + 2 - count) for count in (WARM_UP, WARM_UP_AGAIN)
+    )
+    assert kinds(cuda) == first + later + ["replay"] * (WARM_UP + 2)
 
 
 def test_nothing_is_recorded_before_every_method_has_been_settled_for_a_few_steps(cuda):

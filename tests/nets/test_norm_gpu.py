@@ -37,6 +37,8 @@ def make_layer(channels):
         (70, 5, (2, 3), 0, False, False, True),
         (24, 9, (4, 2), 1, True, True, False),
         (16, 4, (2, 2, 3), 2, False, True, True),
+        (20, 84, (1, 3), 0, True, True, True),  # so large that chunks are long
+        (40, 50, (7,), 0, True, False, True),
     ],
 )
 def test_kernels_equal_pytorch(channels, size, parts, silent, relu, residual, tracked):
@@ -77,6 +79,18 @@ def test_kernels_equal_pytorch(channels, size, parts, silent, relu, residual, tr
     if tracked:
         assert (running[0] - layer.running_mean).abs().max() < 1e-5
         assert (running[1] - layer.running_var).abs().max() < 1e-4
+
+
+def test_deviations_that_are_small_beside_the_mean_are_not_lost():
+    from cler.nets import norm_gpu
+
+    x = 1000 + 0.1 * torch.randn(4, 8, 16, 16, device=device)
+    mean, variance = torch.zeros(8, device=device), torch.zeros(8, device=device)
+    ones = torch.ones(8, device=device)
+    norm_gpu.batch_norm(x, None, ones, 0 * ones, (mean, variance), parts=None, relu=False, momentum=1.0, eps=1e-5)
+    expected = x.double().var((0, 2, 3))
+    assert (mean - x.double().mean((0, 2, 3))).abs().max() < 1e-3
+    assert (variance - expected).abs().max() < 1e-3 * expected.min()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 """Queues of the GPU, of which CUDA uses 8 by default: fewer than there are runs side by side."""
 WARM_UP = 3
 """Steps that are taken one kernel at a time before the same one is recorded; they are real steps."""
+WARM_UP_AGAIN = 1
+"""The same for steps of another kind, of which most kernels are known already."""
 IN_FLIGHT = 8
 """Recorded steps that may wait on the GPU: enough to keep it busy, few enough for the host to know where it stands."""
 
@@ -65,7 +67,8 @@ class GraphStepper:
         self.runs, self.message = runs, message
         self.streams = [torch.cuda.Stream(run.device) for run in runs]
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.warm = 0
+        self.missing = WARM_UP
+        """Steps until one can be recorded."""
         self._keys: list[Hashable] = []
         self.can_record = True
         self._waiting: deque[torch.cuda.Event] = deque()
@@ -74,14 +77,15 @@ class GraphStepper:
         """Drop the graph unless it still matches what the methods would do."""
         keys = [run.recording_key for run in self.runs]
         if keys != self._keys:
-            self._keys, self.graph, self.warm = keys, None, 0
+            self.missing = WARM_UP_AGAIN if self.graph else WARM_UP
+            self._keys, self.graph = keys, None
 
     def step(self) -> None:
         """One step of every run."""
         if self.graph is None and self._settled():
-            if self.warm >= WARM_UP and self.can_record:
+            if self.missing <= 0 and self.can_record:
                 self._record()
-            self.warm += 1
+            self.missing -= 1
         if self.graph is None:
             self._side_by_side()
         else:

@@ -34,6 +34,8 @@ class Conv2d(nn.Conv2d):
         if strided_on_cpu and self.kernel_size == (3, 3) and weight.dtype == torch.bfloat16 and is_pixel:
             # all but the middle of the kernel meets padding, and its gradient would be what memory happened to hold
             weight, stride, padding = weight[:, :, 1:2, 1:2], (1, 1), (0, 0)
+        if x.is_cuda and torch.is_autocast_enabled("cuda"):  # here, for our own kernels to see it
+            weight = weight.to(torch.get_autocast_dtype("cuda"))
         if kernels := kernels_for(self, x, weight):
             out = kernels.convolve(x.to(weight.dtype), weight, stride[0])
             return out if self.bias is None else out + self.bias.to(out.dtype)[:, None, None]

@@ -23,13 +23,15 @@ from torch import Tensor
 from cler.nets.backbone import Parts
 
 TILE = 4096
-"""Values that a program holds at a time."""
+"""Values that a program holds at a time; twice as many in long chunks, to have more of the memory on its way."""
 MOST_CHUNKS = 64
 """Chunks that a part is cut into at the most."""
+LONG = 256
+"""Rows from which a chunk is long; such chunks have a multiple of it."""
 MOST_COLUMNS = 32
 """Channels that a program looks at; twice as many where it has nothing to sum up."""
 WARPS = 4
-"""Of 32 threads, in a program."""
+"""Of 32 threads, in a program; twice as many for long chunks."""
 
 
 class Plan(NamedTuple):
@@ -41,6 +43,8 @@ class Plan(NamedTuple):
     """(parts, 3): first chunk, number of chunks, number of rows."""
     n_chunks: int
     n_parts: int
+    longest: int
+    """Rows of the longest chunk."""
     span: int
     """A power of two no smaller than the chunks of any part."""
 
@@ -48,8 +52,8 @@ class Plan(NamedTuple):
 @cache  # for ever: a recorded step reads from where they are
 def make_plan(sizes: tuple[int, ...], pixels: int, device: torch.device) -> Plan:
     """The plan for parts of so many images of so many pixels."""
-    longest = max(sizes) * pixels
-    length = max(64, triton.next_power_of_2(triton.cdiv(longest, MOST_CHUNKS)))
+    needed = triton.cdiv(max(sizes) * pixels, MOST_CHUNKS)
+    length = max(64, triton.next_power_of_2(needed)) if needed <= LONG else LONG * triton.cdiv(needed, LONG)
     chunks: list[tuple[int, int, int]] = []
     parts: list[tuple[int, int, int]] = []
     start = 0
@@ -64,32 +68,36 @@ def make_plan(sizes: tuple[int, ...], pixels: int, device: torch.device) -> Plan
         torch.tensor(parts, dtype=torch.int32, device=device),
         len(chunks),
         len(parts),
+        length,
         triton.next_power_of_2(max(count for _, count, _ in parts)),
     )
 
 
 @triton.jit
 def _reduce(x, chunks, partial, CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Mean and sum of squared deviations of each chunk, kept exact by merging tile after tile."""
+    """Mean and sum of squared deviations of each chunk, which are summed up as differences from its first row.
+
+    Without that, deviations that are small beside the mean would be lost.
+    """
     chunk = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < CHANNELS
     first = tl.load(chunks + 3 * chunk)
     last = tl.load(chunks + 3 * chunk + 1)
-    mean = tl.zeros([COLUMNS], tl.float32)
-    squares = tl.zeros([COLUMNS], tl.float32)
+    origin = tl.load(x + first * CHANNELS + columns, inside, 0.0).to(tl.float32)
+    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    squares = tl.zeros([ROWS, COLUMNS], tl.float32)
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
-        mask = (rows < last)[:, None] & (columns < CHANNELS)[None, :]
+        mask = (rows < last)[:, None] & inside[None, :]
         values = tl.load(x + rows[:, None] * CHANNELS + columns[None, :], mask, 0.0).to(tl.float32)
-        before = (start - first).to(tl.float32)
-        count = tl.minimum(last - start, ROWS).to(tl.float32)
-        tile_mean = tl.sum(values, 0) / count
-        deviations = tl.where(mask, values - tile_mean[None, :], 0.0)
-        step = tile_mean - mean
-        squares += tl.sum(deviations * deviations, 0) + step * step * before * count / (before + count)
-        mean += step * count / (before + count)
-    tl.store(partial + chunk * 2 * CHANNELS + columns, mean, columns < CHANNELS)
-    tl.store(partial + chunk * 2 * CHANNELS + CHANNELS + columns, squares, columns < CHANNELS)
+        away = tl.where(mask, values - origin[None, :], 0.0)
+        sums += away
+        squares += away * away
+    total = tl.sum(sums, 0)
+    mean = total / (last - first).to(tl.float32)
+    tl.store(partial + chunk * 2 * CHANNELS + columns, origin + mean, inside)
+    tl.store(partial + chunk * 2 * CHANNELS + CHANNELS + columns, tl.sum(squares, 0) - total * mean, inside)
 
 
 @triton.jit
@@ -322,13 +330,13 @@ def _as_rows(x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor | None]
     return x.contiguous(memory_format=torch.channels_last), residual
 
 
-def _tile(channels: int, most_columns: int) -> dict[str, int]:
+def _tile(channels: int, most_columns: int, fold: int = 1) -> dict[str, int]:
     columns = min(most_columns, triton.next_power_of_2(channels))
-    return {"CHANNELS": channels, "ROWS": TILE // columns, "COLUMNS": columns, "num_warps": WARPS}
+    return {"CHANNELS": channels, "ROWS": fold * TILE // columns, "COLUMNS": columns, "num_warps": fold * WARPS}
 
 
 def _launch(plan: Plan, channels: int) -> tuple[tuple[int, int], dict[str, int]]:
-    shape = _tile(channels, MOST_COLUMNS)
+    shape = _tile(channels, MOST_COLUMNS, 2 if plan.longest > LONG else 1)
     return (plan.n_chunks, triton.cdiv(channels, shape["COLUMNS"])), shape
 
 
