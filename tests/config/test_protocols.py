@@ -3,7 +3,7 @@ import pytest
 from cler.config.comparing import completed
 from cler.config.making import grid, make_settings, unusual
 from cler.config.protocols import PROTOCOLS, protocol_defaults
-from cler.config.registry import METHODS, REGULARIZERS
+from cler.config.registry import METHODS, REGULARIZERS, TEACHERS
 from cler.config.schema import settings_of
 from cler.config.settings import Settings, own_settings
 from cler.errors import UsageError
@@ -50,16 +50,21 @@ def test_protocols_name_only_what_exists(name):
     about = PROTOCOLS[name]
     assert about.keys() - {"summary", "methods"} <= known
     for pair, values in about["methods"].items():
-        method, _, regularizer = pair.partition("+")
-        assert regularizer in ("", *REGULARIZERS)
+        method, regularizer, teacher = [*pair.split("+"), "none", "none"][:3]
+        assert regularizer in ("none", *REGULARIZERS)
+        assert teacher in ("none", *TEACHERS)
         if method in METHODS:
             assert values.keys() <= known | own_settings(method).keys()
-            make_settings(method=method, protocol=name)
+            made = make_settings(method=method, regularizer=regularizer, teacher=teacher, protocol=name).to_dict()
+            assert {each: made[each] for each in values} == values
 
 
-def test_the_entry_of_a_method_with_its_regularizer_is_the_most_specific(monkeypatch):
-    entry = {"summary": "", "lr": 1, "batch": 2, "methods": {"er": {"lr": 3}, "er+jigsaw": {"weight": 4}}}
+def test_the_entry_of_a_method_with_its_additions_is_the_most_specific(monkeypatch):
+    methods = {"er": {"lr": 3}, "er+jigsaw": {"weight": 4}, "er+jigsaw+mkd": {"weight": 5}}
+    entry = {"summary": "", "lr": 1, "batch": 2, "methods": methods}
     monkeypatch.setitem(PROTOCOLS, "mine", entry)
     assert protocol_defaults("mine", "er", "jigsaw") == {"lr": 3, "batch": 2, "weight": 4}
     assert protocol_defaults("mine", "er-ace", "jigsaw") == {"lr": 1, "batch": 2}
+    assert protocol_defaults("mine", "er", "jigsaw", "mkd") == {"lr": 3, "batch": 2, "weight": 5}
+    assert protocol_defaults("mine", "er", "jigsaw", "ema")["weight"] == 4
     assert protocol_defaults(None, "er", "none") == {}

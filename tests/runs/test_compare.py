@@ -212,6 +212,26 @@ def test_the_usual_benchmark_goes_without_saying_beside_others():
     assert notes == ["", "stream blurry", "validate 0.1"]
 
 
+def test_a_protocol_is_named_and_what_it_says_is_not():
+    protocol = {"protocol": "online-10+64", "replay_batch": 64, "normalize": False, "class_order": "seed"}
+    others = {"replay_batch": 10, "normalize": True, "class_order": None}
+    groups = compare(
+        [
+            run(PLAIN | others),
+            run(PLAIN | protocol | {"sgd_momentum": 0.9, "lr": 0.001}),
+            run(PLAIN | protocol | {"sgd_momentum": 0.9, "lr": 0.001, "normalize": True}),
+            run(PLAIN | protocol | {"method": "er", "sgd_momentum": 0.0}),
+        ]
+    ).groups
+    notes = sorted(f"{group.label}: {distinguishing_settings(group, groups)}" for group in groups)
+    assert notes == [
+        "ER-ACE: ",
+        "ER-ACE: online-10+64",
+        "ER-ACE: online-10+64, normalize True",
+        "ER: online-10+64",
+    ]
+
+
 def test_another_network_is_told_in_every_row_of_its_method():
     groups = compare(
         [

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from cler.config.protocols import PROTOCOLS, protocol_defaults
-from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS
 from cler.config.schema import joined, settings_of
 from cler.config.settings import OF_REPLAY, PARTS, Settings, no_such_option, own_settings, usual_stream
 from cler.config.values import has_own_network, is_own_network, read_weight
@@ -27,6 +27,7 @@ def usual(
     buffer: int | None = None,
     network: str | None = None,
     protocol: str | None = None,
+    teacher: str = "none",
 ) -> dict[str, Any]:
     """Values of settings that are not given: the defaults, the dataset's, the paper's, a protocol's, a network's."""
     values = {name: each.default for name, each in settings_of(Settings).items()}
@@ -37,7 +38,7 @@ def usual(
     values["weight"] = read_weight(joined(weights)) if weights else 0.0
     for defaults in _sources():
         values |= dict(defaults(method, regularizer, dataset, buffer))
-    values |= protocol_defaults(protocol, method, regularizer)
+    values |= protocol_defaults(protocol, method, regularizer, teacher)
     if network is not None and network in NETWORKS:
         values |= {"network": network, **dict(getattr(NETWORKS[network], "defaults", {}))}
     return values | {"method": method, "regularizer": regularizer, "dataset": dataset}
@@ -51,6 +52,7 @@ def decided_by() -> dict[str, list[str]]:
         "regularizer": ["none", *REGULARIZERS],
         "network": [None, *NETWORKS],
         "protocol": [None, *PROTOCOLS],
+        "teacher": ["none", *TEACHERS],
     }
     parts = list(choices)
     found = {each: usual(**dict(zip(parts, each, strict=True))) for each in itertools.product(*choices.values())}
@@ -84,9 +86,11 @@ def make_settings(**given: Any) -> Settings:
     method, dataset = (
         declared[name].checked(given.get(name, declared[name].default)) for name in ("method", "dataset")
     )
-    regularizer = declared["regularizer"].checked(given.get("regularizer", Settings.regularizer))
+    regularizer, teacher = (
+        declared[name].checked(given.get(name, getattr(Settings, name))) for name in ("regularizer", "teacher")
+    )
     protocol = declared["protocol"].checked(given.get("protocol"))
-    expected = usual(method, regularizer, dataset, given.get("buffer"), given.get("network"), protocol)
+    expected = usual(method, regularizer, dataset, given.get("buffer"), given.get("network"), protocol, teacher)
     if given.get("optimizer", expected["optimizer"]) != expected["optimizer"]:
         expected |= {name: declared[name].default for name in ("sgd_momentum", "weight_decay")}
     merged = expected | given
@@ -101,7 +105,7 @@ def make_settings(**given: Any) -> Settings:
         merged["buffer"] = 0
     if given.get("width") is not None and not has_width(merged["network"]):
         raise UsageError(f"{given['width']} has no effect on {merged['network']}: leave it out", "width")
-    teacher, stream = (declared[name].checked(merged[name]) for name in ("teacher", "stream"))
+    stream = declared["stream"].checked(merged["stream"])
     own = own_settings(method, regularizer, merged["network"], teacher, stream)
     options = {name: merged.pop(name) for name in list(merged) if name in own}
     if "tasks" not in given:
@@ -149,8 +153,9 @@ def unusual(settings: Settings) -> dict[str, Any]:
     """The settings that differ from the usual ones, except for method, regularizer, teacher, dataset and buffer."""
     network = None if is_own_network(settings.network) else settings.network
     expected = usual(
-        settings.method, settings.regularizer, settings.dataset, settings.buffer, network, settings.protocol
-    )
+        settings.method, settings.regularizer, settings.dataset, settings.buffer, network, settings.protocol,
+        settings.teacher,
+    )  # fmt: skip
     expected |= {name: each.default for name, each in own_settings(*settings.parts).items() if name not in expected}
     expected["tasks"] = _usual_tasks(settings.dataset, settings.stream, settings.options, expected["tasks"])
     if settings.network != Settings.network and network is not None:

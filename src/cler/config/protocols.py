@@ -12,10 +12,10 @@ PROTOCOLS: dict[str, dict[str, Any]] = tomllib.loads(
 """The content of `protocols.toml`, by name."""
 
 
-def protocol_defaults(protocol: str | None, method: str, regularizer: str) -> dict[str, Any]:
-    """What a protocol takes for a method with a regularizer, the most specific value there is."""
+def protocol_defaults(protocol: str | None, method: str, regularizer: str, teacher: str = "none") -> dict[str, Any]:
+    """What a protocol takes for a method with a regularizer and a teacher, the most specific value there is."""
     about = PROTOCOLS.get(protocol or "", {})
     values = {name: value for name, value in about.items() if name not in ("summary", "methods")}
-    for name in (method, f"{method}+{regularizer}"):
+    for name in (method, f"{method}+{regularizer}", f"{method}+{regularizer}+{teacher}"):
         values |= about.get("methods", {}).get(name, {})
     return values

@@ -54,7 +54,7 @@ def _draw(panel: Any, frontier: Frontier, column: Column) -> None:
     panel.xaxis.set_minor_formatter(NullFormatter())
     panel.margins(x=0.2, y=0.15)
     low, high = panel.get_xlim()
-    panel.set_xlim(low / 2, high)
+    panel.set_xlim(low / 2, 1.6 * high)  # for names on either side
 
 
 def _below(heights: list[float]) -> list[bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,9 @@ from typing import Any
 from cler import metrics as measures
 from cler import stats
 from cler.config.comparing import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
+from cler.config.protocols import protocol_defaults
+from cler.config.schema import settings_of
+from cler.config.settings import Settings
 from cler.config.values import OWN_SEED, number_of_tasks
 from cler.errors import one_line
 from cler.files import frozen, without_non_finite
@@ -210,6 +213,7 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
 
     Settings of the benchmark come first, where groups on the same dataset differ in them, then those of the network and
     its training, where groups with the same method there differ; groups that differ in these need no further settings.
+    What a protocol says goes without saying beside its name.
     """
 
     def look(one: Series) -> list[Any]:
@@ -221,8 +225,9 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
     own = group.settings
     beside = [one.settings for one in groups if one.settings["dataset"] == own["dataset"]]
     method = [one for one in beside if one["method"] == own["method"]]
-    benchmark = benchmark_settings()
+    benchmark = ["protocol", *benchmark_settings()]
     training = [name for name in of_a_row(own) if not (is_tuned(name, own["method"]) or is_addition(name))]
+    implied = {name for name in {*benchmark, *training} if _implied(name, own, beside)}
     told = differing(benchmark, beside)
     told += differing([name for name in training if name not in SHOWN_ANYWAY | set(told)], method)
     alike = [
@@ -231,10 +236,23 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
         if look(one) == look(group) and (one.settings["dataset"] != own["dataset"] or _agree(one, group, told))
     ]
     told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
-    return ", ".join(filter(None, (_told(key, own.get(key)) for key in told)))
+    return ", ".join(filter(None, (_told(key, own.get(key)) for key in told if key not in implied)))
 
 
-_EXPECTED = {"epochs": 1, "stream": "class-incremental", "validate": 0.0, "class_order": None}
+def _implied(name: str, own: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether runs have a setting from their protocol; or from none, where others have it from theirs."""
+    declared = settings_of(Settings).get(name)
+    if declared is None or not any(name in _of_protocol(one) for one in beside):
+        return False
+    return bool(own.get(name) == _of_protocol(own).get(name, declared.default))
+
+
+def _of_protocol(settings: Mapping[str, Any]) -> dict[str, Any]:
+    parts = [str(settings.get(name, "none")) for name in ("method", "regularizer", "teacher")]
+    return protocol_defaults(settings.get("protocol"), *parts)
+
+
+_EXPECTED = {"protocol": None, "epochs": 1, "stream": "class-incremental", "validate": 0.0, "class_order": None}
 """Benchmark settings that rows only name where they are otherwise: one pass, new classes in each task, all images."""
 
 
@@ -242,6 +260,8 @@ def _told(setting: str, value: Any) -> str:
     """A setting and its value, in words; nothing for what a reader expects."""
     if _EXPECTED.get(setting, ()) == value:
         return ""
+    if setting == "protocol":
+        return str(value)
     return f"{value} epochs" if setting == "epochs" else f"{setting} {'–' if value is None else value}"
 
 
