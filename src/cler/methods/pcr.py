@@ -20,18 +20,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from cler.config.schema import setting
-from cler.memory import Replay, Reservoir
+from cler.memory import Recollection, Replay, Reservoir
 from cler.methods.base import About, Method, Terms, register
 from cler.methods.setup import Setup
 from cler.nets.cosine import CosineClassifier, unit
 from cler.nets.modes import full_precision
 from cler.streams import Batch
+from cler.teachers.base import Lesson
 
 VARIANTS = ("pcr", "hpcr")
 VIEW = "full"
@@ -96,6 +97,7 @@ class Pcr(Method):
         counted=About.counted | {"steps"},
     )
     replays = True
+    teachable = ("strong", "raw")
     task_free = True
     Options = PcrOptions
     options: PcrOptions
@@ -169,8 +171,17 @@ class Pcr(Method):
             augmented=views,
             labels=labels,
             forward=self.network.features,
+            lesson=self.lesson(replay, batch),
         )
         return torch.cat(parts).to(self.proxies.weight.dtype), penalties
+
+    def lesson(self, *sources: Batch | Replay | Recollection) -> Lesson | None:
+        """The teacher's, on the logits of what the network has made features of."""
+        lesson = super().lesson(*sources)
+        if lesson is None:
+            return None
+        terms = lesson.terms
+        return replace(lesson, terms=lambda seen: terms({name: self.proxies(each) for name, each in seen.items()}))
 
     @property
     def scale(self) -> Tensor | float:
