@@ -22,6 +22,7 @@ from cler.methods.xder import (
 from cler.nets import ResNet18
 from cler.nets.backbone import Parts
 from cler.nets.simplex import SimplexClassifier, simplex
+from cler.promises import toy, training
 from cler.regularizers import Regularizer
 from cler.runs.build import make_network
 from cler.streams import Batch, Tasks
@@ -434,6 +435,42 @@ def test_batches_are_looked_at_only_until_the_memory_is_full():
     method.end_task(0, (looked_at.append(batch) or batch for batch in batches))
     assert method.buffer.filled == 7
     assert len(looked_at) == 25  # as many as go through the network at once
+
+
+def test_without_a_second_look_the_buffer_is_filled_from_what_passed():
+    run = toy.make_run("xder", second_look=False, batch=6, buffer=12, replay_batch=4)
+    method, seen = run.method, []
+    observe = method.observe
+    method.observe = lambda batch: seen.append(batch) or observe(batch)
+    for task in range(2):
+        run.begin_task(task)
+        drawn = set()
+        for _ in range(3):
+            run.step()
+            drawn |= set(method.buffer.sample(12).labels.tolist())
+        assert drawn == set(method.past_classes.tolist())
+        method.end_task(task, iter(lambda: pytest.fail("a second look"), None))
+        passed = torch.cat([batch.pixels for batch in seen]).flatten(1)
+        stored, labels = method.buffer.stored()
+        assert (stored.flatten(1).unsqueeze(1) == passed).all(2).any(1).all()
+        counts, room = labels.bincount(minlength=4), 12 // len(method.seen_classes)
+        passed_labels = torch.cat([batch.labels for batch in seen]).bincount(minlength=4)
+        assert torch.equal(counts, passed_labels.clamp(max=room))
+        assert method.buffer.logits[: len(labels)].any(1).all()
+
+
+@pytest.mark.parametrize("regularizer", ["none", "rotation"])
+def test_without_a_second_look_it_keeps_its_promises(regularizer, tmp_path):
+    training.keeps_the_rule("xder", regularizer, second_look=False)
+    training.recorded_step_serves("xder", regularizer, second_look=False)
+    training.resumes("xder", regularizer, second_look=False, folder=tmp_path, stops=[(0, 1), (1, 1)])
+
+
+def test_with_repeated_steps_each_image_is_offered_once():
+    run = toy.make_run("xder", second_look=False, batch=4, repeats=3)
+    run.begin_task(0)
+    run.step()
+    assert int(run.method.buffer.passed.sum()) == 4
 
 
 @pytest.mark.parametrize(("buffer", "sizes"), [(8, [4, 4]), (9, [3, 3, 3]), (10, [4, 3, 3])])

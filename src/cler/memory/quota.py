@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cler.memory.reservoir import last_of_each
+
 
 class Recollection(NamedTuple):
     """What a `QuotaBuffer` hands out: which slots, and what they hold."""
@@ -18,12 +20,18 @@ class Recollection(NamedTuple):
     logits: Tensor
 
 
+def same_before(labels: Tensor) -> Tensor:
+    """For each sample of a batch, how many before it have the same label."""
+    return (labels.unsqueeze(0) == labels.unsqueeze(1)).tril(-1).sum(1)
+
+
 class QuotaBuffer:
     """Images, labels and logits of a fixed number of samples, the same number of every class up to rounding.
 
-    Samples come and go between tasks, by `shrink`, `share_room` and `add`, where the host may look. During a task the
-    same samples stay, and only their logits change: how often is counted. Row `capacity`, one past the end, takes the
-    writes that are rejected, so that every batch writes the same shape.
+    Samples come and go between tasks, by `shrink`, `share_room` and `store`, where the host may look. During a task the
+    same samples stay, and only their logits change: how often is counted. In the free slots, which are not drawn from,
+    a buffer that is to be filled from the stream keeps images of the task as they pass. Row `capacity`, one past the
+    end, takes the writes that are rejected, so that every batch writes the same shape.
     """
 
     def __init__(
@@ -45,6 +53,10 @@ class QuotaBuffer:
         """How often each sample was up for new logits in this task."""
         self.room = torch.zeros(n_classes, dtype=torch.int64, device=device)
         """How many more samples of each class will be taken."""
+        self.passed = torch.zeros(n_classes, dtype=torch.int64, device=device)
+        """How many images of each class have passed since room was shared."""
+        self.first = torch.zeros(n_classes, dtype=torch.int64, device=device)
+        """Of each class that has room, its first slot among the free ones."""
         self.filled = 0
         """How many slots are filled; constant during a task."""
 
@@ -67,6 +79,21 @@ class QuotaBuffer:
     def write_logits(self, slots: Tensor, logits: Tensor, written: Tensor) -> None:
         """Replace the logits of slots where `written`. No slot is written twice."""
         self.logits.index_copy_(0, self._or_nowhere(slots, written), logits)
+
+    def add(self, pixels: Tensor, labels: Tensor) -> None:
+        """Offer a batch: of each class's images a uniform sample, as large as its room, stays in the free slots."""
+        room = self.room[labels]
+        numbers = self.passed[labels] + same_before(labels)
+        places = torch.where(numbers < room, numbers, self.draw_places(numbers))
+        slots = last_of_each(self._or_nowhere(self.first[labels] + places, places < room), self.capacity)
+        self.pixels.index_copy_(0, slots, pixels)
+        self.labels.index_copy_(0, slots, labels)
+        self.passed.index_add_(0, labels, torch.ones_like(labels))
+
+    def draw_places(self, numbers: Tensor) -> Tensor:
+        """For image number n of its class, counted from 0, an integer uniform on {0..n}."""
+        uniform = torch.rand(len(numbers), dtype=torch.float64, generator=self.generator, device=numbers.device)
+        return (uniform * (numbers + 1)).long()
 
     def _or_nowhere(self, slots: Tensor, accepted: Tensor) -> Tensor:
         return slots.masked_fill(~accepted, self.capacity)
@@ -101,11 +128,19 @@ class QuotaBuffer:
         self.room.zero_()
         self.room[classes] = share
         self.room[classes[self.draw_favored(left, len(classes))]] += 1
+        self.first.copy_(self.filled + self.room.cumsum(0) - self.room)
+        self.passed.zero_()
 
-    def add(self, pixels: Tensor, labels: Tensor, logits: Tensor) -> None:
+    def kept(self) -> tuple[Tensor, Tensor]:
+        """Pixels and labels of the images that were kept as they passed."""
+        free = torch.arange(self.filled, self.filled + int(self.room.sum()), device=self.labels.device)
+        owner = torch.repeat_interleave(self.room)
+        slots = free[free - self.first[owner] < self.passed[owner]]
+        return self.pixels[slots], self.labels[slots]
+
+    def store(self, pixels: Tensor, labels: Tensor, logits: Tensor) -> None:
         """Store, in their order, those samples whose class still has room."""
-        same_class_before = (labels.unsqueeze(0) == labels.unsqueeze(1)).tril(-1).sum(1)
-        taken = (same_class_before < self.room[labels]).nonzero().squeeze(1)
+        taken = (same_before(labels) < self.room[labels]).nonzero().squeeze(1)
         slots = slice(self.filled, self.filled + len(taken))
         self.pixels[slots] = pixels[taken]
         self.labels[slots] = labels[taken]

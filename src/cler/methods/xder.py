@@ -48,6 +48,10 @@ class XDerOptions:
         "second time, as in the authors' code (released).",
         choices=VARIANTS,
     )
+    second_look: bool = setting(
+        True,
+        "Fill the buffer by a second look at a task's images after it; otherwise with some that are kept as they pass.",
+    )
 
 
 def overwrite_head(stored: Tensor, outputs: Tensor, labels: Tensor, head: Tensor, gamma: float) -> Tensor:
@@ -108,6 +112,9 @@ class XDer(Method):
 
     The buffer is filled at the end of each task, with a second look at the task's images. From then on the stored
     logits of classes that come later are replaced, now and then, by what the network has made of them since.
+
+    Without `second_look` the buffer makes room at the beginning of a task already, and keeps there, as they pass, the
+    images that it is filled with.
     """
 
     name = "xder"
@@ -154,10 +161,23 @@ class XDer(Method):
         """The classes of this task and of those to come, int64."""
         return self.setup.tasks.not_past(self.task)
 
+    def begin_task(self, task: int) -> None:
+        """Without a second look, make room for what will be kept of this task."""
+        super().begin_task(task)
+        if not self.options.second_look:
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Cut down the classes in the buffer to the share that they have with those of this task."""
+        self.buffer.shrink(self.buffer.capacity // len(self.seen_classes))
+        self.buffer.share_room(self.present_classes)
+
     def observe(self, batch: Batch) -> Terms:
         """One step on the stream and, from the second task on, on two draws from the buffer."""
         terms = self.terms_without_replay(batch) if self.task == 0 else self.terms_with_replay(batch)
         self.descend(terms)
+        if not self.options.second_look:
+            self.buffer.add(batch.pixels, batch.labels)
         return terms
 
     def terms_without_replay(self, batch: Batch) -> Terms:
@@ -230,10 +250,10 @@ class XDer(Method):
     @torch.no_grad()
     def end_task(self, task: int, batches: Iterable[Batch]) -> None:
         """Make room in the buffer, fill it with the task's images, bring the logits of older ones up to date."""
-        self.buffer.shrink(self.buffer.capacity // len(self.seen_classes))
-        self.buffer.share_room(self.present_classes)
+        if self.options.second_look:
+            self.make_room()
         with frozen_statistics(self.network):
-            self.fill_buffer(batches)
+            self.fill_buffer(batches if self.options.second_look else self.kept_batches())
             if self.task > 0:
                 self.update_old_logits()
         self.buffer.counters.zero_()
@@ -245,25 +265,36 @@ class XDer(Method):
             for batch, logits in zip(some, outputs, strict=True):
                 if self.task > 0:
                     logits = overwrite_head(logits, logits, batch.labels, self.past_classes, self.options.gamma)
-                self.buffer.add(batch.pixels, batch.labels, logits)
+                self.buffer.store(batch.pixels, batch.labels, logits)
             if not self.buffer.has_room:
                 break
+
+    def kept_batches(self) -> Iterator[Batch]:
+        """What was kept of the task's images as they passed."""
+        pixels, labels = self.buffer.kept()
+        for some in self.random_parts(len(labels)):
+            yield Batch(pixels[some], self.views.augmented(pixels[some]), labels[some])
 
     def update_old_logits(self) -> None:
         """Give every sample of earlier tasks new logits for present and future.
 
-        All samples go through the network, those of this task too, in random batches of the size of a draw: with whom
-        one goes decides how it is normalized. If the size does not divide their number, all batches are a bit smaller,
-        so that no sample is left over to go alone.
+        All samples go through the network, those of this task too: with whom one goes decides how it is normalized.
         """
         head, gamma = self.present_and_future, self.options.gamma
-        order = self.draw_order(self.buffer.filled)
-        for some in in_lots(order.tensor_split(math.ceil(len(order) / self.setup.replay_batch))):
+        for some in in_lots(self.random_parts(self.buffer.filled)):
             slots, pixels, labels, stored = self.buffer.recall(torch.cat(some))
             images = self.views.augmented(pixels).split([len(part) for part in some])
             outputs = torch.cat(forward_parts(self.network, *images))
             logits = overwrite_head(stored, outputs, labels, head, gamma)
             self.buffer.write_logits(slots, logits, self.setup.tasks.of_class[labels] < self.task)
+
+    def random_parts(self, count: int) -> tuple[Tensor, ...]:
+        """So many samples in random batches of the size of a draw.
+
+        If the size does not divide their number, all batches are a bit smaller, so that no sample is left over to go
+        alone.
+        """
+        return self.draw_order(count).tensor_split(max(1, math.ceil(count / self.setup.replay_batch)))
 
     def draw_order(self, count: int) -> Tensor:
         """A random order of so many samples."""
