@@ -16,6 +16,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from cler.config.making import make_settings
+from cler.config.reading import parse_options, parse_settings
+from cler.config.schema import settings_of
 from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.engine.bundles import begin_second_task, release_memory
@@ -31,11 +33,11 @@ SIZES = {"mini-imagenet": 84}
 
 def parsed(text: str, precision: str) -> Settings:
     """Settings from the command line."""
-    given: dict[str, object] = dict(each.split("=", 1) for each in text.split(","))
-    for name in ("width", "buffer", "replay_batch", "repeats"):
-        if name in given:
-            given[name] = int(str(given[name]))
-    return make_settings(**{"dataset": "cifar100", "precision": precision} | given)
+    given = dict(each.split("=", 1) for each in text.split(","))
+    of_all = {name: value for name, value in given.items() if name in settings_of(Settings)}
+    chosen = {"dataset": "cifar100", "precision": precision} | parse_settings(of_all)
+    own = parse_options([f"{name}={value}" for name, value in given.items() if name not in of_all], chosen)
+    return make_settings(**chosen, **own)
 
 
 def kernels_of_a_step(settings: Settings, data: ImageData) -> dict[str, tuple[int, float]]:

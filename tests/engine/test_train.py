@@ -5,6 +5,7 @@ import pickle
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -617,6 +618,7 @@ def test_all_the_memory_of_a_run_that_replays_decides_how_many_fit(monkeypatch, 
 
     class FakeRun:
         device, schedule, task = torch.device("cuda"), (5, 5), 0
+        method, stream = SimpleNamespace(setup=SimpleNamespace(replay_batch=15)), SimpleNamespace(batch=10)
 
         def __init__(self):
             take(30)

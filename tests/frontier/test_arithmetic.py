@@ -31,6 +31,14 @@ def test_another_network_follows_from_narrow_ones_too():
     assert flops_per_image(of_it) * 10 == arithmetic._counted(of_it)
 
 
+def test_a_buffer_that_fills_as_images_pass_is_counted_with_as_much_to_replay():
+    once, twice = (
+        flops_per_image(shape(method="xder", width=4, protocol="online-10+64", second_look=look))
+        for look in (False, True)
+    )
+    assert once == twice
+
+
 def test_a_shape_has_what_changes_the_arithmetic_and_nothing_else():
     plain = shape(method="xder")
     assert plain == shape(method="xder", lr=0.5, alpha=0.1, buffer=2000, optimizer="adam", normalize=False)

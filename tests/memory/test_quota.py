@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cler.memory import QuotaBuffer
+from cler.memory.quota import same_before
 
 
 def make_buffer(capacity=12, n_classes=6, seed=0):
@@ -24,6 +25,10 @@ def numbers_in(memory):
 
 def labels_in(memory):
     return memory.labels[: memory.filled].tolist()
+
+
+def test_how_many_before_are_the_same():
+    assert same_before(torch.tensor([3, 1, 2, 1, 3, 3, 0])).tolist() == [0, 0, 0, 1, 1, 2, 0]
 
 
 def test_only_classes_with_room_are_stored_in_their_order():

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -62,3 +64,15 @@ def test_a_new_one_is_an_entry(monkeypatch):
     entry = OptimizerEntry(torch.optim.Adamax, frozenset({"step", "exp_avg", "exp_inf"}))
     monkeypatch.setitem(OPTIMIZERS._entries, "adamax", entry)
     assert isinstance(make_optimizer("adamax", some_parameters(), 0.1), torch.optim.Adamax)
+
+
+def test_a_gpu_takes_the_step_of_an_optimizer_in_one_kernel_where_there_is_one(monkeypatch):
+    for name, fused in (("one", True), ("several", False)):
+        entry = OptimizerEntry(lambda parameters, **options: options, frozenset({"step"}), fused=fused)
+        monkeypatch.setitem(OPTIMIZERS._entries, name, entry)
+    for is_cuda in (True, False):
+        parameters = [SimpleNamespace(is_cuda=is_cuda)]
+        one, several = (make_optimizer(name, parameters, 0.1) for name in ("one", "several"))
+        assert one.get("fused", False) is is_cuda
+        assert several["foreach"]
+        assert one["capturable"] is is_cuda

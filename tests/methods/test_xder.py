@@ -8,6 +8,7 @@ from torch import nn
 from cler.config.making import make_settings
 from cler.data.views import Views
 from cler.errors import UsageError
+from cler.memory.quota import same_before
 from cler.methods import Setup
 from cler.methods.loss import total
 from cler.methods.xder import (
@@ -17,7 +18,6 @@ from cler.methods.xder import (
     mean_of_positive,
     overwrite_head,
     past_violations,
-    repeats,
 )
 from cler.nets import ResNet18
 from cler.nets.backbone import Parts
@@ -87,7 +87,7 @@ def give_draws(method, fixture):
     draws = iter([fixture["draw1"], fixture["draw2"]])
     method.buffer.draw_slots = lambda count: next(draws)
     slots = torch.cat([fixture["draw1"], fixture["draw2"]])
-    first = ~repeats(slots)
+    first = same_before(slots) == 0
     assert torch.equal(slots[first], fixture["merged_indices"])
     uniforms = torch.zeros(len(slots), dtype=torch.float64)
     uniforms[first] = fixture["uniforms"]
@@ -153,10 +153,6 @@ def test_mean_of_positive(violations, mean):
     assert float(result.detach()) == mean
     result.backward()
     assert torch.equal(violations.grad != 0, violations > 0)
-
-
-def test_repeats():
-    assert repeats(torch.tensor([3, 1, 2, 1, 3, 3, 0])).tolist() == [False, False, False, True, True, True, False]
 
 
 # -- one step ----------------------------------------------------------------------------------------------------------
@@ -457,6 +453,23 @@ def test_without_a_second_look_the_buffer_is_filled_from_what_passed():
         passed_labels = torch.cat([batch.labels for batch in seen]).bincount(minlength=4)
         assert torch.equal(counts, passed_labels.clamp(max=room))
         assert method.buffer.logits[: len(labels)].any(1).all()
+
+
+def test_what_was_kept_is_looked_at_as_the_stream_would_be():
+    """Augmented, and in a random order: `shrink` keeps the first of a class, and its first slots are no fair sample."""
+    run = toy.make_run("xder", second_look=False, batch=6, buffer=12, replay_batch=4)
+    run.begin_task(0)
+    run.step()
+    run.step()
+    method = run.method
+    pixels, labels = method.buffer.kept()
+    order = torch.arange(len(labels)).flip(0)
+    method.draw_order = lambda count: order[:count]
+    method.views.augmented = lambda pixels: pixels.float() + 1000
+    looked_at, images, classes = (torch.cat(each) for each in zip(*method.kept_batches(), strict=True))
+    assert torch.equal(looked_at, pixels.flip(0))
+    assert torch.equal(images, looked_at.float() + 1000)
+    assert torch.equal(classes, labels.flip(0))
 
 
 @pytest.mark.parametrize("regularizer", ["none", "rotation"])

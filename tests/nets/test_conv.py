@@ -125,6 +125,8 @@ def ours(monkeypatch):
     [
         (20, 20, {"padding": 1}, True),
         (40, 80, {"padding": 1, "stride": 2, "bias": False}, True),
+        (3, 64, {"padding": 1}, True),
+        (3, 256, {"padding": 1}, False),  # too many outputs for the memory of a program
         (64, 64, {"padding": 1}, False),
         (20, 20, {}, False),
         (20, 20, {"padding": 1, "stride": 3}, False),
@@ -158,6 +160,8 @@ def test_our_kernels_work_in_bfloat16_only_and_on_maps_that_they_can_count(ours,
         with monkeypatch.context() as patch:
             patch.setattr(conv, "MOST_VALUES", x.numel())
             layer(x)
+            patch.setattr(conv, "MOST_VALUES", 2 * 8)
+            layer(x[:, :, :1, :1])  # whose map is no smaller for the stride
             patch.undo()
             patch.setattr(conv, "has_bfloat16", lambda device: False)
             layer(x)

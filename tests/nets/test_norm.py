@@ -8,6 +8,7 @@ import torch
 from cler.errors import UsageError
 from cler.nets import norm
 from cler.nets.backbone import Parts
+from cler.nets.kernels import without_our_kernels
 from cler.nets.norm import BatchNorm
 
 
@@ -19,6 +20,17 @@ def layer(monkeypatch):
     )
     monkeypatch.setattr(norm, "kernels_for", lambda x: kernels)
     return BatchNorm(3)
+
+
+def test_our_kernels_take_what_they_can_count_on_a_gpu_unless_they_are_left_out(monkeypatch):
+    monkeypatch.setattr(norm, "gpu_kernels", lambda name: name)
+    some = {"is_cuda": True, "dtype": torch.bfloat16, "numel": lambda: 2**31 - 1}
+    assert norm.kernels_for(SimpleNamespace(**some)) == "norm_gpu"
+    with without_our_kernels():
+        assert norm.kernels_for(SimpleNamespace(**some)) is None
+    assert norm.kernels_for(SimpleNamespace(**some)) == "norm_gpu"
+    for other in ({"is_cuda": False}, {"dtype": torch.float64}, {"numel": lambda: 2**31}):
+        assert norm.kernels_for(SimpleNamespace(**some | other)) is None
 
 
 def test_training_takes_the_kernels_that_have_a_way_back(layer):

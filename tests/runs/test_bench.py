@@ -8,6 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from cler.cli import app
+from cler.config.protocols import PROTOCOLS
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.runs import bench
@@ -56,7 +57,7 @@ def test_teachers_are_timed_beside_what_they_are_added_to(tmp_path):
     assert "at once" not in result.stderr
 
 
-def test_a_protocol_is_timed_beside_none(tmp_path):
+def test_protocols_are_timed_beside_each_other(tmp_path):
     command = ["bench", "--method", "er", "--regularizer", "none", "--protocol", "online-10+10,online-10+64"]
     command += ["--width", "2", "--steps", "1", "--runs", "1", "--device", "cpu", "--out", str(tmp_path / "bench.json")]
     shown = CliRunner().invoke(app, command)
@@ -65,6 +66,13 @@ def test_a_protocol_is_timed_beside_none(tmp_path):
     ten, sixty_four = (timing["gigaflops"] for timing in json.loads(result.stdout)["timings"])
     assert "at once" not in result.stderr
     assert sixty_four == pytest.approx(74 / 20 * ten, rel=0.01)  # images in a step
+
+
+def test_a_protocol_may_have_larger_batches(monkeypatch):
+    monkeypatch.setitem(PROTOCOLS, "large", {"summary": "", "batch": 40})
+    usual, large = timings([Parts("finetune"), Parts("finetune", protocol="large")])
+    assert large.gigaflops == pytest.approx(4 * usual.gigaflops, rel=0.01)
+    assert large.gigaflops_per_image == pytest.approx(usual.gigaflops_per_image, rel=0.01)
 
 
 def test_a_teacher_is_timed_with_the_methods_that_it_can_teach(monkeypatch):

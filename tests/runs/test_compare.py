@@ -232,6 +232,13 @@ def test_a_protocol_is_named_and_what_it_says_is_not():
     ]
 
 
+def test_rates_and_weights_of_a_protocol_go_without_saying_beside_others():
+    cler = CLER | {"method": "er", "protocol": "online-10+64", "lr": 5e-4}
+    groups = compare([run(cler | {"weight": 1.0}), run(cler | {"weight": 3.0}), run(cler | {"lr": 0.1})]).groups
+    notes = sorted(distinguishing_settings(group, groups) for group in groups)
+    assert notes == ["", "lr 0.1, weight 1.5", "weight 3.0"]
+
+
 def test_another_network_is_told_in_every_row_of_its_method():
     groups = compare(
         [

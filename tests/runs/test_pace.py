@@ -36,7 +36,10 @@ def test_steps_of_runs_side_by_side_count_each_and_the_seconds_once():
     assert pace.steps == 2 * 150 + 50 + 40
     assert pace.stepping == pytest.approx(5 + 5 + 2)
     assert pace.whole == 20
-    said = "390 steps: 19.5 per second with loading, evaluation and checkpoints, 32.5 per device without"
+    said = (
+        "390 steps: 19.5 per second in all, with loading, evaluation and checkpoints; "
+        "32.5 on each GPU or worker while it took steps"
+    )
     assert str(pace) == said
 
 

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -127,6 +129,29 @@ def test_it_teaches_replay_and_stream_beside_what_the_method_learns_itself(metho
     for name, stream in (("pixels", batch.pixels), ("labels", batch.labels)):
         labeled = getattr(replay, name)[-taught.method.setup.replay_batch :]  # the last draw, where there are two
         assert torch.equal(getattr(given, name), torch.cat([labeled, stream]))
+
+
+@pytest.mark.parametrize("method", TEACHABLE)
+def test_what_is_taught_are_the_logits_of_its_images(method, monkeypatch):
+    run = toy.in_later_task(toy.make_run(method, teacher="mkd"))
+    lessons, lesson = [], run.method.teacher.lesson
+    monkeypatch.setattr(run.method.teacher, "lesson", lambda *a: lessons.append(lesson(*a)) or lessons[-1])
+    before = copy.deepcopy(run.method.network)
+    terms = run.method.observe(run._batch(torch.arange(8)))
+    (given,) = lessons
+    expected = given.terms({name: before(images) for name, images in given.images.items()})
+    assert expected.keys() <= terms.keys()
+    assert all(torch.allclose(terms[name], value, atol=1e-5) for name, value in expected.items())
+
+
+def test_pcr_learns_nothing_before_there_is_something_to_replay():
+    run = toy.make_run("pcr", teacher="mkd")
+    run.begin_task(0)
+    before = parameters_of(run.method.network)
+    run.step()
+    assert not differences(before, parameters_of(run.method.network))
+    run.step()
+    assert differences(before, parameters_of(run.method.network))
 
 
 def test_er_learns_the_first_batch_alone():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -112,7 +112,7 @@ def bench(
         print(json.dumps(as_values(about, timings), indent=1))
     else:
         hardware = machine.environment(target)["hardware"]
-        show(as_table(f"ms per step and run, {hardware}, {precision}", timings))
+        show(as_table(f"ms per step and run, {hardware}, {precision}", timings, on_gpu))
     if stopped:
         raise SystemExit(130)
 
@@ -122,20 +122,26 @@ def as_values(about: dict[str, Any], timings: Sequence[Timing]) -> dict[str, Any
     return {**about, "timings": [timing.to_dict() for timing in timings]}
 
 
-def as_table(title: str, timings: Sequence[Timing]) -> Table:
-    """The measurements as a table for the terminal."""
+def as_table(title: str, timings: Sequence[Timing], on_gpu: bool) -> Table:
+    """The measurements as a table for the terminal.
+
+    On a CPU without the share of the peak, as its convolutions take less arithmetic than is counted, and the memory.
+    """
     table = Table(title=title, box=None, pad_edge=False)
     table.add_column("timed", no_wrap=True)
-    for heading in ("runs", "ms", "GFLOP\nan image", "share\nof peak", "GB", "evalu-\nation"):
+    cells: dict[str, Callable[[Timing], str]] = {
+        "runs": lambda timing: str(timing.runs),
+        "ms": lambda timing: f"{timing.milliseconds:.3f}",
+        "GFLOP\nan image": lambda timing: f"{timing.gigaflops_per_image:.2f}",
+        "evalu-\nation": lambda timing: f"{timing.evaluation:.1%}",
+    }
+    if on_gpu:
+        cells |= {
+            "share\nof peak": lambda timing: f"{timing.share:.1%}",
+            "GB": lambda timing: f"{timing.gigabytes:.1f}",
+        }
+    for heading in cells:
         table.add_column(heading, justify="right")
     for timing in timings:
-        table.add_row(
-            str(timing.parts),
-            str(timing.runs),
-            f"{timing.milliseconds:.3f}",
-            f"{timing.gigaflops_per_image:.2f}",
-            f"{timing.share:.1%}",
-            f"{timing.gigabytes:.1f}",
-            f"{timing.evaluation:.1%}",
-        )
+        table.add_row(str(timing.parts), *(cell(timing) for cell in cells.values()))
     return table

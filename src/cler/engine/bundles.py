@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -128,14 +129,16 @@ def how_many_fit(build: Callable[[Job], Run], job: Job, wanted: int) -> int:
 
 
 def begin_second_task(runs: Sequence[Run], phase: str = "observe") -> None:
-    """After a glimpse of the first one, for the second to have something to replay; the first if there is only one.
+    """After so much of the first one that the second has a batch to replay; the first if there is only one.
 
     A run that stands in a later task begins that one, again if need be. The steps that follow are those of `phase`.
     """
     for run in runs:
         run.begin_task(run.task)
         if run.task == 0 and len(run.schedule) > 1:
-            run.step()
+            enough = math.ceil(run.method.setup.replay_batch / run.stream.batch)
+            for _ in range(min(enough, run.schedule[0])):
+                run.step()
             run.end_task(0)
             run.begin_task(1)
         run.begin_phase(phase)

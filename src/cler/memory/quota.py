@@ -20,9 +20,9 @@ class Recollection(NamedTuple):
     logits: Tensor
 
 
-def same_before(labels: Tensor) -> Tensor:
-    """For each sample of a batch, how many before it have the same label."""
-    return (labels.unsqueeze(0) == labels.unsqueeze(1)).tril(-1).sum(1)
+def same_before(numbers: Tensor) -> Tensor:
+    """For each of some numbers, how many before it are the same."""
+    return (numbers.unsqueeze(0) == numbers.unsqueeze(1)).tril(-1).sum(1)
 
 
 class QuotaBuffer:
@@ -55,8 +55,6 @@ class QuotaBuffer:
         """How many more samples of each class will be taken."""
         self.passed = torch.zeros(n_classes, dtype=torch.int64, device=device)
         """How many images of each class have passed since room was shared."""
-        self.first = torch.zeros(n_classes, dtype=torch.int64, device=device)
-        """Of each class that has room, its first slot among the free ones."""
         self.filled = 0
         """How many slots are filled; constant during a task."""
 
@@ -81,14 +79,21 @@ class QuotaBuffer:
         self.logits.index_copy_(0, self._or_nowhere(slots, written), logits)
 
     def add(self, pixels: Tensor, labels: Tensor) -> None:
-        """Offer a batch: of each class's images a uniform sample, as large as its room, stays in the free slots."""
+        """Offer a batch: of each class's images a uniform sample, as large as its room, stays in the free slots.
+
+        An image that is offered twice, as in several epochs, counts as two.
+        """
         room = self.room[labels]
         numbers = self.passed[labels] + same_before(labels)
         places = torch.where(numbers < room, numbers, self.draw_places(numbers))
-        slots = last_of_each(self._or_nowhere(self.first[labels] + places, places < room), self.capacity)
+        slots = last_of_each(self._or_nowhere(self.first_slots()[labels] + places, places < room), self.capacity)
         self.pixels.index_copy_(0, slots, pixels)
         self.labels.index_copy_(0, slots, labels)
         self.passed.index_add_(0, labels, torch.ones_like(labels))
+
+    def first_slots(self) -> Tensor:
+        """Of each class that has room, its first slot among the free ones."""
+        return self.filled + self.room.cumsum(0) - self.room
 
     def draw_places(self, numbers: Tensor) -> Tensor:
         """For image number n of its class, counted from 0, an integer uniform on {0..n}."""
@@ -128,14 +133,13 @@ class QuotaBuffer:
         self.room.zero_()
         self.room[classes] = share
         self.room[classes[self.draw_favored(left, len(classes))]] += 1
-        self.first.copy_(self.filled + self.room.cumsum(0) - self.room)
         self.passed.zero_()
 
     def kept(self) -> tuple[Tensor, Tensor]:
         """Pixels and labels of the images that were kept as they passed."""
         free = torch.arange(self.filled, self.filled + int(self.room.sum()), device=self.labels.device)
         owner = torch.repeat_interleave(self.room)
-        slots = free[free - self.first[owner] < self.passed[owner]]
+        slots = free[free - self.first_slots()[owner] < self.passed[owner]]
         return self.pixels[slots], self.labels[slots]
 
     def store(self, pixels: Tensor, labels: Tensor, logits: Tensor) -> None:

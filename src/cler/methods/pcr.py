@@ -171,7 +171,7 @@ class Pcr(Method):
             augmented=views,
             labels=labels,
             forward=self.network.features,
-            lesson=self.lesson(replay, batch),
+            lesson=self.lesson(replay, batch) if self.buffer.filled else None,
         )
         return torch.cat(parts).to(self.proxies.weight.dtype), penalties
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cler.config.schema import setting
 from cler.errors import UsageError
-from cler.memory.quota import QuotaBuffer, Recollection
+from cler.memory.quota import QuotaBuffer, Recollection, same_before
 from cler.methods.base import About, Method, Terms, register
 from cler.methods.setup import Setup
 from cler.nets import forward_parts
@@ -92,11 +92,6 @@ def mean_of_positive(violations: Tensor) -> Tensor:
     """The mean of those above zero; zero if there are none."""
     positive = violations > 0
     return violations.where(positive, 0.0).sum() / positive.sum().clamp(min=1)
-
-
-def repeats(slots: Tensor) -> Tensor:
-    """Which entries repeat an earlier one."""
-    return (slots.unsqueeze(0) == slots.unsqueeze(1)).tril(-1).any(1)
 
 
 def in_lots(items: Iterable[T], size: int = 25) -> Iterator[list[T]]:
@@ -203,7 +198,7 @@ class XDer(Method):
             parts=Parts((len(batch.pixels), len(replay.pixels))),
             lesson=self.lesson(second, batch),
         )
-        replayed, repeated = torch.cat([draw_1, draw_2]), repeats(replay.slots)
+        replayed, repeated = torch.cat([draw_1, draw_2]), same_before(replay.slots) > 0
         self.update_logits(replay, replayed.detach(), repeated)
         too_close_in_future = [
             self.future_violations(stream, batch.labels),

@@ -13,6 +13,8 @@ from cler.nets.kernels import gpu_kernels, has_bfloat16, on_gpu
 
 MOST_PAIRS = 40 * 80
 """Pairs of an input and an output channel, up to which our own kernels are faster than cuDNN's."""
+MOST_SEEN = 3 * 80
+"""Values in a row of a kernel, over all channels, of which a program of ours has room for the weights."""
 MOST_VALUES = 2**31
 """Values of a map, one more than our own kernels count."""
 
@@ -55,8 +57,11 @@ def kernels_for(layer: nn.Conv2d, x: Tensor, weight: Tensor) -> ModuleType | Non
         and layer.dilation == (1, 1)
         and layer.groups == 1
         and layer.padding_mode == "zeros"
+        and taps * max(layer.in_channels, layer.out_channels) <= MOST_SEEN
     )
-    values = len(x) * x.shape[2] * x.shape[3] * max(layer.in_channels, layer.out_channels // stride**2)
+    height, width = x.shape[2:]
+    pixels, smaller = height * width, ((height - 1) // stride + 1) * ((width - 1) // stride + 1)
+    values = len(x) * max(pixels * layer.in_channels, smaller * layer.out_channels)
     return gpu_kernels("conv_gpu") if simple and values < MOST_VALUES else None
 
 

@@ -88,7 +88,7 @@ def _spread(
     span = tl.arange(0, SPAN)
     right = span // OUTPUTS
     kernel_column = TAPS // 2 + odd_column - STRIDE * right
-    used = (kernel_column >= 0) & (kernel_column < TAPS) & (right < 2)
+    used = (kernel_column >= 0) & (kernel_column < TAPS)
     inside = there[:, None] & used[None, :] & (out_column[:, None] + right[None, :] < OUT_WIDTH)
     channel = tl.arange(0, COLUMNS)
     total = tl.zeros([ROWS, COLUMNS], tl.float32)

@@ -70,9 +70,14 @@ class BatchNorm(nn.Module):
         return F.batch_norm(x, mean, variance, self.weight, self.bias, self.training, self.momentum, self.eps)
 
 
+MOST_VALUES = 2**31
+"""Values of a map, one more than our own kernels count."""
+
+
 def kernels_for(x: Tensor) -> ModuleType | None:
     """Our own kernels, where they can take this."""
-    return gpu_kernels("norm_gpu") if on_gpu(x) and x.dtype != torch.float64 else None
+    fits = x.dtype != torch.float64 and x.numel() < MOST_VALUES
+    return gpu_kernels("norm_gpu") if on_gpu(x) and fits else None
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from cler.nets.kernels import without_our_kernels
 from cler.runs.build import build_run
 from cler.streams.tasks import sizes_of
 
-TASKS, BATCH = 10, 10
+TASKS = 10
 """As the paper cuts CIFAR-100."""
 CLASSES, TRAINING_IMAGES, TEST_IMAGES = 100, 50_000, 10_000
 """How many CIFAR-100 has; the paper's other dataset has as many classes and training images."""
@@ -57,6 +57,8 @@ class Timing:
     """Milliseconds per step of the stream and run."""
     gigaflops: float
     """Arithmetic of one step of one run."""
+    batch: int
+    """Images of the stream in a step."""
     share: float
     """Share of the arithmetic rate that the device reaches on a large matrix product in this precision."""
     gigabytes: float
@@ -68,7 +70,7 @@ class Timing:
     @property
     def gigaflops_per_image(self) -> float:
         """Arithmetic for one image of the stream."""
-        return self.gigaflops / BATCH
+        return self.gigaflops / self.batch
 
     def to_dict(self) -> dict[str, Any]:
         """The measurement in plain values."""
@@ -81,7 +83,8 @@ class Timing:
         names = ("milliseconds", "gigaflops", "share", "gigabytes", "evaluation")
         numbers = {name: float(values[name]) for name in names}
         parts = {name: values[name] for name in Parts._fields if values.get(name) is not None}
-        return cls(Parts(**{name: str(value) for name, value in parts.items()}), int(values["runs"]), **numbers)
+        whole = {"runs": int(values["runs"]), "batch": int(values.get("batch", 10))}
+        return cls(Parts(**{name: str(value) for name, value in parts.items()}), **whole, **numbers)
 
 
 def read_timings(path: Path, about: dict[str, Any]) -> list[Timing]:
@@ -104,10 +107,10 @@ def _kind(about: dict[str, Any]) -> dict[str, Any]:
     return about | {"environment": about["environment"]["hardware"]}
 
 
-def random_images(device: torch.device, steps: int, *, size: int = 32) -> ImageData:
+def random_images(device: torch.device, steps: int, *, size: int = 32, batch: int = 10) -> ImageData:
     """Random pixels in the shape of CIFAR-100, or of another size, so many that `steps` can be timed in a task."""
     generator = torch.Generator().manual_seed(0)
-    images = max(TASKS * BATCH * (steps + MOST_UNTIMED), 10 * CLASSES)
+    images = max(TASKS * batch * (steps + MOST_UNTIMED), 10 * CLASSES)
     pixels = torch.randint(256, (images, 3, size, size), generator=generator, dtype=torch.uint8)
     labels = torch.arange(images) % CLASSES
     names = tuple(f"class {number}" for number in range(CLASSES))
@@ -128,21 +131,22 @@ def measure(
     known: Sequence[Timing] = (),
     message: Callable[[str], None] = print,
 ) -> Iterator[Timing]:
-    """Time steps of the second task, where every method does all it does; the settings are the paper's.
+    """Time steps of the second task, where every method does all it does; the settings are the paper's or a protocol's.
 
     From one count to the next, in rising order, the runs are kept and others join them. What is known is skipped.
     """
     done = {(timing.parts, timing.runs) for timing in known}
-    data = random_images(device, steps)
+    chosen = {
+        parts: make_settings(**parts._asdict(), dataset="cifar100", precision=precision, width=width, compile=compile)
+        for parts in combinations
+    }
+    data = random_images(device, steps, batch=max((each.batch for each in chosen.values()), default=1))
     with matmul_precision(precision):
         peak = arithmetic_rate(device, precision)
-        for parts in combinations:
+        for parts, settings in chosen.items():
             missing = [count for count in sorted(counts) if (parts, count) not in done]
             if not missing:
                 continue
-            settings = make_settings(
-                **parts._asdict(), dataset="cifar100", precision=precision, width=width, compile=compile
-            )
             longer = replace(settings, epochs=len(missing))  # one for each
             flops = 0.0
             runs: list[Run] = []
@@ -160,7 +164,7 @@ def measure(
                 flops = flops or flops_of_a_step(runs[0])
                 share = flops / (milliseconds / 1000) / peak
                 evaluation = evaluation_share(runs[0], milliseconds * steps_of_a_run(settings).total() / 1000)
-                yield Timing(parts, count, milliseconds, flops / 1e9, share, gigabytes, evaluation)
+                yield Timing(parts, count, milliseconds, flops / 1e9, settings.batch, share, gigabytes, evaluation)
             runs = joining = []
             release_memory()
 

@@ -227,7 +227,6 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
     method = [one for one in beside if one["method"] == own["method"]]
     benchmark = ["protocol", *benchmark_settings()]
     training = [name for name in of_a_row(own) if not (is_tuned(name, own["method"]) or is_addition(name))]
-    implied = {name for name in {*benchmark, *training} if _implied(name, own, beside)}
     told = differing(benchmark, beside)
     told += differing([name for name in training if name not in SHOWN_ANYWAY | set(told)], method)
     alike = [
@@ -236,7 +235,7 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
         if look(one) == look(group) and (one.settings["dataset"] != own["dataset"] or _agree(one, group, told))
     ]
     told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
-    return ", ".join(filter(None, (_told(key, own.get(key)) for key in told if key not in implied)))
+    return ", ".join(filter(None, (_told(key, own.get(key)) for key in told if not _implied(key, own, beside))))
 
 
 def _implied(name: str, own: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> bool:

@@ -53,6 +53,6 @@ class Pace:
         if not self.steps:
             return ""
         return (
-            f"{self.steps} steps: {self.steps / self.whole:.1f} per second with loading, evaluation and checkpoints, "
-            f"{self.steps / self.stepping:.1f} per device without"
+            f"{self.steps} steps: {self.steps / self.whole:.1f} per second in all, with loading, evaluation and "
+            f"checkpoints; {self.steps / self.stepping:.1f} on each GPU or worker while it took steps"
         )

@@ -201,7 +201,7 @@ class _Round:
             self.trials[number] = replace(self.trials[number], scores=(*self.trials[number].scores, score))
         self.study.write(self.ended, self.trials)
         tasks = self.rungs[rung]
-        self.say(f"{which} after {tasks} task{'s' * (tasks > 1)}; best so far: {best(self.trials)}")
+        self.say(f"{which} after {tasks} task{'s' * (tasks > 1)}; best so far: {best([*self.ended, *self.trials])}")
 
     def _better_half(self, rung: int, reached: Sequence[int], size: int) -> list[int]:
         """Which of those that reached a rung may be among the better half of so many; none after the last rung.
