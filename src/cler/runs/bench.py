@@ -81,10 +81,10 @@ class Timing:
     def from_dict(cls, values: dict[str, Any]) -> Timing:
         """The measurement that plain values stand for."""
         names = ("milliseconds", "gigaflops", "share", "gigabytes", "evaluation")
-        numbers = {name: float(values[name]) for name in names}
-        parts = {name: values[name] for name in Parts._fields if values.get(name) is not None}
-        whole = {"runs": int(values["runs"]), "batch": int(values.get("batch", 10))}
-        return cls(Parts(**{name: str(value) for name, value in parts.items()}), **whole, **numbers)
+        numbers: dict[str, Any] = {name: float(values[name]) for name in names}
+        numbers |= {"runs": int(values["runs"]), "batch": int(values.get("batch", 10))}
+        parts = {name: str(values[name]) for name in Parts._fields if values.get(name) is not None}
+        return cls(Parts(**parts), **numbers)
 
 
 def read_timings(path: Path, about: dict[str, Any]) -> list[Timing]:
