@@ -1,6 +1,6 @@
 """CLER on networks from timm: a residual network, which outputs maps, and a vision transformer, which outputs tokens.
 
-Needs timm: pip install 'cler[timm]'.
+Needs timm: pip install timm.
 """
 
 import timm

@@ -202,6 +202,17 @@ def test_results_without_a_run_that_can_be_read_say_why(tmp_path):
         cler.results(tmp_path)
 
 
+def test_runs_are_compared_with_any_others(tmp_path):
+    er, er_ace = (train(tmp_path, name, seeds=2, width=2) for name in ("er", "er-ace"))
+    before, after = (each.metric("accuracy").mean() for each in (er, er_ace))
+    (_, row) = cler.compare(er_ace, against=er)
+    assert row.label == "ER-ACE"
+    assert row.gain["class_il"].points == pytest.approx(after - before)
+    assert "minus that of ER-ACE," in " ".join(repr(cler.compare(er, er_ace, against="er-ace")).split())
+    with pytest.raises(cler.UsageError, match="against must be one of those that are compared, er, er-ace, not 'joint'"):
+        cler.compare(er, er_ace, against="joint")
+
+
 def test_a_misspelled_setting_is_told_its_name_and_only_runs_are_compared():
     with pytest.raises(cler.UsageError, match=r"unknown setting 'bufer': er-ace has none .*; did you mean 'buffer'\?$"):
         cler.train("er-ace", bufer=3)

@@ -308,15 +308,21 @@ def results(*folders: str | Path) -> Table:
     return table
 
 
-def compare(*runs: Series) -> Table:
-    """Compare runs in a table; rows with a regularizer show its gain over the method without it, and a p-value."""
+def compare(*runs: Series, against: Series | str | None = None) -> Table:
+    """Compare runs in a table; rows with a regularizer show its gain over the method without it, and a p-value.
+
+    With `against`, some of the runs or the parts that they have, as in 'er-ace+jigsaw', all others show their gain over
+    those.
+    """
     if not runs or not all(isinstance(one, Series) for one in runs):
         raise UsageError("give the runs to compare, each as cler.train gives them: cler.compare(alone, regularized)")
-    return _table(result for one in runs for result in one.results)
+    if isinstance(against, Series):
+        runs = (*runs, against)
+    return _table([result for one in runs for result in one.results], against=against)
 
 
-def _table(found: Iterable[Result], complaints: Sequence[str] = ()) -> Table:
+def _table(found: Iterable[Result], complaints: Sequence[str] = (), against: Series | str | None = None) -> Table:
     """A table whose rows are `Runs`."""
-    comparison = compare_results(found)
+    comparison = compare_results(found, against)
     rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
     return Table(Comparison(tuple(rows), (*complaints, *comparison.complaints)))

@@ -397,7 +397,7 @@ def test_a_mistake_in_a_settings_file(cler, tmp_path, text, says):
         (["--versoin"], "--versoin"),
         (["compare", "nowhere"], "no such file or folder: nowhere"),
         (["compare", ".", "nowhere"], "no such file or folder: nowhere"),
-        (["compare"], "(?i)missing argument"),
+        (["compare"], "no such file or folder: runs"),
         (["run", "--lr"], "--lr.*requires an argument"),
         (["compare", "."], "no complete run in"),
         (["data", "get", "cifar1000"], "unknown dataset 'cifar1000'.*did you mean 'cifar100'"),

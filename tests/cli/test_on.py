@@ -185,11 +185,11 @@ def test_mistakes_are_told_in_one_line(cler_here, tmp_path, arguments, says):
 
 
 def test_a_package_that_is_missing_is_told_with_what_to_install(cler_here, monkeypatch):
-    for on in ("ray", "slurm"):
-        monkeypatch.setitem(sys.modules, {"ray": "ray", "slurm": "submitit"}[on], None)
+    for on, package in (("ray", "ray"), ("slurm", "submitit")):
+        monkeypatch.setitem(sys.modules, package, None)
         answer = cler_here("run", "er-ace", *TOY, "--device", "cpu", "--on", on)
         assert answer.code == 2
-        assert f"pip install 'cler[{on}]'" in answer.err.splitlines()[-1]
+        assert answer.err.splitlines()[-1].endswith(f": pip install {package}")
 
 
 def test_the_help_names_the_table_as_it_is_written(cler_here):

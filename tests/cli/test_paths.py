@@ -70,7 +70,7 @@ def folder(tmp_path, monkeypatch):
 def test_all_commands_are_walked_over():
     assert {name for name, _ in USES} == {
         "analyze", "bench", "check", "compare", "data check", "data get", "data list", "demo", "frontier", "learn",
-        "report", "reproduce", "run", "tune",
+        "methods", "report", "reproduce", "run", "tune",
     }  # fmt: skip
     assert len(USES) >= 20
 

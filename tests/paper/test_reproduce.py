@@ -6,6 +6,7 @@ import shutil
 import tomllib
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -491,6 +492,7 @@ class Slow:
     """A run whose steps take these seconds of a clock that stands still otherwise."""
 
     schedule, task = (1, 100), 0
+    method, stream = SimpleNamespace(setup=SimpleNamespace(replay_batch=10)), SimpleNamespace(batch=10)
 
     def __init__(self, monkeypatch, seconds):
         self.now, self.seconds = 0.0, iter(seconds)

@@ -76,7 +76,7 @@ def test_pyplot_stays_untouched(tmp_path):
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
     for name in ("matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UsageError, match=r"pip install 'cler\[report\]'"):
+    with pytest.raises(UsageError, match=r"pip install matplotlib"):
         accuracy_after_each_task(compare([run(ER_ACE)]).groups, tmp_path / "figure.png")
 
 

@@ -7,6 +7,7 @@ from cler.report.console import Terminal
 from cler.report.content import make_report
 from cler.report.markdown import markdown
 from cler.report.numbers import format_p, tenths
+from cler.report.spreadsheets import results_csv
 from cler.report.terminal import comparison_table, markdown_table, one_sentence
 from cler.runs.compare import Comparison, compare
 from cler.runs.results import Result, make_result
@@ -53,6 +54,27 @@ def shown(table, width=80):
     stream = io.StringIO()
     Terminal(width=width, color_system=None, file=stream).print(table)
     return stream.getvalue()
+
+
+def held_out(settings, final):
+    value = make_result(settings, 0, {"class_il": [[50.0], [40.0, 50.0]], "task_il": [[50.0], [40.0, 50.0]]}, 1.0, 1, {})
+    rows = {"class_il": [[final], [final, final]], "task_il": [[final], [final, final]]}
+    return Result.from_dict(Path("run"), value | {"validation": rows})
+
+
+def test_accuracy_on_held_out_images_is_shown_and_the_best_marked():
+    groups = compare([held_out(ER_ACE, 30.0), held_out(ER_ACE | {"lr": 0.1}, 31.25)]).groups
+    table, plain = printed(groups), printed(compare(run for group in groups for run in runs(group.settings, [9])).groups)
+    assert "held-" in table
+    assert "held-" not in plain
+    assert "gain" not in table  # none of the rows has one
+    (best,) = [line for line in markdown_table(groups).splitlines() if "★" in line and line.startswith("| ER-ACE")]
+    assert "31.25, ★" in best
+    assert "lr 0.1" in best
+    assert "★: the settings that do best there" in " ".join(table.split())
+    csv = results_csv(make_report(Comparison(groups, ())))
+    assert "held_out_accuracy" in csv.splitlines()[0]
+    assert "31.25" in csv
 
 
 def test_a_table_of_runs_before_their_end_says_after_which_task(groups):

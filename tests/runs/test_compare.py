@@ -6,7 +6,8 @@ import pytest
 import scipy.stats
 
 from cler.config.comparing import completed, of_a_row
-from cler.runs.compare import best_by_validation, compare, distinguishing_settings
+from cler.errors import UsageError
+from cler.runs.compare import best_by_validation, compare, distinguishing_settings, measured_against
 from cler.runs.results import Result, make_result
 
 PLAIN = of_a_row(
@@ -186,6 +187,24 @@ def test_groups_come_in_the_order_of_the_paper_whatever_the_order_of_the_runs():
     assert [group.settings for group in backward] == order
 
 
+def test_gains_over_other_runs():
+    er, small = {"method": "er"}, {"buffer": 9}
+    runs = [run(PLAIN | er, seed, 30.0 + seed) for seed in range(3)]
+    runs += [run(PLAIN, seed, 40.0 + seed) for seed in range(3)]
+    runs += [run(CLER, seed, 42.0 + seed) for seed in range(3)]
+    runs += [run(PLAIN | er | small, final=20.0), run(PLAIN | small, final=25.0), run(PLAIN | {"tasks": "1+1"})]
+    groups = compare(runs, "er").groups
+    points = {(group.parts, group.settings["buffer"]): group.gain["class_il"].points for group in groups if group.gain}
+    assert points == {("er-ace", 50): 10.0, ("er-ace+jigsaw", 50): 12.0, ("er-ace", 9): 5.0}
+    assert all(group.gain["class_il"].p_value < 0.01 for group in groups if group.gain and len(group.results) == 3)
+    assert measured_against(groups) == "ER"
+    the_same = compare(runs, next(group for group in groups if group.parts == "er-ace+jigsaw")).groups
+    assert measured_against(the_same) == "ER-ACE + CLER (jigsaw)"
+    assert measured_against(compare(runs).groups) == "the same method without the regularizer"
+    with pytest.raises(UsageError, match=r"compared, er, er-ace, er-ace\+jigsaw, not 'er-acee'; did you mean 'er-ace'"):
+        compare(runs, "er-acee")
+
+
 def test_distinguishing_settings_only_where_groups_look_the_same():
     groups = compare([run(PLAIN), run(PLAIN | {"lr": 0.1, "clip": 1}), run(CLER), run(PLAIN | {"buffer": 9})]).groups
     notes = [distinguishing_settings(group, groups, shown=("dataset", "buffer")) for group in groups]
@@ -232,11 +251,11 @@ def test_a_protocol_is_named_and_what_it_says_is_not():
     ]
 
 
-def test_rates_and_weights_of_a_protocol_go_without_saying_beside_others():
+def test_rates_and_weights_are_told_though_a_protocol_has_them():
     cler = CLER | {"method": "er", "protocol": "online-10+64", "lr": 5e-4}
     groups = compare([run(cler | {"weight": 1.0}), run(cler | {"weight": 3.0}), run(cler | {"lr": 0.1})]).groups
     notes = sorted(distinguishing_settings(group, groups) for group in groups)
-    assert notes == ["", "lr 0.1, weight 1.5", "weight 3.0"]
+    assert notes == ["lr 0.0005, weight 1.0", "lr 0.0005, weight 3.0", "lr 0.1, weight 1.5"]
 
 
 def test_another_network_is_told_in_every_row_of_its_method():

@@ -19,7 +19,7 @@ SPACE = (
 
 def test_without_optuna_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UsageError, match=r"tuning needs optuna: pip install 'cler\[tune\]'"):
+    with pytest.raises(UsageError, match=r"tuning needs optuna: pip install optuna"):
         propose(SPACE, [], 1)
 
 

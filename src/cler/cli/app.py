@@ -44,6 +44,10 @@ OwnSettings = Annotated[
         "--set", metavar="NAME=VALUE", help="A setting that only this method or another part has; can be repeated."
     ),
 ]
+Folders = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Folders with results (default: runs); subfolders are searched too.", show_default=False),
+]
 Imports = Annotated[
     list[str] | None,
     typer.Option("--import", metavar="FILE", help="A file (mine.py) or module with your own parts; can be repeated."),
@@ -116,10 +120,12 @@ def asked_to_stop() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def read_comparison(folders: list[Path], until_task: int | None = None) -> tuple[Comparison, list[str]]:
+def read_comparison(
+    folders: list[Path], until_task: int | None = None, against: str | None = None
+) -> tuple[Comparison, list[str]]:
     """The comparison of the runs in these folders, and a line for each file that was skipped; prints all such lines.
 
-    With `until_task`, of those that got as far, as they were then.
+    With `until_task`, of those that got as far, as they were then. `against` names what gains are measured against.
     """
     from cler.runs.compare import compare
     from cler.runs.results import find_results
@@ -127,7 +133,7 @@ def read_comparison(folders: list[Path], until_task: int | None = None) -> tuple
     results, complaints = find_results(folders)
     if until_task is not None:
         results = [cut for run in results if (cut := run.until(until_task))]
-    comparison = compare(results)
+    comparison = compare(results, against)
     for line in [*complaints, *comparison.complaints]:
         say(line)
     if not comparison.groups:
@@ -136,12 +142,18 @@ def read_comparison(folders: list[Path], until_task: int | None = None) -> tuple
     return comparison, complaints
 
 
-def show_comparison(folders: list[Path], as_json: bool, markdown: bool = False, until_task: int | None = None) -> None:
+def show_comparison(
+    folders: list[Path],
+    as_json: bool,
+    markdown: bool = False,
+    until_task: int | None = None,
+    against: str | None = None,
+) -> None:
     """Print the comparison of the runs in these folders, as they were after some tasks or at their end."""
     from cler.report.terminal import comparison_table, markdown_table
     from cler.tune.selection import told
 
-    comparison, _ = read_comparison(folders, until_task)
+    comparison, _ = read_comparison(folders, until_task, against)
     if as_json:
         print(json.dumps(comparison.to_json(), indent=1))
     elif markdown:

@@ -7,17 +7,14 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, app, console
+from cler.cli.app import AsJson, Imports, app, console
 from cler.cli.options import OnceEach
 
 
 @app.command(cls=OnceEach)
 def check(
     name: Annotated[str, typer.Argument(help="A method, regularizer, teacher or network; `cler methods` lists them.")],
-    imports: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="FILE", help="A file (mine.py) or module that registers it; can be repeated."),
-    ] = None,
+    imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
     """Test whether a method, regularizer, teacher or network does what it has to, on a small made-up stream on the CPU.
@@ -25,11 +22,8 @@ def check(
     One line for each promise says whether it was kept and, if not, why; a step that looks at a tensor's value is
     reported with its file and line. The exit code is 1 if a promise was broken.
     """
-    from cler.config.registry import import_code
     from cler.promises import check as check_promises
 
-    for code in imports or []:
-        import_code(code)
     report = check_promises(name, each=None if as_json else lambda outcome: _print(str(outcome)))
     if as_json:
         print(json.dumps(report.to_json(), indent=1))

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, app, show_comparison
+from cler.cli.app import AsJson, Folders, Imports, app, show_comparison
 from cler.cli.options import OnceEach
+from cler.config.settings import Machine
 from cler.errors import UsageError
 
 
 @app.command(cls=OnceEach)
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders with results; subfolders are searched too.")],
+    folders: Folders = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARTS",
+            help="Measure gains against these runs, such as er-ace or er-ace+jigsaw+ema, instead of against each "
+            "method without its regularizer.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in a report.")] = False,
     until_task: Annotated[
         int | None,
         typer.Option(min=1, help="Compare runs as of the end of this task.", show_default="all"),
     ] = None,
+    imports: Imports = None,
 ) -> None:
     """Compare finished runs: mean ± std over seeds, and each regularizer's gain over the method without it."""
     if as_json and markdown:
         raise UsageError("--json and --markdown: choose one")
-    show_comparison(folders, as_json, markdown, until_task)
+    show_comparison(folders or [Machine.out], as_json, markdown, until_task, against)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from cler.cli.app import AsJson, DataDir, app, console, errors
+from cler.cli.app import AsJson, DataDir, Imports, app, console, errors
 from cler.cli.options import OnceEach
 
 data_app = typer.Typer(help="Datasets: list them, download them, check them.", no_args_is_help=True)
@@ -16,7 +16,7 @@ app.add_typer(data_app, name="data")
 
 
 @data_app.command("list", cls=OnceEach)
-def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def data_list(data_dir: DataDir = None, as_json: AsJson = False, imports: Imports = None) -> None:
     """List the datasets, and say which are on this machine."""
     from cler import data
 
@@ -36,6 +36,7 @@ def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 def data_check(
     names: Annotated[list[str] | None, typer.Argument(help="Datasets (default: all).", show_default=False)] = None,
     data_dir: DataDir = None,
+    imports: Imports = None,
 ) -> None:
     """Check that datasets are complete and unaltered.
 

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.table import Table
 
-from cler.cli.app import AsJson, app, console
+from cler.cli.app import AsJson, Imports, app, console
 from cler.cli.options import OnceEach
+from cler.errors import unknown
 
 
 @app.command(cls=OnceEach)
-def methods(as_json: AsJson = False) -> None:
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Only what has this name.", show_default=False)] = None,
+    as_json: AsJson = False,
+    imports: Imports = None,
+) -> None:
     """List methods, regularizers, teachers, streams, networks, augmentations, optimizers and protocols."""
     known = _known()
+    if name is not None:
+        there = dict.fromkeys(each for entries in known.values() for each in entries)
+        if name not in there:
+            raise unknown("method or other part", name, [*there])
+        known = {kind: {each: about for each, about in one.items() if each == name} for kind, one in known.items()}
     if as_json:
         print(json.dumps(known, indent=1))
         return
@@ -88,10 +99,13 @@ def _own_settings(part: Any) -> dict[str, dict[str, Any]]:
 
 
 def _first_sentence(documented: Any) -> str:
-    return (documented.__doc__ or "").partition(".")[0].partition(";")[0].replace("`", "")
+    told = (documented.__doc__ or "").partition(".")[0].partition(";")[0].replace("`", "")
+    return told[:1].lower() + told[1:]
 
 
 def _show(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    if not rows:
+        return
     table = Table(*headings, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*row)

@@ -24,7 +24,16 @@ _METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: "true|false"}
 
 
 class OnceEach(TyperCommand):
-    """A command that refuses an option given twice, unless it can be repeated, instead of ignoring the first."""
+    """A command that refuses an option given twice, unless it can be repeated, instead of ignoring the first.
+
+    What a parameter `imports` names, the user's own parts, is imported before it begins.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Import what is to be imported, then begin."""
+        for code in ctx.params.get("imports") or ():
+            import_code(code)
+        return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse options that are given more than once, then parse as usual."""
@@ -125,8 +134,6 @@ def _taking(known: dict[str, Setting], argument: str, read: Callable[[dict[str, 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def wrapped(**values: Any) -> Any:
-            for code in values.get("imports") or ():
-                import_code(code)
             texts = {name: values.pop(name) for name in known if name in values}
             return command(given=read({name: text for name, text in texts.items() if text is not None}), **values)
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import app, asked_to_stop, console, errors, say
+from cler.cli.app import Folders, Imports, app, asked_to_stop, console, errors, say
 from cler.cli.options import OnceEach
+from cler.config.settings import Machine
 from cler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @app.command(cls=OnceEach)
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders with results; subfolders are searched too.")],
+    folders: Folders = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report.")] = Path("report"),
     preface: Annotated[
         Path | None,
@@ -34,12 +35,14 @@ def report(
     every: Annotated[
         float | None, typer.Option(help="Seconds between checks of the folders.", show_default="5")
     ] = None,
+    imports: Imports = None,
 ) -> None:
     """Report on runs: a web page, Markdown, LaTeX and CSV, with the paper's numbers beside ours.
 
     The page, index.html, is a single file that needs no network. It also shows how far unfinished runs have come. The
     paper's numbers are shown for runs with its settings.
     """
+    folders = folders or [Machine.out]
     if every is not None and not watch:
         raise UsageError("is for --watch: give both", "every")
     if every is not None and not 0.1 <= every <= 86400:

@@ -92,9 +92,7 @@ def _package() -> Any:
     try:
         import datasets
     except ImportError as error:
-        raise UsageError(
-            f"hf:NAME needs the package datasets ({error}): pip install 'cler[huggingface]'", "dataset"
-        ) from None
+        raise UsageError(f"hf:NAME needs the package datasets ({error}): pip install datasets", "dataset") from None
     return datasets
 
 

@@ -76,11 +76,13 @@ def _write_onnx(program: torch.export.ExportedProgram, path: Path, labels: str) 
 
 
 def _check_packages() -> None:
-    for name in ("onnx", "onnxscript", "onnxruntime"):
+    needed = ("onnx", "onnxscript", "onnxruntime")
+    for name in needed:
         try:
             import_module(name)
         except ImportError:
-            raise UsageError(f"{name}, which ONNX needs, is not installed: pip install 'cler[onnx]'") from None
+            told = f"{name}, which ONNX needs, is not installed: pip install {' '.join(needed)}"
+            raise UsageError(told) from None
 
 
 WRITERS = {".pt2": _write_program, ".onnx": _write_onnx}

@@ -287,7 +287,7 @@ class Learner:
 
         It takes any number of uint8 images (N, channels, image_size, image_size) and returns the probabilities of
         `classes_`, which are in the file too, as 'classes.json'. Before the file is written, its outputs are checked
-        against this learner's. ONNX needs `pip install 'cler[onnx]'`.
+        against this learner's. ONNX needs `pip install onnx onnxscript onnxruntime`.
         """
         self._worker(_export, self._core, Path(path))
 

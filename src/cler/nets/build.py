@@ -216,7 +216,7 @@ def _of_timm(name: str, n_outputs: int, *, channels: int, pretrained: bool) -> B
     try:
         timm = import_module("timm")
     except ImportError:
-        raise UsageError(f"{TIMM}{name} needs the package timm: pip install 'cler[timm]'", "network") from None
+        raise UsageError(f"{TIMM}{name} needs the package timm: pip install timm", "network") from None
     try:
         module = timm.create_model(name, pretrained=pretrained, in_chans=channels, num_classes=n_outputs)
     except RuntimeError as error:  # an unknown name, or no pretrained weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,17 +14,32 @@ from cler.report.evidence import Evidence, evidence
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, duration, interval, minus
 from cler.report.prose import Block, split
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate, gained
-from cler.runs.compare import SHOWN_ANYWAY, Comparison, Series, distinguishing_settings
+from cler.runs.compare import (
+    SHOWN_ANYWAY,
+    Comparison,
+    Series,
+    best_by_validation,
+    distinguishing_settings,
+    measured_against,
+)
 from cler.runs.results import SCENARIOS, Result
 from cler.runs.survey import Trace, Unfinished
 
 MEASURES = (
     "Accuracy: final average accuracy in %, mean ± standard deviation over the runs. Adjusted forgetting: how much of "
-    "their best accuracy earlier tasks had lost at the end, in %. Gain: accuracy minus that of the same method without "
-    "the regularizer, in points; bold where p < 0.05 in Student's t-test, not corrected for the number of tests."
+    "their best accuracy earlier tasks had lost at the end, in %."
+)
+GAIN = (
+    " Gain: accuracy minus that of {against}, in points; bold where p < 0.05 in Student's t-test, not corrected for "
+    "the number of tests."
+)
+BEST = "★"
+HELD_OUT = (
+    f" Held-out images: class-incremental accuracy on training images that were held out; {BEST}: the settings that do "
+    "best there for this method."
 )
 TESTS = (
-    "Gain: accuracy minus that of the same method without the regularizer, in points, with two 95 % confidence "
+    "Gain: accuracy minus that of {against}, in points, with two 95 % confidence "
     "intervals: Welch's, and the percentile bootstrap's, which is too narrow for a handful of runs. p-values, all "
     "two-sided: of Student's t-test with pooled variance, of Welch's, of Student's on pairs of runs with the same seed "
     "(number of pairs in brackets), and of Student's after Holm's correction for the {count} tests in this table, bold "
@@ -235,14 +250,21 @@ def _section(dataset: str, groups: Sequence[Series]) -> Section:
 def _results_sheet(groups: Sequence[Series]) -> Sheet:
     scores = ["accuracy", "adjusted forgetting", *(["gain"] if any(group.gain for group in groups) else [])]
     columns = [Column(score, above) for above in NAMES.values() for score in scores]
+    held_out = any(group.validation for group in groups)
+    columns = [Column("accuracy", "held-out images")] * held_out + columns
+    best = best_by_validation(groups)
     rows = []
     for group in by_buffer(groups):
         cells = [_name(group, groups), Cell(str(len(group.results)))]
+        if held_out:
+            found = estimate(group.validation) if group.validation else Cell("")
+            cells.append(replace(found, note=BEST if group in best else ""))
         for name in SCENARIOS:
             cells += [estimate(group.final_accuracy[name]), adjusted_forgetting(group, name)]
             cells += [_gain(group, name)] if "gain" in scores else []
         rows.append(Row(group, tuple(cells), under_buffer(group)))
-    return Sheet("Results", (_NAME, Column("runs"), *columns), tuple(rows), MEASURES)
+    told = MEASURES + (GAIN.format(against=measured_against(groups)) if "gain" in scores else "")
+    return Sheet("Results", (_NAME, Column("runs"), *columns), tuple(rows), told + (HELD_OUT if held_out else ""))
 
 
 def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Series]) -> Sheet:
@@ -262,7 +284,7 @@ def _gains_sheet(found: Sequence[Evidence], groups: Sequence[Series]) -> Sheet:
             Cell(bare_p(one.holm), strong=one.holm < SIGNIFICANT),
         )
         rows.append(Row(one.runs, (_name(one.runs, groups), *cells), under_buffer(one.runs)))
-    return Sheet("Gains", (_NAME, *columns), tuple(rows), TESTS.format(count=tested))
+    return Sheet("Gains", (_NAME, *columns), tuple(rows), TESTS.format(count=tested, against=measured_against(groups)))
 
 
 _NAME = Column("method", numeric=False)

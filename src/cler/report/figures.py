@@ -52,7 +52,7 @@ def new_figure(width: float, height: float) -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise UsageError("figures need matplotlib: pip install 'cler[report]'") from None
+        raise UsageError("figures need matplotlib: pip install matplotlib") from None
 
     figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08, wspace=0.04)

@@ -25,7 +25,7 @@ def results_csv(report: Report) -> str:
     for group in (group for section in report.sections for group in section.groups):
         for name in SCENARIOS:
             line = {"label": group.label, **group.settings, "scenario": name, "runs": len(group.results)}
-            line |= _tuned(group, name)
+            line |= _tuned(group, name) | _held_out(group)
             key = group, name
             lines.append(line | _scores(group, name) | _gain(found.get(key)) | dict(report.beside.columns.get(key, {})))
     return _csv(lines)
@@ -44,6 +44,12 @@ def _scores(group: Series, name: str) -> dict[str, Any]:
         if metric == "accuracy":
             columns |= {"accuracy_low": low, "accuracy_high": high}
     return columns
+
+
+def _held_out(group: Series) -> dict[str, Any]:
+    if group.validation is None:
+        return {}
+    return {"held_out_accuracy": group.validation.mean, "held_out_accuracy_std": group.validation.std}
 
 
 def _tuned(group: Series, name: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -11,23 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from cler.config.registry import METHODS
-from cler.report.content import make_sections, note
+from cler.report.content import BEST, make_sections, note
 from cler.report.markdown import markdown_sections
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
 from cler.report.sheets import adjusted_forgetting
-from cler.runs.compare import Gain, Series, best_by_validation, distinguishing_settings
+from cler.runs.compare import Gain, Series, best_by_validation, distinguishing_settings, measured_against
 from cler.runs.results import SCENARIOS
 
-SCORES = tuple(heading for kind in ("class", "task") for heading in (f"{kind}-inc.\naccuracy", "adj.\nforg.", "gain"))
-"""Headings of the numbers of a row, narrow enough for a terminal of 80 columns."""
 FOOTNOTE = (
-    "accuracy: final average accuracy in %, mean ± std over runs. adj. forg.: adjusted forgetting in %. gain: accuracy "
-    "minus that of the same method without the regularizer, in points, with the p-value of Student's two-sided t-test."
+    "accuracy: final average accuracy in %, mean ± std over runs. adj. forg.: adjusted forgetting, how much of their "
+    "best accuracy earlier tasks had lost at the end, in %."
 )
-
-
-BEST = "★"
-BEST_FOOTNOTE = f" {BEST}: the settings that do best for this method on held-out training images."
+GAIN_FOOTNOTE = " gain: accuracy minus that of {against}, in points, with the p-value of Student's two-sided t-test."
+HELD_OUT_FOOTNOTE = " held-out: class-incremental accuracy on held-out training images in %."
+BEST_FOOTNOTE = f" {BEST}: the settings that do best there for this method."
 
 
 def comparison_table(groups: Sequence[Series]) -> Table:
@@ -35,14 +33,15 @@ def comparison_table(groups: Sequence[Series]) -> Table:
     datasets = list(dict.fromkeys(group.settings["dataset"] for group in groups))
     table = Table(
         title=Text(datasets[0]) if len(datasets) == 1 else None,
-        caption=_as_of(groups) + FOOTNOTE + (BEST_FOOTNOTE if best_by_validation(groups) else ""),
+        caption="".join(_footnotes(groups)),
         caption_justify="left",
         box=SIMPLE_HEAD,
         show_edge=False,
         padding=0,
     )
     table.add_column("method")
-    for name in ("buf-\nfer", "runs", *SCORES):
+    columns = _columns(groups)
+    for name in ("buf-\nfer", "runs", *(heading for heading, _ in columns)):
         # Numbers stay whole: a narrow terminal folds the names instead.
         table.add_column(name, justify="right", no_wrap=True)
     for dataset in datasets:
@@ -51,8 +50,46 @@ def comparison_table(groups: Sequence[Series]) -> Table:
             table.add_row(Text(dataset, style="bold"))
         for group in groups:
             if group.settings["dataset"] == dataset:
-                table.add_row(_stacked_name(group, groups), str(group.settings["buffer"] or "–"), *_numbers(group))
+                counts = str(group.settings["buffer"] or "–"), str(len(group.results))
+                table.add_row(_stacked_name(group, groups), *counts, *(cell(group) for _, cell in columns))
     return table
+
+
+def _columns(groups: Sequence[Series]) -> list[tuple[str, Callable[[Series], str]]]:
+    """The numbers of a row, each with its heading: those that some of the groups have."""
+    columns: list[tuple[str, Callable[[Series], str]]] = []
+    if any(group.validation for group in groups):
+        columns.append(("held-\nout", lambda group: plus_minus(group.validation) if group.validation else ""))
+    for name, kind in zip(SCENARIOS, ("class-inc.", "task-inc."), strict=True):
+        columns.append((f"{kind}\naccuracy", partial(_accuracy, name)))
+        columns.append(("adj.\nforg.", partial(_forgetting, name)))
+        if any(group.gain for group in groups):
+            columns.append(("gain", partial(_gain, name)))
+    return columns
+
+
+def _accuracy(name: str, group: Series) -> str:
+    return plus_minus(group.final_accuracy[name])
+
+
+def _forgetting(name: str, group: Series) -> str:
+    return adjusted_forgetting(group, name).text
+
+
+def _gain(name: str, group: Series) -> str:
+    return gain_text(group.gain[name]) if group.gain else ""
+
+
+def _footnotes(groups: Sequence[Series]) -> Iterator[str]:
+    """What a reader of the table has to know."""
+    yield _as_of(groups)
+    yield FOOTNOTE
+    if any(group.gain for group in groups):
+        yield GAIN_FOOTNOTE.format(against=measured_against(groups))
+    if any(group.validation for group in groups):
+        yield HELD_OUT_FOOTNOTE
+    if best_by_validation(groups):
+        yield BEST_FOOTNOTE
 
 
 def _as_of(groups: Sequence[Series]) -> str:
@@ -89,15 +126,6 @@ def _stacked_name(group: Series, groups: Sequence[Series]) -> Text:
     if group in best_by_validation(groups):
         name.append(f" {BEST}")
     return name.append(f"\n{detail}", style="dim") if detail else name
-
-
-def _numbers(group: Series) -> list[str]:
-    """The number of runs, then a cell for each of `SCORES`; gain and p-value share one."""
-    cells = [str(len(group.results))]
-    for name in SCENARIOS:
-        cells += [plus_minus(group.final_accuracy[name]), adjusted_forgetting(group, name).text]
-        cells.append(gain_text(group.gain[name]) if group.gain else "")
-    return cells
 
 
 def gain_text(gain: Gain) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +12,10 @@ from cler import metrics as measures
 from cler import stats
 from cler.config.comparing import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
 from cler.config.protocols import protocol_defaults
-from cler.config.schema import settings_of
+from cler.config.schema import joined, settings_of
 from cler.config.settings import Settings
 from cler.config.values import OWN_SEED, number_of_tasks
-from cler.errors import one_line
+from cler.errors import UsageError, hint, one_line
 from cler.files import frozen, without_non_finite
 from cler.methods import METHODS
 from cler.metrics import METRICS
@@ -137,6 +137,12 @@ class Series:
         return " + ".join(title_of(REGULARIZERS, name) for name in self.settings["regularizer"].split("+"))
 
     @property
+    def parts(self) -> str:
+        """Method, regularizer and teacher as names of folders have them: 'er-ace+jigsaw+ema'."""
+        method, *others = (self.settings[name] for name in ("method", "regularizer", "teacher"))
+        return joined([method, *(each for each in others if each != "none")])
+
+    @property
     def label(self) -> str:
         """The parts as tables show them: 'ER-ACE + CLER (jigsaw) + EMA'."""
         return label_of(*(self.settings[name] for name in ("method", "regularizer", "teacher")))
@@ -179,8 +185,11 @@ class Comparison:
         return {"groups": groups, "complaints": list(self.complaints)}
 
 
-def compare(results: Iterable[Result]) -> Comparison:
-    """Group the complete runs and measure each regularized group against its unregularized twin."""
+def compare(results: Iterable[Result], against: str | Series | None = None) -> Comparison:
+    """Group the complete runs and measure each regularized group against its unregularized twin.
+
+    With `against`, some runs or the parts that they have, as 'er-ace+jigsaw', all others are measured against those.
+    """
     by_settings: dict[Any, list[Result]] = {}
     complaints = []
     for result in results:
@@ -195,7 +204,18 @@ def compare(results: Iterable[Result]) -> Comparison:
         groups.append(_group(distinct))
         complaints += repeated
     groups.sort(key=_order)
-    return Comparison(tuple(_with_gain(group, groups) for group in groups), tuple(complaints))
+    twins = map(_baseline_among(groups, against), groups) if against else (_twin(group, groups) for group in groups)
+    measured = [_with_gain(group, twin) for group, twin in zip(groups, twins, strict=True)]
+    return Comparison(tuple(measured), tuple(complaints))
+
+
+def measured_against(groups: Sequence[Series]) -> str:
+    """What the gains of some groups are measured against, in words."""
+    pairs = [(group, group.twin) for group in groups if group.twin]
+    same = ("method", "teacher")
+    if all(group.regularized and not twin.regularized and _agree(group, twin, same) for group, twin in pairs):
+        return "the same method without the regularizer"
+    return " or ".join(dict.fromkeys(twin.label for _, twin in pairs))
 
 
 def best_by_validation(groups: Sequence[Series]) -> list[Series]:
@@ -213,7 +233,7 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
 
     Settings of the benchmark come first, where groups on the same dataset differ in them, then those of the network and
     its training, where groups with the same method there differ; groups that differ in these need no further settings.
-    What a protocol says goes without saying beside its name.
+    What a protocol says of the benchmark and of training goes without saying beside its name.
     """
 
     def look(one: Series) -> list[Any]:
@@ -241,7 +261,7 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
 def _implied(name: str, own: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> bool:
     """Whether runs have a setting from their protocol; or from none, where others have it from theirs."""
     declared = settings_of(Settings).get(name)
-    if declared is None or not any(name in _of_protocol(one) for one in beside):
+    if declared is None or declared.tuned or is_addition(name) or not any(name in _of_protocol(one) for one in beside):
         return False
     return bool(own.get(name) == _of_protocol(own).get(name, declared.default))
 
@@ -289,8 +309,27 @@ def _group(runs: list[Result]) -> Series:
     return Series(of_a_row(runs[0].settings), tuple(runs))
 
 
-def _with_gain(group: Series, groups: Sequence[Series]) -> Series:
-    twin = _twin(group, groups) if group.regularized else None
+def _baseline_among(groups: Sequence[Series], against: str | Series) -> Callable[[Series], Series | None]:
+    """From a group to the one it is measured against: that on the same benchmark, with the same buffer if there is."""
+    if isinstance(against, str):
+        baselines = [one for one in groups if one.parts == against]
+    else:
+        baselines = [one for one in groups if one.settings == of_a_row(against.settings)]
+    if not baselines:
+        wanted = against if isinstance(against, str) else against.parts
+        known = list(dict.fromkeys(one.parts for one in groups))
+        told = f"must be one of those that are compared, {', '.join(known)}, not '{wanted}'{hint(wanted, known)}"
+        raise UsageError(told, "against")
+
+    def baseline_of(group: Series) -> Series | None:
+        there = [one for one in baselines if _agree(group, one, ("dataset", *benchmark_settings()))]
+        found = [one for one in there if one.settings["buffer"] == group.settings["buffer"]] or there
+        return found[0] if len(found) == 1 and group not in baselines else None
+
+    return baseline_of
+
+
+def _with_gain(group: Series, twin: Series | None) -> Series:
     if twin is None:
         return group
     gains = {name: gain(twin.accuracies(name), group.accuracies(name)) for name in SCENARIOS}
@@ -299,6 +338,8 @@ def _with_gain(group: Series, groups: Sequence[Series]) -> Series:
 
 def _twin(group: Series, groups: Sequence[Series]) -> Series | None:
     """The unregularized group with otherwise equal settings; failing that, the only one that differs in tuned ones."""
+    if not group.regularized:
+        return None
     plain = [one for one in groups if not one.regularized]
     name = group.settings["method"]
     method = METHODS.get(name)

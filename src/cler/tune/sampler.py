@@ -27,7 +27,7 @@ def propose(space: Sequence[Range], before: Sequence[Trial], count: int) -> list
     try:
         import optuna
     except ImportError:
-        raise UsageError("tuning needs optuna: pip install 'cler[tune]'") from None
+        raise UsageError("tuning needs optuna: pip install optuna") from None
 
     def distribution(each: Range) -> Any:
         if each.choices:

@@ -159,5 +159,5 @@ def test_nobody_is_waited_for_where_nobody_listens(monkeypatch, address):
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match=r"ray needs Ray: pip install 'cler\[ray\]'"):
+    with pytest.raises(UsageError, match=r"ray needs Ray: pip install ray"):
         RayCluster(None)

@@ -193,7 +193,7 @@ def test_devices_are_those_of_the_nodes():
 
 def test_without_submitit_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(UsageError, match=r"slurm needs submitit: pip install 'cler\[slurm\]'"):
+    with pytest.raises(UsageError, match=r"slurm needs submitit: pip install submitit"):
         SlurmCluster(Slurm(), gpu=True)
 
 

@@ -72,7 +72,7 @@ class RayCluster:
         try:
             import ray
         except ImportError:
-            raise UsageError("ray needs Ray: pip install 'cler[ray]'", "on") from None
+            raise UsageError("ray needs Ray: pip install ray", "on") from None
         self._ray, self.gpu = ray, gpu
         self._tasks: dict[str, Any] = {}
         self._connect(address)

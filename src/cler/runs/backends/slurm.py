@@ -61,7 +61,7 @@ class SlurmCluster:
         try:
             import submitit
         except ImportError:
-            raise UsageError("slurm needs submitit: pip install 'cler[slurm]'", "on") from None
+            raise UsageError("slurm needs submitit: pip install submitit", "on") from None
         for command in ("sbatch", "srun", "squeue", "scancel"):
             if shutil.which(command) is None:
                 raise UsageError(f"slurm needs {command}, which is not on the path: log in where jobs are sent", "on")
