@@ -209,7 +209,9 @@ def test_runs_are_compared_with_any_others(tmp_path):
     assert row.label == "ER-ACE"
     assert row.gain["class_il"].points == pytest.approx(after - before)
     assert "minus that of ER-ACE," in " ".join(repr(cler.compare(er, er_ace, against="er-ace")).split())
-    with pytest.raises(cler.UsageError, match="against must be one of those that are compared, er, er-ace, not 'joint'"):
+    with pytest.raises(
+        cler.UsageError, match="against must be one of those that are compared, er, er-ace, not 'joint'"
+    ):
         cler.compare(er, er_ace, against="joint")
 
 

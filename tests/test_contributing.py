@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import cler
-from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, load_plugins
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, TEACHERS, load_plugins
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 FILES = dict(
     zip(
-        ("dark_replay.py", "small_features.py", "small_cnn.py", "squares.py"),
+        ("dark_replay.py", "small_features.py", "mean_teacher.py", "small_cnn.py", "squares.py"),
         re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL),
         strict=True,
     )
@@ -34,7 +34,7 @@ def project(tmp_path_factory):
     about = tomllib.loads(PROJECT)["project"]
     points = about["entry-points"]["cler.plugins"]
     assert points == {"mine": "dark_replay"}
-    points |= {"regularizer": "small_features", "network": "small_cnn"}
+    points |= {"regularizer": "small_features", "teacher": "mean_teacher", "network": "small_cnn"}
     information = folder / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(
@@ -49,7 +49,7 @@ def project(tmp_path_factory):
 def beside(project, monkeypatch):
     """This process with the project on its path, and nothing of it registered yet, nor afterwards."""
     monkeypatch.syspath_prepend(project)
-    for table in (METHODS, REGULARIZERS, NETWORKS, DATASETS):
+    for table in (METHODS, REGULARIZERS, TEACHERS, NETWORKS, DATASETS):
         monkeypatch.setattr(table, "_entries", dict(table._entries))
     load_plugins.cache_clear()
     yield
@@ -64,6 +64,7 @@ def test_what_is_installed_is_listed(cler_here):
     assert listed["methods"]["dark-replay"]["settings"]["alpha"]["default"] == 0.5
     assert listed["methods"]["dark-replay"]["learns_without_tasks"]
     assert "small-features" in listed["regularizers"]
+    assert "mean-teacher" in listed["teachers"]
     assert "small-cnn" in listed["networks"]
 
 
@@ -94,8 +95,8 @@ def test_a_program_without_a_guard_trains_all_of_it_in_two_worker_processes(proj
 
 
 @pytest.mark.usefixtures("beside", "shallow")
-@pytest.mark.parametrize("name", ["dark-replay", "small-features"])
-def test_method_and_regularizer_keep_their_promises(name):
+@pytest.mark.parametrize("name", ["dark-replay", "small-features", "mean-teacher"])
+def test_method_regularizer_and_teacher_keep_their_promises(name):
     told = str(cler.check(name))
     assert "✗" not in told
     assert f"{name} keeps all of its" in told

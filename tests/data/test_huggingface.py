@@ -167,5 +167,5 @@ def test_splits_without_one_to_train_on(tmp_path):
 
 def test_without_the_package(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UsageError, match=r"^dataset hf:NAME needs the package datasets .*'cler\[huggingface\]'$"):
+    with pytest.raises(UsageError, match=r"^dataset hf:NAME needs the package datasets .*: pip install datasets$"):
         data.load("hf:mnist", tmp_path)

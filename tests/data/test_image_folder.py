@@ -171,7 +171,7 @@ def test_folders_that_are_no_dataset(tmp_path, make, says):
 
 def test_pictures_of_different_sizes_need_one(tmp_path):
     root = photos.write_folder(tmp_path / "photos", fewer=1)
-    with pytest.raises(UsageError, match=r"size must be given, as 64, .*: there are .* with \d+×\d+ and .*24$"):
+    with pytest.raises(UsageError, match=r"size must be given, such as 64, .*: there are .* with \d+×\d+ and .*24$"):
         load(root)
     assert load(root, size=20).train_images.shape[1:] == (3, 20, 20)
     fingerprints = {load(root, size=20, fit=fit).fingerprint() for fit in ("crop", "pad", "stretch")}
@@ -181,7 +181,7 @@ def test_pictures_of_different_sizes_need_one(tmp_path):
     status = data.check(f"folder:{root}", tmp_path / "kept")
     assert status.state == "present"
     assert status.reason.endswith(
-        "in 4 classes of 9 to 11, 10 test images, of different sizes: runs need a size, as 64"
+        "in 4 classes of 9 to 11, 10 test images, of different sizes: runs need a size, such as 64"
     )
 
 
@@ -206,7 +206,7 @@ def test_a_picture_that_is_not_what_its_header_says_is_broken(root, monkeypatch)
 
 def test_pictures_that_would_fill_the_memory_need_a_size(root, monkeypatch):
     monkeypatch.setattr(decoding, "_memory", lambda: 30_000)
-    with pytest.raises(UsageError, match=r"size must be given, as 64: 40 images of 12×12 pixels take 0 GB"):
+    with pytest.raises(UsageError, match=r"size must be given, such as 64: 40 images of 12×12 pixels take 0 GB"):
         load(root)
 
 
@@ -434,7 +434,7 @@ def test_from_a_folder_to_a_trained_run(cler_here, tmp_path):
     photos.write_folder(tmp_path / "photos", fewer=1)
     code, _, err = cler_here("run", "er-ace", "--dataset", "folder:photos", *SMALL)
     assert code == 2
-    assert err.startswith("cler: --size must be given, as 64, for images of different sizes: there are apple/")
+    assert err.startswith("cler: --size must be given, such as 64, for images of different sizes: there are apple/")
     run = ("run", "er-ace", "--size", 12, *SMALL, "--dataset")
     code, _, err = cler_here(*run, "folder:photos", "--until-task", 1)
     assert code == 0, err

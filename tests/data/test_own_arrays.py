@@ -120,7 +120,7 @@ def test_a_number_of_tasks_that_divides_the_classes(classes, tasks):
         ((COLOR.repeat(2, 1)[:, :4].transpose(0, 2, 3, 1), LABELS), "with 1 or 3 channels C, not 40×10×12×4$"),
         ((COLOR, LABELS * 1.0), "a label must be a string or a whole number"),
         ((COLOR, np.eye(1000)[LABELS].tolist()), r"a label must be a string or a whole number, not \[1.0, .{,40}\]$"),
-        ((COLOR, LABELS, COLOR[:, :, 1:], LABELS), "size must be given, as 64, .* there are 12×10 and 12×9$"),
+        ((COLOR, LABELS, COLOR[:, :, 1:], LABELS), "size must be given, such as 64, .* there are 12×10 and 12×9$"),
         ((COLOR, LABELS * 0), "has 1 class: it needs at least two"),
         (([], []), "there must be at least one image"),
     ],

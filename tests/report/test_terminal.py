@@ -57,14 +57,19 @@ def shown(table, width=80):
 
 
 def held_out(settings, final):
-    value = make_result(settings, 0, {"class_il": [[50.0], [40.0, 50.0]], "task_il": [[50.0], [40.0, 50.0]]}, 1.0, 1, {})
+    value = make_result(
+        settings, 0, {"class_il": [[50.0], [40.0, 50.0]], "task_il": [[50.0], [40.0, 50.0]]}, 1.0, 1, {}
+    )
     rows = {"class_il": [[final], [final, final]], "task_il": [[final], [final, final]]}
     return Result.from_dict(Path("run"), value | {"validation": rows})
 
 
 def test_accuracy_on_held_out_images_is_shown_and_the_best_marked():
     groups = compare([held_out(ER_ACE, 30.0), held_out(ER_ACE | {"lr": 0.1}, 31.25)]).groups
-    table, plain = printed(groups), printed(compare(run for group in groups for run in runs(group.settings, [9])).groups)
+    table, plain = (
+        printed(groups),
+        printed(compare(run for group in groups for run in runs(group.settings, [9])).groups),
+    )
     assert "held-" in table
     assert "held-" not in plain
     assert "gain" not in table  # none of the rows has one

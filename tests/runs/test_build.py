@@ -6,7 +6,7 @@ import torch
 from cler.config.making import make_settings
 from cler.engine import tensorfile
 from cler.errors import UsageError
-from cler.runs.build import build_run, check_fit
+from cler.runs.build import advice, build_run, check_fit
 from cler.runs.networks import NAME, save_network
 from toys import noise, shades
 
@@ -45,3 +45,28 @@ def test_the_class_order_of_every_seed_is_held_against_the_data():
 
 def order_of(seed):
     return torch.randperm(4, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"buffer": 30}, []),
+        ({"buffer": 40}, ["buffer 40 has room for all 40 images of the stream: nothing has to be forgotten"]),
+        ({"method": "finetune"}, []),
+        ({"buffer": 30, "epochs": 2}, []),
+        (
+            {"buffer": 30, "teacher": "ema"},
+            ["ema_momentum 0.99 averages over about 100 steps, and a task has 10: try 0"],
+        ),
+        ({"buffer": 30, "teacher": "ema", "ema_momentum": 0.75}, []),
+        ({"buffer": 30, "teacher": "ema", "ema_momentum": 1.0, "epochs": 50}, []),
+        (
+            {"buffer": 30, "freeze": True},
+            ["freeze keeps layers of resnet18 as they are at first, at random: is pretrained missing?"],
+        ),
+    ],
+)
+def test_what_hardly_makes_sense_is_pointed_out(changes, told):
+    data = noise(per_class=10, n_classes=4)
+    settings = make_settings(**{"method": "er", "dataset": "cifar10-sample", "tasks": 2, "batch": 2} | changes)
+    assert list(advice(settings, data)) == told

@@ -14,6 +14,7 @@ from cler.promises import check, toy, training
 from cler.promises.state import differences
 from cler.runs.networks import load_network, save_network
 from cler.streams import Batch, Tasks
+from cler.teachers.base import Lesson
 from cler.teachers.distillation import distillation
 from cler.teachers.mkd import Mkd, MkdOptions
 from toys import CIFAR, given_crops, ours
@@ -142,6 +143,13 @@ def test_what_is_taught_are_the_logits_of_its_images(method, monkeypatch):
     expected = given.terms({name: before(images) for name, images in given.images.items()})
     assert expected.keys() <= terms.keys()
     assert all(torch.allclose(terms[name], value, atol=1e-5) for name, value in expected.items())
+
+
+def test_a_teacher_that_shows_what_no_method_knows_is_refused(monkeypatch):
+    run = toy.in_later_task(toy.make_run("er", teacher="mkd"))
+    monkeypatch.setattr(Mkd, "lesson", lambda *_: Lesson(None, None, {"strong": None, "upside down": None}, None))
+    with pytest.raises(UsageError, match="^teacher mkd shows strong, upside down; er can be shown strong, raw$"):
+        run.step()
 
 
 def test_pcr_learns_nothing_before_there_is_something_to_replay():

@@ -149,8 +149,8 @@ def _first_size(encoded: Sequence[Encoded], content: Content) -> tuple[int, int]
     needed, there = 3 * height * width * len(encoded), _memory()
     if there and needed > there / 2:
         raise UsageError(
-            f"must be given, as 64: {len(encoded)} images of {width}×{height} pixels take {needed / 1e9:.0f} GB of "
-            f"memory, of which there are {there / 1e9:.0f}",
+            f"must be given, such as 64: {len(encoded)} images of {width}×{height} pixels take {needed / 1e9:.0f} GB "
+            f"of memory, of which there are {there / 1e9:.0f}",
             "size",
         )
     return height, width
@@ -164,7 +164,7 @@ def _refuse_sizes(encoded: Sequence[Encoded], content: Content) -> None:
     if len(sizes) > 1:
         smallest, largest = (pick(sizes, key=lambda size: size[0] * size[1]) for pick in (min, max))
         told = " and ".join(f"{encoded[sizes[each]].name} with {each[1]}×{each[0]}" for each in (smallest, largest))
-        raise UsageError(f"must be given, as 64, for images of different sizes: there are {told}", "size")
+        raise UsageError(f"must be given, such as 64, for images of different sizes: there are {told}", "size")
 
 
 def _memory() -> int:

@@ -143,7 +143,7 @@ def _alike(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
 
 def _of_different_sizes(*images: np.ndarray | Tensor) -> UsageError:
     told = " and ".join(f"{each.shape[2]}×{each.shape[1]}" for each in images)
-    return UsageError(f"must be given, as 64, for images of different sizes: there are {told}", "size")
+    return UsageError(f"must be given, such as 64, for images of different sizes: there are {told}", "size")
 
 
 def _named(name: str, found: Sequence[Label], classes: Sequence[str]) -> tuple[str, ...]:

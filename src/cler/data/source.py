@@ -175,7 +175,7 @@ class Pictures(ABC):
             if error.parameter != "size":
                 raise
             how = self.reading._replace(size=LOOKED_AT)
-            return self.read_as(how)._pixels(listing, folder, None), "of different sizes: runs need a size, as 64"
+            return self.read_as(how)._pixels(listing, folder, None), "of different sizes: runs need a size, such as 64"
         return pixels, f"of {pixels.images.shape[3]}×{pixels.images.shape[2]} pixels"
 
     def get(self, folder: Path, progress: Progress | None = None) -> Status:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -67,12 +70,27 @@ def _write_onnx(program: torch.export.ExportedProgram, path: Path, labels: str) 
     """Write a file of ONNX; gives back what it computes."""
     import onnxruntime
 
-    converted = torch.onnx.export(program, input_names=["images"], output_names=["probabilities"], verbose=False)
+    with _quiet():
+        converted = torch.onnx.export(program, input_names=["images"], output_names=["probabilities"], verbose=False)
     assert converted is not None
     converted.model.metadata_props[LABELS] = labels
     converted.save(path)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return lambda images: session.run(None, {"images": images.numpy()})[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, nothing is said about packages that PyTorch looks for, nor about what will change in it."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def _check_packages() -> None:

@@ -20,7 +20,7 @@ from cler.files import read_bytes
 from cler.learner import fileformat
 from cler.learner.inputs import to_pixels
 from cler.learner.learner import Learner
-from cler.pictures import is_picture, open_picture
+from cler.pictures import is_picture, open_picture, why_not
 from cler.runs.folders import check_writable
 
 LEARNER = "learner.safetensors"
@@ -180,7 +180,7 @@ class FolderLearner:
         except Exception as error:  # there is no end to what Pillow raises for broken files
             self._unreadable[each] = self._unreadable.get(each, 0) + 1
             if self._unreadable[each] == self.tries:
-                self.message(one_line(f"{self.folder / each.name} is left out, it cannot be read: {error}"))
+                self.message(one_line(f"{self.folder / each.name} is left out, it cannot be read: {why_not(error)}"))
             return None
         return to_pixels([picture], channels=self.learner.channels, size=self.learner.image_size)
 

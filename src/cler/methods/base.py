@@ -74,8 +74,8 @@ class Method:
     own_repeats: ClassVar[str | None] = None
     """The method's own setting for several steps on a batch, in place of `repeats`."""
     teachable: ClassVar[tuple[str, ...]] = ()
-    """In which order its network sees what a teacher shows it: 'raw' images and a 'strong' view of them. A method that
-    has this gives `outputs` a `lesson` in `observe`; without it, no teacher that teaches works with the method."""
+    """What a teacher may show its network, in the order in which it sees it: 'raw' images and a 'strong' view of them.
+    A method that has this gives `outputs` a `lesson` in `observe`; no teacher that teaches works with another."""
     task_free: ClassVar[bool] = False
     """Whether the method can learn a stream that does not say where tasks begin and end."""
     own_classes: ClassVar[bool] = True
@@ -240,7 +240,11 @@ class Method:
         if self.teacher is None or not self.teacher.teaches:
             return None
         pixels, labels = torch.cat([each.pixels for each in sources]), torch.cat([each.labels for each in sources])
-        return self.teacher.lesson(self.views, pixels, labels)
+        lesson = self.teacher.lesson(self.views, pixels, labels)
+        if not lesson.images.keys() <= set(self.teachable):
+            shown, known = (", ".join(names) for names in (lesson.images, self.teachable))
+            raise UsageError(f"{self.teacher.name} shows {shown}; {self.name} can be shown {known}", "teacher")
+        return lesson
 
     def with_replay(self, batch: Batch) -> Batch:
         """The stream batch with a new replay draw behind it, as soon as there is one."""
@@ -282,11 +286,12 @@ class Method:
         `forward` may be another way through the network, such as to its features, and `network` one of several.
         """
         if lesson is not None:
-            shown = (lesson.images[name] for name in self.teachable)
+            shown = {name: lesson.images[name] for name in self.teachable if name in lesson.images}
             passed, losses = self.outputs(
-                *batches, *shown, pixels=pixels, augmented=augmented, labels=labels, parts=parts, forward=forward
-            )
-            taught = dict(zip(self.teachable, passed[len(batches) :], strict=True))
+                *batches, *shown.values(), pixels=pixels, augmented=augmented, labels=labels, parts=parts,
+                forward=forward,
+            )  # fmt: skip
+            taught = dict(zip(shown, passed[len(batches) :], strict=True))
             return passed[: len(batches)], {**lesson.terms(taught), **losses}
         network = network or self.network
         forward = forward or network

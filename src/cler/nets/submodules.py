@@ -122,7 +122,8 @@ def find_part(network: nn.Module, path: str) -> nn.Module:
         return nn.Sequential(*found[start:stop])
     names = [name for name, _ in network.named_modules() if name]
     near = ", ".join(difflib.get_close_matches(path, names, n=6, cutoff=0))
-    raise UsageError(f"the network has no sub-module '{path}'; near names: {near} (give them as tap= and head=)")
+    told = f"near names: {near} (give them as tap= and head=)" if near else "it has none at all, and CLER needs two"
+    raise UsageError(f"the network has no sub-module '{path}'; {told}")
 
 
 def pooled(output: Tensor, width: int) -> Tensor:

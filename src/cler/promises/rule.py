@@ -172,12 +172,17 @@ def check_same_kernels(first: Recording, second: Recording) -> None:
     pairs = enumerate(zip([*first.seen, None], [*second.seen, None], strict=False))
     number, (one, other) = next(each for each in pairs if each[1][0] != each[1][1])
     called = second.called if number < len(second.called) else first.called
-    raise BrokenRule(f"{line_of(called[number])}: two steps differ: {_in_words(one)} and {_in_words(other)}")
+    raise BrokenRule(f"{line_of(called[number])}: two steps differ: {_difference(one, other)}")
 
 
-def _in_words(operator: tuple[Any, ...] | None) -> str:
-    """An operator that a recording has seen, with what it was called with; None comes after the last one."""
-    return "nothing more" if operator is None else " ".join(map(str, operator))
+def _difference(one: tuple[Any, ...] | None, other: tuple[Any, ...] | None) -> str:
+    """What changed from an operator that a recording has seen to that of the next step; None comes after the last."""
+    if one is None or other is None or one[0] != other[0] or len(one) != len(other):
+        return " and ".join("nothing more" if each is None else str(each[0]) for each in (one, other))
+    before, after = next(pair for pair in zip(one, other, strict=True) if pair[0] != pair[1])
+    if isinstance(before, torch.Size):
+        return f"{one[0]} has a tensor of shape {tuple(before)}, then of {tuple(after)}"
+    return f"{one[0]} has {before}, then {after}: keep what changes in a tensor that is updated in place"
 
 
 def _global_states() -> list[Any]:

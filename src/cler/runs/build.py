@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from cler.config.settings import Settings
+from cler.config.settings import CUSTOM, Settings
 from cler.config.values import OWN_SEED
 from cler.data.images import ImageData
 from cler.data.views import Views
@@ -33,6 +33,19 @@ def check_fit(settings: Settings, data: ImageData, seeds: Sequence[int] = (0,)) 
         raise UsageError(f"{settings.buffer} is too small for one image of each of {classes} classes", "buffer")
     for name in settings.regularizers:
         REGULARIZERS[name].check(*data.train_images.shape[2:])
+
+
+def advice(settings: Settings, data: ImageData, seed: int = 0) -> Iterator[str]:
+    """Lines about settings that can be used with this data, but hardly make sense."""
+    stream = _stream(settings, data, _class_order(settings, seed))
+    images, steps = sum(stream.schedule) * settings.batch // settings.epochs, min(stream.schedule)
+    if find_method(settings.method).replays and settings.buffer >= images:
+        yield f"buffer {settings.buffer} has room for all {images} images of the stream: nothing has to be forgotten"
+    if settings.teacher != "none":
+        teacher = TEACHERS[settings.teacher]
+        yield from teacher.advice(settings.options_of(teacher), steps)
+    if settings.freeze and not settings.pretrained and not settings.network.startswith(CUSTOM):
+        yield f"freeze keeps layers of {settings.network} as they are at first, at random: is pretrained missing?"
 
 
 def _class_order(settings: Settings, seed: int) -> int | None:

@@ -271,8 +271,8 @@ def outdated(jobs: Sequence[Job], fingerprint: Callable[[Settings], str | None])
         if data is not None and (now := fingerprint(job.settings)) not in (None, data):
             lines[job.folder.parent, f"made on data with fingerprint {data}, today's has {now}"] += 1
     return [
-        f"{count} run{'s' * (count > 1)} in {folder} {'were' if count > 1 else 'was'} {how}: redo repeats "
-        f"{'them' if count > 1 else 'it'}"
+        f"{count} run{'s' * (count > 1)} in {folder} {'were' if count > 1 else 'was'} {how}: "
+        f"--redo (in Python redo=True) repeats {'them' if count > 1 else 'it'}"
         for (folder, how), count in lines.items()
     ]
 

@@ -16,7 +16,7 @@ from cler.config.values import number_of_tasks
 from cler.data.images import ImageData, Progress
 from cler.errors import UsageError
 from cler.methods import find_method
-from cler.runs.build import check_fit
+from cler.runs.build import advice, check_fit
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, to_do_and_ended
 from cler.runs.jobs import restart as restart_jobs
@@ -93,6 +93,9 @@ def prepare(
         check_writable(job.folder)
     for one, own in groupby(todo, key=lambda job: job.settings):
         say(in_words(one, [job.seed for job in own]))
+        if (images := loaded[data.key(one)]) is not None:
+            for line in advice(one, images):
+                say(line)
     if restart:
         restart_jobs(todo)
     return Plan(jobs, todo, failures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -57,6 +57,11 @@ class Teacher:
 
     def __init__(self, network: Backbone, options: Any) -> None:
         self.options = options
+
+    @classmethod
+    def advice(cls, options: Any, steps: int) -> Iterator[str]:
+        """Lines about options that hardly make sense where a task may have as few steps."""
+        yield from ()
 
     def recording_key(self, task: int) -> Hashable:
         """What Python decides by in `after_step`: equal keys mean the same kernels."""

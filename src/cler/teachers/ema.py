@@ -46,6 +46,16 @@ class Ema(Teacher):
         super().__init__(network, options)
         self.average = copy_of(network).requires_grad_(False)
 
+    @classmethod
+    def advice(cls, options: Any, steps: int) -> Iterator[str]:
+        """An average over much of a task answers for what the network was before it."""
+        momentum = options.ema_momentum
+        if momentum < 1 and 1 / (1 - momentum) > steps / 2:
+            yield (
+                f"ema_momentum {momentum} averages over about {1 / (1 - momentum):.0f} steps, and a task has {steps}: "
+                f"try {max(0.0, 1 - 10 / steps):.2g}"
+            )
+
     def recording_key(self, task: int) -> Hashable:
         """Whether this is the first task, which has a momentum of its own."""
         return task == 0

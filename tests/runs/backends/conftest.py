@@ -16,7 +16,7 @@ class Here:
     name = "here"
 
     def __init__(self, fate=None, *, lasting=False):
-        self.fate, self.lasting = fate or {}, lasting
+        self.fate, self.lasting, self.silence = fate or {}, lasting, "nobody is there"
         self.submitted, self.waiting, self.listed, self.cancelled, self.avoided = [], [], {}, [], []
 
     def submit(self, attempt, cores, avoid):

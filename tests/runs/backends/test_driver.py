@@ -366,7 +366,7 @@ def silent(here, *when):
 
 def test_a_cluster_that_does_not_answer_is_told_before_anything_is_submitted(here, order, toy_jobs):
     cluster = silent(here, 1)()
-    with pytest.raises(UsageError, match="here does not answer: try again later"):
+    with pytest.raises(UsageError, match=r"here does not answer \(nobody is there\): try again later"):
         drive(toy_jobs(), cluster, order, ignore, poll=0)
     assert not cluster.submitted
     assert not (order.out / ATTEMPTS).exists()

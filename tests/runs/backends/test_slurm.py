@@ -122,8 +122,10 @@ def test_a_person_is_told_how_to_cancel_the_jobs_that_stay(commands):
 
 
 def test_a_controller_that_does_not_answer_tells_nothing_of_jobs(commands):
-    (commands / "squeue").write_text("#!/bin/sh\nexit 1\n")
-    assert SlurmCluster(Slurm(), gpu=True).states() is None
+    (commands / "squeue").write_text("#!/bin/sh\necho 'squeue: error: no controller' >&2\nexit 1\n")
+    cluster = SlurmCluster(Slurm(), gpu=True)
+    assert cluster.states() is None
+    assert cluster.silence == "squeue: error: no controller"
 
 
 # -- a job that is told to go ------------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ class Cluster(Protocol):
     name: str
     lasting: bool
     """Whether attempts stay when the driver ends, for another driver to find."""
+    silence: str
+    """Why nobody could tell which attempts there are, when that was asked last."""
 
     def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
         """Have `train_attempt` called with this folder on a machine, if possible none of those to avoid."""

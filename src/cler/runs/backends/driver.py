@@ -128,7 +128,7 @@ class _Driver:
         self._wanted = {job.name for job in jobs}
         states = self.cluster.states()
         if states is None:
-            raise UsageError(f"{self.cluster.name} does not answer: try again later")
+            raise UsageError(f"{self.cluster.name} does not answer ({self.cluster.silence}): try again later")
         for folder, attempts in find_attempts(self._drivers, wanted, self.cluster.name).items():
             ours = self._locks.enter_context(locked(folder))
             for attempt in attempts:

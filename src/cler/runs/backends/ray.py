@@ -67,6 +67,7 @@ class RayCluster:
 
     name = "ray"
     lasting = False
+    silence = ""
 
     def __init__(self, address: str | None, *, gpu: bool = False) -> None:
         try:

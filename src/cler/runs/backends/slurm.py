@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from cler.config.cluster import Slurm
 from cler.config.settings import Machine
 from cler.engine.events import Emit
-from cler.errors import UsageError
+from cler.errors import UsageError, one_line
 from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import Backend, State
 from cler.runs.backends.driver import POLL, drive
@@ -56,6 +57,7 @@ class SlurmCluster:
 
     name = "slurm"
     lasting = True
+    silence = ""
 
     def __init__(self, asked: Slurm, gpu: bool) -> None:
         try:
@@ -100,8 +102,12 @@ class SlurmCluster:
 
     def states(self) -> dict[str, State] | None:
         """Our jobs, also those that have ended lately, of which cancelled ones count."""
-        told = _answer(["squeue", f"--user={getpass.getuser()}", "--noheader", "--states=all", "--format=%j|%T"])
-        if told is None:
+        command = ["squeue", f"--user={getpass.getuser()}", "--noheader", "--states=all", "--format=%j|%T"]
+        try:
+            told = _answer(command)
+        except (OSError, subprocess.SubprocessError) as error:
+            said = (getattr(error, "stderr", None) or str(error)).strip()
+            self.silence = one_line(said.splitlines()[-1]) if said else "squeue failed"
             return None
         states: dict[str, State] = {}
         for line in told.splitlines():
@@ -118,19 +124,17 @@ class SlurmCluster:
     def cancel(self, names: Collection[str]) -> None:
         """Cancel the jobs of these attempts."""
         for name in names:
-            _answer(["scancel", f"--user={getpass.getuser()}", f"--name={NAME}{name}"])
+            with suppress(OSError, subprocess.SubprocessError):
+                _answer(["scancel", f"--user={getpass.getuser()}", f"--name={NAME}{name}"])
 
     def ending(self, names: Collection[str]) -> str:
         """The command that ends them."""
         return f"to cancel: scancel --me --name={','.join(NAME + name for name in names)}"
 
 
-def _answer(command: list[str]) -> str | None:
-    """What a command of SLURM prints; None if it fails, or does not answer."""
-    try:
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
+def _answer(command: list[str]) -> str:
+    """What a command of SLURM prints; an error if it fails, or does not answer."""
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def _reason(error: Exception) -> str:
