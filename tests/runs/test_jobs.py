@@ -128,10 +128,12 @@ def test_runs_of_another_revision_count_as_finished_and_are_told_of(tmp_path, mo
     assert outdated(jobs, no_data) == []
     monkeypatch.setattr(ErAce, "revision", 2)
     assert outdated(jobs, no_data) == [
-        f"3 runs in {jobs[0].folder.parent} were made by er-ace revision 1, this is 2: --redo (in Python redo=True) repeats them"
+        f"3 runs in {jobs[0].folder.parent} were made by er-ace revision 1, this is 2: "
+        "--redo (in Python redo=True) repeats them"
     ]
     assert outdated(jobs[:1], no_data) == [
-        f"1 run in {jobs[0].folder.parent} was made by er-ace revision 1, this is 2: --redo (in Python redo=True) repeats it"
+        f"1 run in {jobs[0].folder.parent} was made by er-ace revision 1, this is 2: "
+        "--redo (in Python redo=True) repeats it"
     ]
     assert remaining(jobs) == []
 
@@ -142,7 +144,8 @@ def test_runs_on_other_data_are_told_of(tmp_path):
     assert outdated([job], lambda name: "aa") == []
     assert outdated([job], lambda name: None) == []
     assert outdated([job], lambda name: "bb") == [
-        f"1 run in {job.folder.parent} was made on data with fingerprint aa, today's has bb: --redo (in Python redo=True) repeats it"
+        f"1 run in {job.folder.parent} was made on data with fingerprint aa, today's has bb: "
+        "--redo (in Python redo=True) repeats it"
     ]
 
 

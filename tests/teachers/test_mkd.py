@@ -148,7 +148,7 @@ def test_what_is_taught_are_the_logits_of_its_images(method, monkeypatch):
 def test_a_teacher_that_shows_what_no_method_knows_is_refused(monkeypatch):
     run = toy.in_later_task(toy.make_run("er", teacher="mkd"))
     monkeypatch.setattr(Mkd, "lesson", lambda *_: Lesson(None, None, {"strong": None, "upside down": None}, None))
-    with pytest.raises(UsageError, match="^teacher mkd shows strong, upside down; er can be shown strong, raw$"):
+    with pytest.raises(UsageError, match=r"^teacher mkd shows strong, upside down; er can be shown strong, raw$"):
         run.step()
 
 
