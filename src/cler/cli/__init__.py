@@ -15,7 +15,7 @@ from typing import Any
 
 from cler.cli import run, tune, reproduce, analyze, compare, report, frontier, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
-from cler.cli.options import spoken
+from cler.cli.options import name_values, spoken
 from cler.errors import TERMINATED, UsageError
 from cler.files import as_path
 from cler.report.console import drop
@@ -60,6 +60,7 @@ def _with_checked_paths(command: Callable[..., Any]) -> Callable[..., Any]:
 
 for _command in (*app.registered_commands, *data.data_app.registered_commands):
     assert _command.callback is not None
+    name_values(_command.callback)
     _command.help = _paragraphs(_command.callback.__doc__)
     _command.callback = _with_checked_paths(_command.callback)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.markup import escape
@@ -20,7 +20,7 @@ from cler.config.schema import Setting, settings_of
 from cler.config.settings import Machine, Settings, parts_with
 from cler.errors import UsageError
 
-_METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: "true|false"}
+_METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: "true|false", str: "TEXT"}
 
 
 class OnceEach(TyperCommand):
@@ -164,6 +164,20 @@ def _parameters(known: dict[str, Setting], argument: str) -> Iterator[inspect.Pa
         kind: Any = bool | None if _is_flag(each) else str | None
         marker = _argument(each) if name == argument else _option(each)
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, marker])
+
+
+def name_values(command: Callable[..., Any]) -> None:
+    """Call the values of a command's own options by the same names as those of settings, in its help."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    for name, parameter in parameters.items():
+        marker = _marker(parameter)
+        if isinstance(marker, typer.models.ArgumentInfo):
+            marker.metavar = marker.metavar or name.upper()
+        elif isinstance(marker, typer.models.OptionInfo) and marker.metavar is None:
+            (kind, *_) = get_args(parameter.annotation)
+            (kind, *_) = get_args(kind) or (kind,)
+            marker.metavar = None if kind is bool else _METAVARS.get(kind)
+    command.__annotations__ |= {name: parameter.annotation for name, parameter in parameters.items()}
 
 
 def _argument(each: Setting) -> Any:
