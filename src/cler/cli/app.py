@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.measure import Measurement
 from rich.table import Table
 
 from cler import __version__
@@ -34,7 +35,7 @@ app = typer.Typer(
 console = Terminal()
 errors = Terminal(stderr=True)
 TABLE_WIDTH = 80
-"""Columns that the tables of numbers need."""
+"""Columns that tables of numbers have at least."""
 
 DataDir = Annotated[Path | None, typer.Option(help=settings_of(Machine)["data_dir"].help, show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -65,7 +66,8 @@ def _version(
 
 def show(table: Table) -> None:
     """Print a table of numbers in full; a terminal that is too narrow wraps its lines."""
-    Terminal(width=max(console.width, TABLE_WIDTH)).print(table)
+    needed = Measurement.get(console, console.options.update(max_width=1000), table).minimum
+    Terminal(width=max(console.width, TABLE_WIDTH, needed)).print(table)
 
 
 def say(line: str) -> None:

@@ -39,25 +39,28 @@ def comparison_table(groups: Sequence[Series]) -> Table:
         show_edge=False,
         padding=0,
     )
-    table.add_column("method")
+    table.add_column("method", min_width=len("+ CLER (jigsaw)"))
     columns = _columns(groups)
-    for name in ("buf-\nfer", "runs", *(heading for heading, _ in columns)):
+    for heading, cell in columns:
         # Numbers stay whole: a narrow terminal folds the names instead.
-        table.add_column(name, justify="right", no_wrap=True)
+        lines = [line for text in (heading, *map(cell, groups)) for line in text.splitlines()]
+        table.add_column(heading, justify="right", no_wrap=True, min_width=max(map(len, lines)))
     for dataset in datasets:
         if len(datasets) > 1:
             table.add_section()
             table.add_row(Text(dataset, style="bold"))
         for group in groups:
             if group.settings["dataset"] == dataset:
-                counts = str(group.settings["buffer"] or "–"), str(len(group.results))
-                table.add_row(_stacked_name(group, groups), *counts, *(cell(group) for _, cell in columns))
+                table.add_row(_stacked_name(group, groups), *(cell(group) for _, cell in columns))
     return table
 
 
 def _columns(groups: Sequence[Series]) -> list[tuple[str, Callable[[Series], str]]]:
     """The numbers of a row, each with its heading: those that some of the groups have."""
-    columns: list[tuple[str, Callable[[Series], str]]] = []
+    columns: list[tuple[str, Callable[[Series], str]]] = [
+        ("buf-\nfer", lambda group: str(group.settings["buffer"] or "–")),
+        ("runs", lambda group: str(len(group.results))),
+    ]
     if any(group.validation for group in groups):
         columns.append(("held-\nout", lambda group: plus_minus(group.validation) if group.validation else ""))
     for name, kind in zip(SCENARIOS, ("class-inc.", "task-inc."), strict=True):
