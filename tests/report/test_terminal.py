@@ -8,6 +8,7 @@ from cler.report.content import make_report
 from cler.report.markdown import markdown
 from cler.report.numbers import format_p, tenths
 from cler.report.spreadsheets import results_csv
+from cler.report.summary import summary
 from cler.report.terminal import comparison_table, markdown_table, one_sentence
 from cler.runs.compare import Comparison, compare
 from cler.runs.results import Result, make_result
@@ -77,7 +78,10 @@ def test_accuracy_on_held_out_images_is_shown_and_the_best_marked():
     assert "31.25, ★" in best
     assert "lr 0.1" in best
     assert "★: the settings that do best there" in " ".join(table.split())
-    csv = results_csv(make_report(Comparison(groups, ())))
+    report = make_report(Comparison(groups, ()))
+    (line,) = summary(report).lines
+    assert (line.best.settings["lr"], line.note) == (0.1, "lr 0.1, by held-out images")
+    csv = results_csv(report)
     assert "held_out_accuracy" in csv.splitlines()[0]
     assert "31.25" in csv
 

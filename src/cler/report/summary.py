@@ -23,7 +23,8 @@ class SummaryLine:
     buffer: str
     rows: int
     best: Series
-    """The highest final average accuracy, class-incremental; bounds such as Joint count where there is nothing else."""
+    """The highest final average accuracy, class-incremental, on held-out images where all rows have them, else on those
+    for testing. Bounds such as Joint count where there is nothing else."""
     note: str
     accuracy: Cell
     gain: Cell
@@ -52,7 +53,9 @@ def _lines(section: Section) -> Iterator[SummaryLine]:
         beside.setdefault(under_buffer(group), []).append(group)
     for heading, groups in beside.items():
         rivals = [group for group in groups if not group.reference] or groups
-        best = max(rivals, key=lambda group: group.final_accuracy[SCENARIO].mean)
+        held_out = {group: group.validation.mean for group in rivals if group.validation}
+        deciding = held_out if len(held_out) == len(rivals) else {}
+        best = max(rivals, key=lambda group: deciding.get(group, group.final_accuracy[SCENARIO].mean))
         found = [one for one in section.evidence if one.runs in groups and one.scenario == SCENARIO]
         better = [one for one in found if one.points > 0]
         significant = f", {sum(one.holm < SIGNIFICANT for one in better)} significantly" if better else ""
@@ -61,7 +64,7 @@ def _lines(section: Section) -> Iterator[SummaryLine]:
             buffer=heading.removeprefix("buffer "),
             rows=len(groups),
             best=best,
-            note=note(best, section.groups),
+            note=", ".join(filter(None, [note(best, section.groups), "by held-out images" if deciding else ""])),
             accuracy=estimate(best.final_accuracy[SCENARIO]),
             gain=gained(max(one.points for one in found)) if found else Cell(""),
             gaining=f"{len(better)} of {len(found)}{significant}" if found else "",
