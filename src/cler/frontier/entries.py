@@ -50,10 +50,10 @@ class Entry:
         return [run.metrics["accuracy"]["class_il"] for run in self.row.results if run.seed in wanted]
 
     @property
-    def picked_by(self) -> float | None:
-        """Mean over the seeds that decide which row is the best; None where some are missing."""
+    def picked_by(self) -> Estimate | None:
+        """Mean and deviation over the seeds that decide which row is the best; None where some are missing."""
         values = self.on(PICKED_ON)
-        return sum(values) / len(values) if len(values) == len(PICKED_ON) else None
+        return Estimate(*stats.mean_std(values)) if len(values) == len(PICKED_ON) else None
 
     @property
     def fresh(self) -> list[float]:
@@ -99,15 +99,19 @@ class Frontier:
         found = [number for number in self.numbers if number.column == column and number not in ours]
         return sorted(found, key=lambda number: -number.mean)
 
+    def best_published(self, column: Column) -> Number | None:
+        """The highest number that was published in a column."""
+        found = [number for number in self.numbers if number.column == column]
+        return max(found, key=lambda number: number.mean, default=None)
+
     def best(self) -> list[Best]:
         """Of each column the row that is best on the seeds that decide."""
         found = []
         for column in self.columns:
-            known = [entry for entry in self.of(column) if entry.picked_by is not None]
-            beside = [number for number in self.numbers if number.column == column]
+            known = [(entry.picked_by.mean, entry) for entry in self.of(column) if entry.picked_by]
             if known:
-                top = max(known, key=lambda entry: entry.picked_by or 0.0)
-                found.append(Best(column, top, max(beside, key=lambda number: number.mean, default=None)))
+                _, top = max(known, key=lambda each: each[0])
+                found.append(Best(column, top, self.best_published(column)))
         return found
 
     def cheapest(self, column: Column) -> list[Entry]:

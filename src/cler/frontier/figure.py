@@ -11,8 +11,11 @@ from cler.report.figures import COLORS, GRAY, INK, finish_panel, new_figure, wri
 
 ACROSS = 2
 """Panels beside each other."""
-CLOSE = 0.1
+CLOSE = 0.06
 """Share of a panel's height in which two names are in each other's way."""
+ROOM = 0.12
+"""Share of a panel's height above and below what it shows."""
+_BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
 MARKERS = {"none": "o", "ema": "^", "mkd": "s"}
 """By teacher."""
 
@@ -23,8 +26,12 @@ def draw_frontier(frontier: Frontier, path: Path) -> None:
     rows = -(-len(columns) // ACROSS)
     figure = new_figure(5.2 * ACROSS, 0.5 + 3.6 * rows)
     panels = list(figure.subplots(rows, ACROSS, squeeze=False).flat)
+    height = max(high - low for low, high in (_heights(frontier, column) for column in columns)) * (1 + 2 * ROOM)
     for panel, column in zip(panels, columns, strict=False):
-        _draw(panel, frontier, column)
+        _draw(panel, frontier, column, height or 1.0)
+    across = [entry.arithmetic for entry in frontier.entries]
+    for panel in panels[: len(columns)]:
+        panel.set_xlim(min(across) / 6, max(across) * 6)  # for names on either side
     for panel in panels[len(columns) :]:
         panel.set_axis_off()
     for row in range(rows):
@@ -33,7 +40,16 @@ def draw_frontier(frontier: Frontier, path: Path) -> None:
     write_figure(figure, panels[0], path)
 
 
-def _draw(panel: Any, frontier: Frontier, column: Column) -> None:
+def _heights(frontier: Frontier, column: Column) -> tuple[float, float]:
+    """The lowest and the highest accuracy that a panel shows."""
+    shown = [entry.accuracy.mean for entry in frontier.of(column)]
+    top = frontier.best_published(column)
+    shown += [top.mean] if top else []
+    return min(shown), max(shown)
+
+
+def _draw(panel: Any, frontier: Frontier, column: Column, height: float) -> None:
+    """One panel; all are `height` points high, so that distances can be compared between them."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     front = frontier.cheapest(column)
@@ -43,26 +59,30 @@ def _draw(panel: Any, frontier: Frontier, column: Column) -> None:
     )  # fmt: skip
     for entry in frontier.of(column):
         panel.scatter(entry.arithmetic, entry.accuracy.mean, s=34, linewidths=1.2, zorder=3, **_style(entry))
-    for entry, below in zip(front, _below([one.accuracy.mean for one in front]), strict=True):
+    if top := frontier.best_published(column):
+        panel.axhline(top.mean, color=GRAY, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
+        panel.text(
+            0.99, 0.03, f"– – best published: {top.label}, {top}", transform=panel.transAxes, fontsize=8, color=INK,
+            ha="right", bbox=_BEHIND,
+        )  # fmt: skip
+    for entry, below in zip(front, _below([one.accuracy.mean for one in front], CLOSE * height), strict=True):
         panel.annotate(
             entry.row.label, (entry.arithmetic, entry.accuracy.mean), textcoords="offset points", fontsize=8, color=INK,
-            xytext=(6, -12) if below else (-6, 5), ha="left" if below else "right",
+            xytext=(6, -12) if below else (-6, 5), ha="left" if below else "right", bbox=_BEHIND,
         )  # fmt: skip
     finish_panel(panel, str(column), "Arithmetic for an image of the stream (ER at 10+10 is 1)")
     panel.set_xscale("log", base=2)
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.margins(x=0.2, y=0.15)
-    low, high = panel.get_xlim()
-    panel.set_xlim(low / 2, 1.6 * high)  # for names on either side
+    middle = sum(_heights(frontier, column)) / 2
+    panel.set_ylim(middle - height / 2, middle + height / 2)
 
 
-def _below(heights: list[float]) -> list[bool]:
+def _below(heights: list[float], close: float) -> list[bool]:
     """Whether each name goes to the right and below, for rising points: where the one before it is in its way."""
     below = [False] * len(heights)
     for number in range(1, len(heights)):
-        close = heights[number] - heights[number - 1] < CLOSE * (heights[-1] - heights[0])
-        below[number] = close and not below[number - 1]
+        below[number] = heights[number] - heights[number - 1] < close and not below[number - 1]
     return below
 
 

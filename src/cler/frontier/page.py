@@ -76,7 +76,8 @@ def best_table(frontier: Frontier) -> str:
         beside = f"{best.published} ({in_markdown(best.published.label)})" if best.published else "–"
         note = _note(best.entry, frontier.entries)
         name = in_markdown(", ".join(filter(None, [best.entry.row.label, note])))
-        numbers = [f"{best.entry.picked_by:.2f}", told, f"{best.entry.arithmetic:.1f} ×", beside]
+        assert best.entry.picked_by
+        numbers = [estimate(best.entry.picked_by).text, told, f"{best.entry.arithmetic:.1f} ×", beside]
         lines.append([best.column.protocol, str(best.column.buffer), name, *numbers])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
