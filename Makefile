@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test soak lint browser docs clean
+.PHONY: demo test soak lint browser docs site clean
 
 demo: $(READY)
 	$(BIN)/cler demo --out demo
@@ -51,8 +51,13 @@ docs: $(READY)
 	$(BIN)/cler frontier results/frontier results/cifar100 --notes docs/frontier-notes.md \
 		--arithmetic results/frontier/arithmetic.json -o docs/frontier.md --into README.md
 
+# The documentation as a site, in site/. The tour is run, with fresh runs.
+site: $(READY)
+	rm -rf build/tour
+	$(BIN)/mkdocs build
+
 clean:
-	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \

@@ -129,7 +129,7 @@ def test_the_readme_has_the_results_of_mini_imagenet():
 
 def blocks(page):
     """The code in Python of a page."""
-    return [block.split("```")[0] for block in (ROOT / page).read_text("utf-8").split("```python\n")[1:]]
+    return re.findall(r"^```python\b[^\n]*\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
 class StandIn(InMemory):
@@ -152,7 +152,10 @@ def reader(tmp_path, monkeypatch):
         table._entries.update(content)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/learner.md", "docs/tracking.md", "docs/data.md"])
+PAGES = ["README.md", *(f"docs/{name}.md" for name in ("tour", "python", "learner", "tracking", "data"))]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_can_be_pasted(page, reader):
     for block in blocks(page):
         exec(block, reader)
@@ -161,7 +164,7 @@ def test_the_code_of_a_page_can_be_pasted(page, reader):
 def test_the_code_of_every_page_is_tested():
     with_code = {page.name for page in (ROOT / "docs").glob("*.md") if blocks(page)}
     in_test_examples = {"drop-in.md"}
-    assert with_code == {"python.md", "learner.md", "tracking.md", "data.md"} | in_test_examples
+    assert with_code == {Path(page).name for page in PAGES} - {"README.md"} | in_test_examples
 
 
 def test_the_settings_file_of_the_guide_is_one(tmp_path):

@@ -70,7 +70,8 @@ class Learner:
         freeze: whether to freeze the network up to its tap.
         augment: how to augment the images that it trains on: 'none', 'crop', 'crop-flip', 'light', 'full' or
             'randaugment'.
-        mean, std: what pixels, from 0 to 1, are normalized by: a number, or one for each channel.
+        mean: what is subtracted from pixels, which are from 0 to 1: a number, or one for each channel.
+        std: what they are divided by after that: a number, or one for each channel.
         prequential: whether to predict each batch before learning it, for `prequential_`; takes one more pass.
         seed: seed for all random numbers.
         device: 'auto', 'cpu' or 'cuda'.

@@ -1,0 +1,29 @@
+"""The site: every page is built without a warning, and nothing public is left out of its reference."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import cler
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    environment = os.environ | {"CLER_RUN_TOUR": "false", "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+    home = (tmp_path / "index.html").read_text("utf-8")
+    assert 'href="frontier/"' in home  # where the README says docs/frontier.md
+    assert "own_tracker.py" in (tmp_path / "examples" / "index.html").read_text("utf-8")
+    train = (tmp_path / "api" / "training" / "index.html").read_text("utf-8")
+    assert "replay_batch" in train
+
+
+def test_the_reference_has_every_public_name():
+    pages = "\n".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
+    told = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)", pages, re.MULTILINE)}
+    assert set(cler.__all__) - {"__version__"} <= told
