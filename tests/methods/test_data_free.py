@@ -229,33 +229,78 @@ def test_a_step_of_refinement(golden, assert_close, method):
     assert_close(method.network.classifier.weight.detach()[:40], case["after.classifier.weight"])
 
 
-def test_golden_refinement_moves_running_statistics_by_the_made_up_images_twice(golden, assert_close, load_golden):
-    case, shared = golden("rdfcil_refinement"), golden("net_nf4")
+@pytest.fixture
+def in_fourth_task(golden, load_golden):
+    """R-DFCIL as released in its fourth task; the network has moved since the old one was kept."""
+    case = golden("rdfcil_refinement")
+    shared = {name: value for name, value in golden("net_nf4").items() if not name.startswith("classifier")}
     network = make_network(RDfcil, 100, width=4, image_shape=(3, 8, 8)).double()
-    start = {name: value for name, value in shared.items() if not name.startswith("classifier")}
-    load_golden(network, start | {"classifier.weight": torch.zeros(100, 32)})
-    network.classifier.weight.data[:30] = case["old.classifier.weight"]
+
+    def fill(given, classifier):
+        rows = torch.zeros(100, 32)
+        rows[: len(classifier)] = classifier
+        load_golden(network, shared | given | {"classifier.weight": rows})
+
+    fill({}, case["old.classifier.weight"])
     options = RDfcilOptions(noise=8, refinement_lr=float(case["refine_lr"]))
     common = {"views": Views(*CIFAR, dtype=torch.float64), "tasks": Tasks.of_sizes([10] * 10)}
-    method = RDfcil(Setup(network=network, image_shape=(3, 32, 32), options=options, **common))
-    method.begin_task(3)
+    lr = float(case["observe_lr"])
+    method = RDfcil(Setup(network=network, image_shape=(3, 32, 32), lr=lr, options=options, **common))
+    method.begin_task(int(case["old_tasks"]))
     student = case.under("student.")
-    classifier = torch.zeros(100, 32)
-    classifier[:40] = student.pop("classifier.weight")
-    load_golden(network, start | student | {"classifier.weight": classifier})
+    fill(student, student.pop("classifier.weight"))
+    for linear, name in ((method.projection, "E1"), (method.old_projection, "E2")):
+        linear.double().load_state_dict({"weight": case[f"{name}.weight"], "bias": case[f"{name}.bias"]})
+    return method
+
+
+def everything(method, n_seen):
+    """A copy of the network's tensors, of its classifier the rows of classes seen, and of the projections'."""
+    state = copy.deepcopy(method.network.state_dict())
+    state["classifier.weight"] = state["classifier.weight"][:n_seen]
+    for linear, name in ((method.projection, "E1"), (method.old_projection, "E2")):
+        state |= {f"{name}.{key}": value for key, value in copy.deepcopy(linear.state_dict()).items()}
+    return state
+
+
+def assert_step(assert_close, case, before, after):
+    """All tensors that are stored, with every running statistic, and how far each trainable one has come."""
+    stored = {name.removeprefix("after."): value for name, value in case.items() if name.startswith("after.")}
+    assert sum(name.endswith((".mean", ".var")) for name in stored) == 40
+    for name, value in stored.items():
+        own = after[ours(name.removesuffix("_first4rows"))]
+        assert_close(own[: len(value)] if name.endswith("_first4rows") else own, value, name)
+    for name, norm in zip(map(ours, case["step_norm_names"].tolist()), case["step_norms"], strict=True):
+        assert_close((after[name] - before[name]).norm(), norm, name)
+
+
+def test_golden_step_of_the_fourth_task(golden, assert_close, in_fourth_task):
+    fixture, method = golden("rdfcil_refinement"), in_fourth_task
+    case, n_seen = fixture.under("observe."), int(fixture["n_seen"])
+    weights_of_terms = dict(zip(("ce", "hkd", "rkd"), fixture["lambdas"], strict=True))
+    pixels, before = fixture["images"][0], everything(method, n_seen)
+    batch = Batch(pixels, method.views.plain(pixels), fixture["labels"][0])
+    terms = method.terms(batch, fixture["synthetic_images"][0])
+    for ours_is, theirs in (("stream", "ce"), ("distillation", "hkd"), ("relations", "rkd")):
+        assert_close(terms[ours_is], weights_of_terms[theirs] * case[f"loss_{theirs}"], theirs)
+    assert_close(total(terms), case["loss_total"])
+    method.descend(terms)
+    assert_step(assert_close, case, before, everything(method, n_seen))
+
+
+def test_golden_refinement_moves_running_statistics_by_the_made_up_images_twice(golden, assert_close, in_fourth_task):
+    fixture, method = golden("rdfcil_refinement"), in_fourth_task
+    ce, hkd, _ = fixture["lambdas"]
     for step in range(2):
-        expected = case.under(f"refine{step + 1}.")
-        images = method.views.plain(case["images"][step])
-        terms = method.refinement_terms(
-            Batch(case["images"][step], images, case["labels"][step]), case["synthetic_images"][step]
-        )
-        assert_close(total(terms), expected["loss_total"])
+        case, n_seen = fixture.under(f"refine{step + 1}."), int(fixture["n_seen"])
+        pixels, before = fixture["images"][step], everything(method, n_seen)
+        batch = Batch(pixels, method.views.plain(pixels), fixture["labels"][step])
+        terms = method.refinement_terms(batch, fixture["synthetic_images"][step])
+        assert_close(terms["refinement"], ce * case["loss_fit"])
+        assert_close(terms["distillation"], hkd * case["loss_hkd"])
+        assert_close(total(terms), case["loss_total"])
         method.descend(terms, method.refiner)
-        state = network.state_dict()
-        checked = [name for name in expected if name.startswith("after.") and name.endswith((".mean", ".var"))]
-        assert len(checked) == 40
-        for name in checked:
-            assert_close(state[ours(name.removeprefix("after."))], expected[name], name)
+        assert_step(assert_close, case, before, everything(method, n_seen))
 
 
 @pytest.fixture

@@ -49,6 +49,11 @@ def test_golden_steps(golden, load_golden, before_golden_steps, assert_after, as
         assert_close(total(terms), fixture[f"{case}.loss_total"][step])
         assert_close(terms["current"], fixture[f"{case}.loss_current"][step])
         assert_close(terms["balanced"], 2 * fixture[f"{case}.loss_balanced_unweighted"][step])
+        if method.teacher:
+            weight = method.teacher.options.mkd_weight / 2
+            assert_close(terms["strong cross-entropy"], fixture["mkd.loss_ce_mkd"][step])
+            assert_close(terms["strong distillation"], weight * fixture["mkd.loss_kd_aug"][step])
+            assert_close(terms["raw distillation"], weight * fixture["mkd.loss_kd_raw"][step])
         assert torch.equal(method.offered[step][0], pixels)
         assert int(method.batches) == int(fixture["step_in_task"][step]) + 1
     for name, values in sums.items():

@@ -121,6 +121,17 @@ CONTRAST = """() => {
 }"""
 
 
+LINES = """() => {
+  const numbers = [...document.querySelectorAll('.glance thead th')].filter(each => /^\\d+$/.test(each.textContent));
+  return numbers.map(each => {
+    const text = document.createRange();
+    text.selectNodeContents(each);
+    return text.getClientRects().length;
+  });
+}"""
+"""How many lines each number that heads a column of marks takes."""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_is_readable_in_light_and_in_the_dark(look, address, scheme):
     window = look(address, scheme=scheme)
@@ -146,6 +157,13 @@ def test_a_phone_scrolls_the_tables_and_not_the_page(look, address):
     assert number["x"] + number["width"] <= frame["x"] + frame["width"]
     small = "[...document.querySelectorAll('.fold svg text')].map(text => text.getBoundingClientRect().height)"
     assert min(window.evaluate(small)) >= 9
+
+
+def test_a_phone_breaks_no_number_above_the_marks(look, address):
+    """However little room is left for them; the names of datasets above may break."""
+    window = look(address, width=320)
+    window.evaluate("document.querySelectorAll('.glance').forEach(each => each.style.width = 'min-content')")
+    assert set(window.evaluate(LINES)) == {1}
 
 
 def test_a_mark_leads_to_a_row_and_the_row_to_its_runs(look, address):

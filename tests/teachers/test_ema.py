@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -23,6 +25,7 @@ def test_golden_average(golden, load_golden, assert_close):
     fixture = golden("frontier/ema")
     network = ResNet18(20, width=4).double()
     load_golden(network, golden("frontier/net_nf4"))
+    before = copy.deepcopy(network.state_dict())
     views = Views(*CIFAR, dtype=torch.float64)
     momentum, lr = fixture["momentum"].tolist(), float(fixture["lr"])
     teacher = Ema(network, EmaOptions(ema_momentum=momentum[-1], ema_first_momentum=momentum[0]))
@@ -46,6 +49,9 @@ def test_golden_average(golden, load_golden, assert_close):
     for kind, state in {"net": network.state_dict(), "average": average}.items():
         for name, value in fixture.under(f"{kind}.after.").items():
             assert_close(state[ours(name)], value, f"{kind}, {name}")
+        names, lengths = fixture[f"{kind}.step_norm_names"], fixture[f"{kind}.step_norms"]
+        for name, norm in zip(map(ours, names.tolist()), lengths, strict=True):
+            assert_close((state[name] - before[name]).norm(), norm, f"{kind}, {name}")
     images = views.plain(fixture["test_images"])
     with torch.no_grad(), method.answering():
         assert_close(method.logits(images), fixture["average.test_logits"])
