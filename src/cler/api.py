@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -242,11 +242,9 @@ def train_jobs(
     """
     if not jobs:
         return []
-    if backend is None:
-        with closing(find_backend(machine)) as backend:
-            return train_jobs(jobs, machine, console, callbacks, backend)
     of_jobs: dict[str, Any] = {name: getattr(machine, name) for name in OF_JOBS}
-    with ProgressBars(console, len(jobs)) as bars:
+    found = nullcontext(backend) if backend else closing(find_backend(machine))
+    with found as backend, ProgressBars(console, len(jobs)) as bars:
         execute(
             [replace(job, **of_jobs) for job in jobs],
             device=backend.device(machine.device),
