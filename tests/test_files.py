@@ -186,3 +186,8 @@ def test_only_our_own_litter_is_deleted(tmp_path):
         (tmp_path / name).touch()
     sweep(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+def test_a_mark_at_the_beginning_of_a_text_is_no_part_of_it(tmp_path):
+    (tmp_path / "run.toml").write_bytes("lr = 0.1".encode("utf-8-sig"))
+    assert read_text(tmp_path / "run.toml") == "lr = 0.1"

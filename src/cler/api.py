@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -201,6 +201,7 @@ def train(
         save_buffer_images=save_buffer_images, track=track, until_task=until_task,
     )  # fmt: skip
     machine.check_given(name for name, each in settings_of(Machine).items() if getattr(machine, name) != each.default)
+    there = find_backend(machine).device(device)  # asked for before anything is deleted to be redone
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
         dataset=name_dataset(dataset), size=size, fit=fit, test_share=test_share, skip_broken=skip_broken,
@@ -208,7 +209,7 @@ def train(
         batch=batch, replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
         weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
         augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
-        evaluate_every=evaluate_every, precision=precision or default_precision(find_backend(machine).device(device)),
+        evaluate_every=evaluate_every, precision=precision or default_precision(there),
         threads=threads, compile=compile,
     )  # fmt: skip
     settings = make_settings(**given, **options)
@@ -241,11 +242,9 @@ def train_jobs(
     """
     if not jobs:
         return []
-    if backend is None:
-        with closing(find_backend(machine)) as backend:
-            return train_jobs(jobs, machine, console, callbacks, backend)
     of_jobs: dict[str, Any] = {name: getattr(machine, name) for name in OF_JOBS}
-    with ProgressBars(console, len(jobs)) as bars:
+    found = nullcontext(backend) if backend else closing(find_backend(machine))
+    with found as backend, ProgressBars(console, len(jobs)) as bars:
         execute(
             [replace(job, **of_jobs) for job in jobs],
             device=backend.device(machine.device),

@@ -206,7 +206,7 @@ def read_text(path: Path, limit: int = LARGEST) -> str:
     with reading(path):
         content = read_bytes(path, limit)
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")  # some editors, of Windows above all, begin a file by a mark
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not a UTF-8 text file") from error
 

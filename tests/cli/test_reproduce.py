@@ -16,6 +16,7 @@ from cler.cli import reproduce as command
 from cler.config.making import make_settings
 from cler.data import images
 from cler.engine.events import Evaluated
+from cler.errors import UsageError
 from cler.methods.er_ace import ErAce
 from cler.paper import cost, reproduce, tables
 from cler.paper import settings as paper_settings
@@ -98,6 +99,20 @@ def test_a_dry_run_repeats_nothing(toy, cler, option):
     code, _, err = cler(*QUICK, "--dry-run", option)
     assert code == 2
     assert err == f"cler: {option} has no effect with --dry-run, which trains nothing: leave one of them out\n"
+
+
+def test_results_stay_where_they_cannot_be_redone(toy, cler, monkeypatch):
+    assert cler(*QUICK)[0] == 0
+    before = accuracies("reproduction")
+
+    def get(*_):
+        raise UsageError("it cannot be downloaded")
+
+    monkeypatch.setattr(toy, "get", get)
+    code, out, err = cler(*QUICK, "--redo")
+    assert (code, accuracies("reproduction")) == (1, before)
+    assert "left out: all runs on toy (it cannot be downloaded)" in err
+    assert "2.00±0.50" in out
 
 
 def test_a_dry_run_writes_nothing(toy, cler, tmp_path):

@@ -5,7 +5,9 @@ import json
 import sys
 
 import pytest
+import torch
 
+import cler
 import toys
 from cler.errors import UsageError
 
@@ -62,6 +64,18 @@ def test_runs_cannot_stop_after_a_task_that_they_do_not_have(command, tmp_path, 
     code, _, err = command("run", method, *QUICK, "--until-task", task)
     assert (code, err) == (2, f"cler: --until-task {says}; leave it out\n")
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_results_stay_where_they_cannot_be_redone(command, tmp_path):
+    asked = ("run", "er", "--buffer", 20, "--precision", "fp32", *QUICK)
+    assert command(*asked)[0] == 0
+    before = results(tmp_path / "runs")
+    code, _, err = command(*("cuda" if each == "cpu" else each for each in asked), "--redo")
+    assert (code, "torch sees no GPU here" in err) == (2, True)
+    with pytest.raises(UsageError, match="torch sees no GPU here"):
+        cler.train("er", dataset="toy", tasks=2, width=1, buffer=20, precision="fp32", device="cuda", redo=True)
+    assert results(tmp_path / "runs") == before
 
 
 def test_a_run_stops_after_some_tasks_and_resumes_to_the_same_numbers(command, tmp_path):

@@ -196,6 +196,14 @@ def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path, mon
     assert "| gradient similarity, all classes |" in out
     assert "with the term" not in out
     assert "- Left out: 12 measures that not all of these runs have" in out
+
+    def load(*_):
+        raise UsageError("there are no images")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SixShades, "load", load)
+        assert cler("figure1", "--dataset", "toy", "--seeds", "0,1", "--redo").code == 2
+    assert cler("figure1", "--dataset", "toy", "--seeds", "0,1").err == ""  # nothing is lost
     asked = []
     monkeypatch.setattr(analyze, "train_with_progress", lambda jobs, machine: asked.extend(jobs) or [])
     cler("figure1", "--dataset", "toy", "--seeds", "0,1", "--redo")

@@ -65,6 +65,17 @@ def test_of_two_runs_of_a_seed_the_one_that_was_evaluated_within_tasks_counts():
         assert comparison.groups[0].results == (finer,)
 
 
+@pytest.mark.parametrize("other", [PLAIN, CLER])
+def test_runs_on_different_images_of_one_name_are_said_to_be_so(other):
+    known = [run(PLAIN, data="1a", path="then/seed-0/result.json"), run(PLAIN, seed=1, path="old/seed-1/result.json")]
+    assert compare([*known, run(other, seed=2, data="1a")]).complaints == ()  # what a file does not say is the same
+    (line,) = compare([*known, run(other, seed=2, data="2b", path="now/seed-2/result.json")]).complaints
+    said = "toy: not comparable, for its runs are on different images: 1 on 1a (then/seed-0 …), 1 on 2b (now/seed-2 …)"
+    assert line == said
+    smaller = run(other | {"size": 16}, seed=2, data="2b")
+    assert compare([*known, smaller]).complaints == ()
+
+
 def test_the_machine_does_not_split_a_group_but_precision_does():
     here = [run(PLAIN | {"device": "cpu", "threads": 1}), run(PLAIN | {"device": "cuda", "threads": 8}, seed=1)]
     assert len(compare(here).groups) == 1

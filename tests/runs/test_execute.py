@@ -35,7 +35,7 @@ from cler.methods.loss import total
 from cler.runs import record, trainers, workers
 from cler.runs.build import check_fit
 from cler.runs.execute import execute
-from cler.runs.folders import OWNER, locked
+from cler.runs.folders import OWNER, check_writable, locked
 from cler.runs.jobs import make_jobs as jobs_of
 from cler.runs.jobs import remaining
 from cler.runs.results import find_results, read_result
@@ -264,6 +264,11 @@ def test_a_long_name_is_cut_and_stays_one_of_its_own(tmp_path):
     assert one == again != other
     assert one[:-8] == other[:-8]
     assert len(one) == 200
+
+
+def test_a_long_name_in_any_script_is_one_of_a_folder(tmp_path):
+    (job,) = make_jobs(tmp_path, dataset=f"folder:{'/'.join(['資料' * 20] * 3)}")
+    check_writable(job.folder)
 
 
 def test_a_folder_with_a_broken_result_is_refused(tmp_path):

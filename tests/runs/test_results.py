@@ -152,7 +152,7 @@ def put(key, new, *, inside=None):
         (put("seconds", "12"), "'seconds' is \"12\", not a number"),
         (put("complete", 1), "'complete' is 1, not true or false"),
         (put("settings", []), r"'settings' is \[\], not an object"),
-        (put("failure", 3), "'failure' is not a string"),
+        (put("failure", 3), "'failure' is 3, not a string"),
         (put("confusion", [[1, 2], [3, -4]]), "'confusion' is not a matrix of counts"),
         (put("confusion", [[1, 2], [3]]), "'confusion' is not a matrix of counts"),
         (put("confusion", "x"), "'confusion' is not a matrix of counts"),

@@ -12,6 +12,7 @@ from cler.engine import checkpoint
 from cler.errors import UsageError
 from cler.files import read_json, write_json, write_text
 from cler.runs.execute import execute
+from cler.runs.folders import locked
 from cler.runs.jobs import restart
 from cler.runs.results import make_result
 from cler.runs.trainers import in_bundles
@@ -347,6 +348,12 @@ def test_another_study_in_the_folder_is_refused(tmp_path):
 def test_a_run_that_another_process_has_begun_is_named_as_such(tmp_path):
     with pytest.raises(UsageError, match="another process is training it; try again after that"):
         run(make_study(tmp_path), 2, lambda jobs: None, propose)
+
+
+def test_a_study_is_made_by_one_process_at_a_time(tmp_path):
+    with locked(tmp_path), pytest.raises(UsageError, match="another cler is tuning in"):
+        run(make_study(tmp_path), 1, lambda jobs: pytest.fail("nothing is to be trained"), propose)
+    assert not (tmp_path / FILE).exists()
 
 
 TRIAL = {"values": {"lr": 0.01}, "scores": [50.0, 40.0]}

@@ -52,25 +52,26 @@ def analyze(
     )
     from cler.paper.known_analyses import find_analysis
     from cler.runs.build import check_fit
-    from cler.runs.jobs import past_failures, to_do_and_ended
+    from cler.runs.jobs import past_failures, remaining, to_do_and_ended
     from cler.runs.machine import default_precision, find_device
 
     if as_json and markdown:
         raise UsageError("--json and --markdown: choose one")
     analysis, machine, chosen = find_analysis(figure), given.machine, given.settings
     dataset, out = chosen["dataset"], machine.out
-    precision = chosen["precision"] or default_precision(find_device(machine.device))
+    precision = default_precision(find_device(machine.device))
     buffers = given.several("buffer") if chosen["buffer"] is not None else ()
-    changes = {"width": chosen["width"], "precision": precision}
+    changes = {"width": chosen["width"], "precision": chosen["precision"] or precision}
     jobs = analysis_jobs(analysis, dataset, buffers, parse_seeds(seeds), out, **changes)
+    if redo or remaining(jobs):
+        images = data.load(dataset, machine.data_dir)
+        for job in jobs:
+            check_fit(job.settings, images)
     todo, ended = to_do_and_ended(jobs, again=redo)
     failures = past_failures(ended)
     for line in failures:
         say(line)
     if todo:
-        images = data.load(dataset, machine.data_dir)
-        for job in todo:
-            check_fit(job.settings, images)
         say(f"{len(todo)} of {len(jobs)} runs to do; stop with Ctrl-C at any time")
     failures += train_with_progress(todo, machine)
     subjects = read_subjects(jobs)

@@ -128,12 +128,7 @@ def reproduce(
         raise UsageError(f"times steps on this machine, not on {machine.on}: leave one of them out", "time")
     target = find_backend(machine).device(machine.device)
     precision, at_once = default_precision(target), cost.runs_at_once(target, machine.workers)
-    state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
-    if redo:
-        work.redo([*state.done, *(job for some in state.missing for job in some.jobs)])
-        state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
-    elif restart:
-        work.restart([job for some in state.missing for job in some.jobs])
+    state = steps.look(whole, out, seeds=count, precision=precision, cells=cells, again=redo)
     for line in [
         *state.complaints,
         *work.outdated(state.done, lambda settings: _fingerprint(settings.dataset, data_dir)),
@@ -144,12 +139,14 @@ def reproduce(
         check_writable(out)
         cost.check_disk(out, todo, at_once)
         failures = _fetch(todo, data_dir, elsewhere=elsewhere)
-        todo = [work for work in todo if work.cell.dataset not in failures]
+        todo = [some for some in todo if some.cell.dataset not in failures]
     timer = None if elsewhere else target
     costs = _tell_costs(todo, state.groups, timer, at_once, measured=timed or not dry_run)
     if dry_run:
         _tell_absent(todo, data_dir)
     elif todo:
+        if redo or restart:  # not before it is certain that they can be trained
+            (work.redo if redo else work.restart)([job for some in todo for job in some.jobs])
         say("stop with Ctrl-C at any time; --only and --seeds train fewer runs")
         order = cost.cheapest_first(todo, costs)  # to see most soon; on several machines all ends sooner the other way
         failures += _train(order[::-1] if elsewhere else order, deadline, target, at_once, machine)

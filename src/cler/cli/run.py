@@ -67,11 +67,10 @@ def run(
     chosen = filed | given.settings
     wanted = chosen_seeds(seeds, seed, chosen, config)
     tuned = chosen.pop("tuned", None)
-    own = parse_options(options or [], chosen)
-    chosen |= own
+    chosen |= parse_options(options or [], chosen)
     stamp = partial(_stamp, tuned, filed)
-    if "precision" not in chosen:
-        chosen["precision"] = default_precision(find_backend(machine).device(machine.device))
+    device = find_backend(machine).device(machine.device)  # asked for before anything is deleted to be redone
+    chosen.setdefault("precision", default_precision(device))
     bar = partial(decoding_bar, errors)
     combinations = grid(chosen)
     if tuned and tuned["select_on"].startswith("first-tasks") and any(map(stamp, combinations)):

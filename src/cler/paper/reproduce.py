@@ -315,26 +315,38 @@ class State:
 
 
 def look(
-    table: PaperTable, out: Path, *, seeds: int | None, precision: str, cells: Sequence[PaperCell] | None = None
+    table: PaperTable,
+    out: Path,
+    *,
+    seeds: int | None,
+    precision: str,
+    cells: Sequence[PaperCell] | None = None,
+    again: bool = False,
 ) -> State:
     """Which runs a folder has of a table, and which are missing for this many seeds of each cell, or of `cells`.
 
     Without `seeds`, each cell has as many as it wants. Missing runs are to be made in the precision of most runs that
-    are there, and in `precision` without any.
+    are there, and in `precision` without any. With `again`, those that have ended are missing too.
     """
     results, skipped = find_results([out]) if out.exists() else ([], [])
     # Runs that were stopped or have failed are reported below, where they are missing.
     comparison = compare(run for run in results if run.complete and run.failure is None)
     usual = usual_precision(table, comparison.groups, precision)
     wanted = table.cells if cells is None else cells
-    missing, done, complaints = _missing(wanted, comparison.groups, seeds=seeds, precision=usual, out=out)
+    missing, done, complaints = _missing(wanted, comparison.groups, seeds=seeds, precision=usual, out=out, again=again)
     skipped = [line for line in skipped if not any(longer.startswith(line) for longer in complaints)]
     complaints = list(dict.fromkeys([*skipped, *comparison.complaints, *complaints]))
     return State(comparison.groups, missing, done, complaints)
 
 
 def _missing(
-    cells: Sequence[PaperCell], groups: Sequence[Series], *, seeds: int | None, precision: str, out: Path
+    cells: Sequence[PaperCell],
+    groups: Sequence[Series],
+    *,
+    seeds: int | None,
+    precision: str,
+    out: Path,
+    again: bool,
 ) -> tuple[list[Work], list[Job], list[str]]:
     index = Index(out)
     works, done, complaints = [], [], []
@@ -344,12 +356,14 @@ def _missing(
         todo = []
         there = group.seeds if group else []
         for job in make_jobs(settings, wanted_seeds(cell.seeds if seeds is None else seeds, there), out, index=index):
-            if job.seed in there:
-                done += [job] if (job.folder / "result.json").exists() else []
+            ended = (job.folder / "result.json").exists()
+            if job.seed in there and not (again and ended):
+                done += [job] if ended else []
                 continue
             try:
-                todo += remaining([job])
-                if job not in todo:
+                if remaining([job]) or again:
+                    todo.append(job)
+                else:
                     done.append(job)
                     complaints += past_failures([job])
             except UsageError as error:

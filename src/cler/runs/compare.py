@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from cler import stats
 from cler.config.comparing import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
 from cler.config.protocols import protocol_defaults
 from cler.config.schema import joined, settings_of
-from cler.config.settings import Settings
+from cler.config.settings import OF_READING, Settings
 from cler.config.values import OWN_SEED, number_of_tasks
 from cler.errors import UsageError, hint, one_line
 from cler.files import frozen, without_non_finite
@@ -206,7 +206,19 @@ def compare(results: Iterable[Result], against: str | Series | None = None) -> C
     groups.sort(key=_order)
     twins = map(_baseline_among(groups, against), groups) if against else (_twin(group, groups) for group in groups)
     measured = [_with_gain(group, twin) for group, twin in zip(groups, twins, strict=True)]
-    return Comparison(tuple(measured), tuple(complaints))
+    return Comparison(tuple(measured), (*complaints, *_on_different_images(groups)))
+
+
+def _on_different_images(groups: Sequence[Series]) -> Iterator[str]:
+    """A line for each dataset, read in one way, of which the name has stood for different images."""
+    found: dict[Any, dict[str, list[Result]]] = {}
+    for run in (run for group in groups for run in group.results if run.data is not None):
+        read = run.settings["dataset"], *(run.settings.get(name) for name in OF_READING)
+        found.setdefault(read, {}).setdefault(str(run.data), []).append(run)
+    for (dataset, *_), by_data in found.items():
+        if len(by_data) > 1:
+            told = ", ".join(f"{len(runs)} on {data} ({runs[0].path.parent} …)" for data, runs in by_data.items())
+            yield one_line(f"{dataset}: not comparable, for its runs are on different images: {told}")
 
 
 def measured_against(groups: Sequence[Series]) -> str:

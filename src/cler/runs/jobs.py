@@ -25,7 +25,7 @@ from cler.runs.results import read_result
 from cler.runs.revisions import differing, revisions
 
 LONGEST_NAME = 200
-"""Longest name of a folder, in characters; file systems allow 255 bytes."""
+"""Longest name of a folder, in bytes; file systems allow 255."""
 FINDING = "probe-{}.json"
 """File of what a job's probe has found after a task."""
 FILES = ("result.json", "settings.json")
@@ -138,8 +138,8 @@ def make_jobs(
     """
     changes = [f"{name}-{_in_a_name(value)}" for name, value in unusual(settings).items()]
     name = re.sub(r"[^\w.+-]+", "-", "_".join([settings.pair, settings.dataset, *_size(settings), *changes]))
-    if len(name) > LONGEST_NAME:
-        name = f"{name[: LONGEST_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    if len(written := name.encode()) > LONGEST_NAME:
+        name = f"{written[: LONGEST_NAME - 9].decode(errors='ignore')}_{hashlib.sha256(written).hexdigest()[:8]}"
     index = index or Index(out)
     folders = {seed: index.folder(settings, seed, out / name / f"seed-{seed}", data) for seed in seeds}
     return [

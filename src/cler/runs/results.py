@@ -38,6 +38,7 @@ _FIELDS_OF_FORMAT: dict[int, dict[str, Any]] = {
     1: {"steps_per_second": (int, float)},
     2: {"counts": dict, "revisions": dict},
 }
+_OPTIONAL: dict[str, Any] = {"at_once": int, "failure": str, "validation": dict, "curves": dict}
 _SETTINGS_FIELDS = {
     "method": str,
     "regularizer": str,
@@ -49,7 +50,7 @@ _SETTINGS_FIELDS = {
 _SETTINGS_STRINGS = ("teacher", "network", "stream", "precision")
 """Settings that older files lack."""
 _COUNTS = {"steps": int, "images": int}
-_LEAST = {"seed": 0, "seconds": 0}
+_LEAST = {"seed": 0, "seconds": 0, "steps_per_second": 0, "at_once": 1}
 _SETTINGS_LEAST = {"buffer": 0, "epochs": 1}
 
 
@@ -264,12 +265,11 @@ def _check(value: Any) -> None:
         raise UsageError("not a result of cler: no 'format' number")
     if value["format"] > FORMAT:
         raise UsageError(f"format {value['format']} is newer than {FORMAT}, the newest this cler reads; update cler")
-    there = {name: kind for each in _FIELDS_OF_FORMAT.values() for name, kind in each.items() if name in value}
+    optional = (*_FIELDS_OF_FORMAT.values(), _OPTIONAL)
+    there = {name: kind for each in optional for name, kind in each.items() if name in value}
     _check_fields(value, _FIELDS | _FIELDS_OF_FORMAT[value["format"]] | there, "")
     check_settings(value["settings"])
     _check_least(value, _LEAST, "")
-    if "steps_per_second" in value:
-        _check_least(value, {"steps_per_second": 0}, "")
     if "counts" in value:
         _check_fields(value["counts"], _COUNTS, "counts.")
         _check_least(value["counts"], dict.fromkeys(_COUNTS, 0), "counts.")
@@ -279,10 +279,8 @@ def _check(value: Any) -> None:
     if list(map(len, value["accuracy"]["class_il"])) != list(map(len, value["accuracy"]["task_il"])):
         raise UsageError("the two accuracy matrices differ in size")
     for name in SCENARIOS if "validation" in value else ():
-        _check_fields(value, {"validation": dict}, "")
         _check_accuracy(value["validation"].get(name), f"validation.{name}", value["complete"])
     if "curves" in value:
-        _check_fields(value, {"curves": dict}, "")
         _check_curves(value["curves"])
     if "confusion" in value:
         _check_confusion(value["confusion"], number_of_tasks(checked_tasks(value["settings"]["tasks"])))
@@ -298,11 +296,7 @@ def check_settings(settings: dict[str, Any]) -> None:
 
 
 def _check_origin(value: dict[str, Any]) -> None:
-    """What need not be there: how the run was made, and why it failed."""
-    if not (_is(value.get("at_once", 1), int) and value.get("at_once", 1) > 0):
-        raise UsageError("'at_once' is not a number of runs")
-    if not isinstance(value.get("failure", ""), str):
-        raise UsageError("'failure' is not a string")
+    """How the run was made, as far as that is told."""
     if not isinstance(value.get("data"), str | None):
         raise UsageError("'data' is not the fingerprint of a dataset")
     if "tuned" in value and not is_stamp(value["tuned"]):
@@ -377,7 +371,7 @@ def _check_fields(value: dict[str, Any], fields: dict[str, Any], prefix: str) ->
 
 def _check_least(value: dict[str, Any], least: dict[str, int], prefix: str) -> None:
     for key, number in least.items():
-        if not number <= value[key] < MOST:
+        if not number <= value.get(key, number) < MOST:
             raise UsageError(f"'{prefix}{key}' is {value[key]}, which is out of range")
 
 

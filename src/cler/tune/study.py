@@ -15,7 +15,7 @@ from cler.config.values import number_of_tasks
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.errors import UsageError
 from cler.files import read_json, write_json, write_text
-from cler.runs.folders import check_writable
+from cler.runs.folders import check_writable, locked
 from cler.runs.jobs import Index, Job, make_jobs, remaining, restart
 from cler.runs.results import read_result
 from cler.tune.selection import Selection
@@ -124,6 +124,15 @@ def run(study: Study, count: int, train: Train, propose: Propose, say: Say = lam
     The new ones make a round, after the one under way, if any; but one that is in its first rung grows by them.
     """
     check_writable(study.out)
+    with locked(study.out) as ours:
+        if not ours:
+            raise UsageError(
+                f"another cler is tuning in {study.out}: wait for it, or choose another output folder", "out"
+            )
+        return _run(study, count, train, propose, say)
+
+
+def _run(study: Study, count: int, train: Train, propose: Propose, say: Say) -> list[Trial]:
     ended, under_way = study.trials()
     if there := len(ended) + len(under_way):
         say(f"{there} of {max(count, there)} trials are already in {study.out}")
