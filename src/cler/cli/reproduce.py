@@ -126,9 +126,12 @@ def reproduce(
     elsewhere = machine.on != "local"
     if timed and elsewhere:
         raise UsageError(f"times steps on this machine, not on {machine.on}: leave one of them out", "time")
-    target = find_backend(machine).device(machine.device)
+    backend = find_backend(machine)
+    target = backend.device(machine.device)
     precision, at_once = default_precision(target), cost.runs_at_once(target, machine.workers)
     state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
+    if not dry_run and (state.missing or redo):
+        backend.check()
     if redo:
         work.redo([*state.done, *(job for some in state.missing for job in some.jobs)])
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
