@@ -4,7 +4,8 @@ python benchmarks/eight_gpus.py --gpus 1,2,4,8
 
 The seconds of a run of each cell are the medians of the runs in results/, on one H200 with about ten side by side;
 cells that were never run are left out. Each GPU takes the next bundle when it is done with one, the costliest cells
-first, and starts it in `--overhead` seconds. Smaller bundles take longer, as benchmarks/h200.json tells.
+first (or last, with --cheapest-first), and starts it in `--overhead` seconds. Smaller bundles take longer, as
+benchmarks/h200.json tells.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import heapq
 import json
 import statistics
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from cler.engine.bundles import MOST_AT_ONCE
@@ -38,14 +40,16 @@ def slower(at_once: int) -> float:
     return statistics.median(times[*pair, at_once] / times[*pair, MOST_AT_ONCE] for pair in both)
 
 
-def bundles_with_seconds(table: str, at_once: int) -> tuple[list[float], int, int]:
+@cache  # as reading all results takes seconds
+def bundles_with_seconds(table: str, at_once: int, *, cheapest_first: bool = False) -> tuple[list[float], int, int]:
     """The seconds of each bundle of `cler reproduce`, how many runs are in them, and how many were never run."""
     whole = find_table(table)
     with tempfile.TemporaryDirectory() as empty:
         work = steps.look(whole, Path(empty), seeds=None, precision="bf16", cells=whole.cells).missing
     groups = steps.look(whole, ROOT / "results", seeds=None, precision="bf16", cells=whole.cells).groups
     costs, _ = cost.known_seconds(work, None, MOST_AT_ONCE, groups)
-    known = [each for each in reversed(cost.cheapest_first(work, costs)) if each.cell in costs]
+    order = cost.cheapest_first(work, costs)
+    known = [each for each in (order if cheapest_first else order[::-1]) if each.cell in costs]
     seconds: dict[Path, float] = {job.folder: costs[each.cell] for each in known for job in each.jobs}
     jobs: list[Job] = [job for each in known for job in each.jobs]
     longer = slower(at_once)
@@ -67,10 +71,12 @@ def main() -> None:
     parser.add_argument("--gpus", default="1,2,4,8", help="how many, with commas")
     parser.add_argument("--at-once", type=int, default=MOST_AT_ONCE, help="runs of a bundle: 1, 5 or 10")
     parser.add_argument("--overhead", type=float, default=15.0, help="seconds to start a bundle on another machine")
+    parser.add_argument("--cheapest-first", action="store_true", help="in the order that one GPU takes them in")
     options = parser.parse_args()
-    bundles, runs, never = bundles_with_seconds(options.table, options.at_once)
+    bundles, runs, never = bundles_with_seconds(options.table, options.at_once, cheapest_first=options.cheapest_first)
     print(f"{runs} runs in {len(bundles)} bundles, the longest {duration(max(bundles))}; {never} runs without a time")
-    alone = wall(bundles_with_seconds(options.table, MOST_AT_ONCE)[0], 1, options.overhead)
+    full, *_ = bundles_with_seconds(options.table, MOST_AT_ONCE, cheapest_first=options.cheapest_first)
+    alone = wall(full, 1, options.overhead)
     for gpus in map(int, options.gpus.split(",")):
         taken = wall(bundles, gpus, options.overhead)
         print(f"{gpus} GPUs: {duration(taken)}, {alone / taken:.1f} times as fast as one with bundles of ten")

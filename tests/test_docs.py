@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import runpy
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from toys import noise
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
+CLUSTERS = ("Ray", "SLURM", "plain `cler run`")
 TIMINGS = ROOT / "benchmarks" / "h200.json"
 pytestmark = pytest.mark.skipif(not TIMINGS.exists(), reason="results are not in the source distribution")
 
@@ -279,3 +281,27 @@ def test_the_page_on_tuning_has_what_each_way_to_select_finds(way):
         assert len(study["trials"]) == 60
         held_out = max((len(each["scores"]), each["scores"][-1]) for each in study["trials"])[1]
         assert cells[4] == f"{held_out:.2f}"
+
+
+def test_the_page_on_clusters_has_what_its_log_and_the_results_give(monkeypatch, capsys):
+    """Runs that are added to the results change what eight GPUs would take."""
+    page = " ".join((ROOT / "docs" / "anywhere.md").read_text("utf-8").split())
+    log = (ROOT / "tools" / "cluster_test.log").read_text("utf-8")
+    assert log.splitlines()[-1] == "0 commands ended with other numbers than plain runs"
+    written, read, size = re.search(r"side by side: (\d+) µs to write, (\d+) µs to read, (\d+) bytes", log).groups()
+    assert f"takes {written} µs to write, {read} µs to read and {size} bytes" in page
+    ray, slurm, plain = (re.search(rf"^{who}: ([\d.]+) s around", log, re.M)[1] for who in CLUSTERS)
+    assert f"overhead of {ray} s on Ray, {slurm} s on SLURM and {plain} s without a cluster" in page
+    monkeypatch.setattr(sys, "argv", ["eight_gpus.py"])
+    runpy.run_path(str(ROOT / "benchmarks" / "eight_gpus.py"), run_name="__main__")
+    first, *lines = capsys.readouterr().out.splitlines()
+    runs, bundles, longest, never = re.match(
+        r"(\d+) runs in (\d+) bundles, the longest (.+); (\d+) runs", first
+    ).groups()
+    assert f"{runs} runs whose time on one H200 is known" in page
+    assert (
+        f"make {bundles} bundles of up to ten, the longest taking {longest.replace(' min', ' minutes')} ({never} "
+        in page
+    )
+    one, two, four, eight = (re.match(r"\d GPUs: (.+), ([\d.]+) times", line).groups() for line in lines)
+    assert f"One GPU takes {one[0]}, two {two[0]}, four {four[0]}, eight **{eight[0]}**, {eight[1]} times" in page

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -182,6 +183,38 @@ def test_mistakes_are_told_in_one_line(cler_here, tmp_path, arguments, says):
     answer = cler_here("run", "er-ace", *TOY, *arguments)
     assert answer.code == 2
     assert answer.err.splitlines()[-1] == f"cler: {says}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "er-ace", *TOY, "--redo"),
+        ("reproduce", "table1", "--only", "er-ace", "--redo"),
+        ("tune", "er-ace", *TOY, "--space", "lr=0.1|0.2", "--select-on", "whole-stream"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_cluster_that_cannot_be_used_is_told_before_anything_is_written_or_downloaded(
+    cler_here, tmp_path, monkeypatch, command
+):
+    monkeypatch.setattr("cler.data.get", lambda *_: pytest.fail("downloaded"))
+    answer = cler_here(*command, "--on", "slurm", "--out", "there")
+    assert answer.code == 2
+    assert answer.err.splitlines()[-1].startswith("cler: --on slurm needs sbatch, which is not on the path")
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_cluster_is_not_needed_to_see_what_there_is(cler_here, tmp_path, monkeypatch):
+    monkeypatch.setattr("cler.data.check", lambda *_: SimpleNamespace(state="present"))
+    answer = cler_here("reproduce", "table1", "--only", "er-ace", "--on", "slurm", "--dry-run")
+    assert answer.code == 0, answer.err
+    quick = ("run", "finetune", "--width", 1, "--tasks", 2, "--batch", 500, "--device", "cpu", "--workers", 1)
+    assert cler_here(*quick).code == 0
+    again = cler_here(*quick, "--on", "slurm")
+    assert again.code == 0, again.err
+    assert "1 of 1 runs are already in runs" in again.err
+    assert cler_here(*quick, "--on", "slurm", "--redo").code == 2
+    assert list(tmp_path.rglob("result.json"))  # which nobody here could have made again
 
 
 def test_a_package_that_is_missing_is_told_with_what_to_install(cler_here, monkeypatch):

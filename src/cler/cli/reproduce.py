@@ -126,9 +126,12 @@ def reproduce(
     elsewhere = machine.on != "local"
     if timed and elsewhere:
         raise UsageError(f"times steps on this machine, not on {machine.on}: leave one of them out", "time")
-    target = find_backend(machine).device(machine.device)
+    backend = find_backend(machine)
+    target = backend.device(machine.device)
     precision, at_once = default_precision(target), cost.runs_at_once(target, machine.workers)
     state = steps.look(whole, out, seeds=count, precision=precision, cells=cells, again=redo)
+    if state.missing and not dry_run:
+        backend.check()
     for line in [
         *state.complaints,
         *work.outdated(state.done, lambda settings: _fingerprint(settings.dataset, data_dir)),

@@ -16,9 +16,10 @@ from cler.config.values import number_of_tasks
 from cler.data.images import ImageData, Progress
 from cler.errors import UsageError
 from cler.methods import find_method
+from cler.runs.backends import find_backend
 from cler.runs.build import advice, check_fit
 from cler.runs.folders import check_writable
-from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, to_do_and_ended
+from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, to_do_and_ended
 from cler.runs.jobs import restart as restart_jobs
 
 Bar = Callable[[str], AbstractContextManager[Progress | None]]
@@ -83,6 +84,8 @@ def prepare(
             data=fingerprint(data.key(one)) if data.has_path(one.dataset) else None,
             index=index,
         )
+    if redo or remaining(jobs):
+        find_backend(machine).check()  # before `redo` deletes results that could not be made again
     todo, ended = to_do_and_ended(jobs, again=redo)
     failures = past_failures(ended)
     if ended:

@@ -21,6 +21,9 @@ class Backend(ABC):
     def device(self, name: str) -> torch.device:
         """The device that a name of the command line stands for, where training will be."""
 
+    def check(self) -> None:  # noqa: B027 - most can be used from anywhere
+        """Refuse, before anything is written or downloaded, what cannot be used from this machine."""
+
     @abstractmethod
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train all the jobs that no other process is training; `emit` hears every event.

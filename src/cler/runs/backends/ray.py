@@ -50,6 +50,10 @@ class OnRay(Backend):
             if cluster is not self._cluster:
                 cluster.close()
 
+    def check(self) -> None:
+        """Refuse a machine without Ray."""
+        _find_ray()
+
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; when this is stopped, so are they, with checkpoints."""
         self._cluster = self._cluster or RayCluster(self.address, gpu=order.device.type == "cuda")
@@ -70,11 +74,7 @@ class RayCluster:
     silence = ""
 
     def __init__(self, address: str | None, *, gpu: bool = False) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise UsageError("ray needs Ray: pip install ray", "on") from None
-        self._ray, self.gpu = ray, gpu
+        self._ray, self.gpu = _find_ray(), gpu
         self._tasks: dict[str, Any] = {}
         self._connect(address)
 
@@ -137,6 +137,15 @@ class RayCluster:
     def close(self) -> None:
         """Leave the cluster, which ends if it was ours."""
         self._ray.shutdown()
+
+
+def _find_ray() -> Any:
+    """The package ray."""
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("ray needs Ray: pip install ray", "on") from None
+    return ray
 
 
 def _check_reachable(address: str) -> None:

@@ -47,6 +47,10 @@ class OnSlurm(Backend):
             raise UsageError("cuda needs gpus = 1 in the table [slurm]", "device")
         return torch.device(found)
 
+    def check(self) -> None:
+        """Refuse a machine that cannot send jobs."""
+        _find_slurm()
+
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; when this is stopped, what was submitted stays, and is found again."""
         drive(jobs, SlurmCluster(self.asked, order.device.type == "cuda"), order, emit, POLL)
@@ -60,14 +64,7 @@ class SlurmCluster:
     silence = ""
 
     def __init__(self, asked: Slurm, gpu: bool) -> None:
-        try:
-            import submitit
-        except ImportError:
-            raise UsageError("slurm needs submitit: pip install submitit", "on") from None
-        for command in ("sbatch", "srun", "squeue", "scancel"):
-            if shutil.which(command) is None:
-                raise UsageError(f"slurm needs {command}, which is not on the path: log in where jobs are sent", "on")
-        self._submitit, self.asked, self.gpu = submitit, asked, gpu
+        self._submitit, self.asked, self.gpu = _find_slurm(), asked, gpu
 
     def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
         """A job that makes the attempt; where only nodes are left that were given up, it may have one of them."""
@@ -130,6 +127,18 @@ class SlurmCluster:
     def ending(self, names: Collection[str]) -> str:
         """The command that ends them."""
         return f"to cancel: scancel --me --name={','.join(NAME + name for name in names)}"
+
+
+def _find_slurm() -> Any:
+    """The package submitit, where SLURM's commands are, too."""
+    try:
+        import submitit
+    except ImportError:
+        raise UsageError("slurm needs submitit: pip install submitit", "on") from None
+    for command in ("sbatch", "srun", "squeue", "scancel"):
+        if shutil.which(command) is None:
+            raise UsageError(f"slurm needs {command}, which is not on the path: log in where jobs are sent", "on")
+    return submitit
 
 
 def _answer(command: list[str]) -> str:
