@@ -120,6 +120,7 @@ class Stream:
         self.test_labels = position[data.test_labels]
         self._train = [part.to(device) for part in plan.parts]
         self._held_out = self.held_out_parts(held_out.nonzero().squeeze(1).to(device))
+        self._check_held_out(validate)
         self._test = members_of(self.test_labels, self.tasks)
         self._check_test()
         if merged:
@@ -152,6 +153,12 @@ class Stream:
         """The images that are held out, by the task that they are tested with."""
         of_image = self.tasks.of_class[self.train_labels[images]]
         return [images[of_image == task] for task in range(self.tasks.number)]
+
+    def _check_held_out(self, share: float) -> None:
+        """Refuse a share of which a task gets nothing: where tasks are not of classes, each class may be elsewhere."""
+        for task, members in enumerate(self._held_out):
+            if share and not len(members):
+                raise UsageError(f"{share} holds out no image of task {task + 1}: hold out a larger share", "validate")
 
     def _check_test(self) -> None:
         """Refuse a task that nothing could be measured on."""
