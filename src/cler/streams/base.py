@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from cler.config.registry import STREAMS
+from cler.config.schema import NoOptions
 from cler.data.images import ImageData
 from cler.errors import UsageError
 from cler.streams.tasks import Tasks, sizes_of
@@ -58,11 +58,6 @@ class Plan(NamedTuple):
     """The task in which each class is tested, by its number in the stream, (C,)."""
     parts: list[Tensor]
     """The training images of each task; in a stream without boundaries they are in the order in which they come."""
-
-
-@dataclass(frozen=True)
-class NoOptions:
-    """The settings of a stream that has none of its own."""
 
 
 class Stream:
