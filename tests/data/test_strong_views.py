@@ -233,6 +233,12 @@ def test_images_of_any_form_are_seen_alike_as_pixels_and_as_numbers(view, shape)
         assert torch.equal(view(pixels.to(dtype), torch.Generator().manual_seed(1)), seen.to(dtype))
 
 
+@pytest.mark.parametrize("name", sorted(VIEWS))
+def test_there_may_be_no_image_to_see(name):
+    """As where so few are replayed that none is of this task."""
+    assert VIEWS[name](torch.empty(0, 3, 32, 32, dtype=torch.uint8), None).shape == (0, 3, 32, 32)
+
+
 @pytest.mark.parametrize("name", ["full", "light", "randaugment"])
 def test_a_view_within_a_step_looks_at_no_value(name):
     """Nothing but the shape is known of a tensor on the device `meta`: a look at a value would fail."""

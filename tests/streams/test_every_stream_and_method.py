@@ -1,12 +1,14 @@
 """Every method on every stream: it is trained and resumed to the bit, or refused by one line."""
 
+import dataclasses
+
 import pytest
 
 from cler.config.settings import lacks
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.promises import training
-from cler.promises.toy import make_short_run
+from cler.promises.toy import colors, make_short_run
 from cler.streams import STREAMS
 
 pytestmark = pytest.mark.usefixtures("shallow")
@@ -46,3 +48,15 @@ def test_a_recorded_step_serves_a_stream_without_boundaries():
     assert run.method.task == 1
     assert len(run.curves["met_class_il"]) == len(run.curves["task"])
     assert run.curves["met_class_il"][-1] == pytest.approx(sum(run.accuracy["class_il"][-1]) / 2)
+
+
+def test_nothing_is_noted_while_no_class_that_came_can_be_tested():
+    """Blurry draws with seed 2 that the first images are of class 0."""
+    images = colors()
+    tested = images.test_labels > 0
+    images = dataclasses.replace(images, test_images=images.test_images[tested], test_labels=images.test_labels[tested])
+    run = training.trained("er", data=images, batch=1, stream="blurry", class_order=2, evaluate_every=1)
+    steps = sum(run.schedule)
+    assert 0 < steps - len(run.curves["met_class_il"]) < steps / 2
+    assert len(run.curves["task"]) == len(run.curves["met_class_il"])
+    assert all(0 <= each <= 100 for each in run.curves["met_class_il"])

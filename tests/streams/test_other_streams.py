@@ -32,7 +32,7 @@ def orders(stream, seed=0):
     each=st.integers(8, 15),
     batch=st.integers(1, 2),
     seed=st.integers(0, 1000),
-    validate=st.sampled_from([0.0, 0.2]),
+    validate=st.sampled_from([0.0, 0.4]),
 )
 def test_what_holds_for_every_stream(name, tasks, per_task, each, batch, seed, validate):
     classes = tasks * per_task
@@ -153,6 +153,8 @@ def test_what_a_stream_of_domains_refuses(monkeypatch):
         DomainIncremental(data, 1, batch=5, options=DomainIncrementalOptions(domains="cut"))
     with pytest.raises(UsageError, match="need functions"):
         domains("none")
+    with pytest.raises(UsageError, match=r"validate 0.05 holds out no image of task 3: hold out a larger share"):
+        DomainIncremental(data, 4, batch=5, validate=0.05)
 
 
 def test_there_is_a_task_for_each_transform_where_nobody_says_how_many():

@@ -194,6 +194,11 @@ _PLAIN: dict[str, Any] = dict(setting(0, "").metadata["setting"])
 """The setting that stands for a field not declared by `setting`."""
 
 
+@dataclass(frozen=True)
+class NoOptions:
+    """The settings of a part of a run that has none of its own."""
+
+
 @cache
 def settings_of(declared: Any) -> dict[str, Setting]:
     """The settings that a dataclass declares, by name; its field `options`, of other parts' own ones, aside."""

@@ -201,7 +201,7 @@ def move(pixels: Tensor, *, shear_x: Tensor, shear_y: Tensor, right: Tensor, dow
 
     The nearest pixel is taken, black outside. At most one of the five is meant to differ from 0.
     """
-    count, channels, height, width = pixels.shape
+    channels, height, width = pixels.shape[1:]
     y, x = (torch.arange(size, device=pixels.device) + 0.5 for size in (height, width))
     y, x = y[:, None], x[None, :]
     cos, sin = angle.cos(), angle.sin()
@@ -211,7 +211,7 @@ def move(pixels: Tensor, *, shear_x: Tensor, shear_y: Tensor, right: Tensor, dow
     row, column = row.floor().long(), column.floor().long()
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
     index = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
-    moved = pixels.flatten(2).gather(2, index.view(count, 1, -1).expand(-1, channels, -1)).view_as(pixels)
+    moved = pixels.flatten(2).gather(2, index.flatten(1).unsqueeze(1).expand(-1, channels, -1)).view_as(pixels)
     return torch.where(inside.unsqueeze(1), moved, 0.0)
 
 

@@ -279,8 +279,11 @@ class Run:
         return numbers
 
     def _note(self, task: int, step: int, class_il: list[float], task_il: list[float]) -> None:
+        """Add an evaluation to the curves, unless none of the classes met so far has images to test on."""
         found: dict[str, Any] = {"task": task, "step": step, "class_il": class_il, "task_il": task_il}
         if (tested := self.stream.test_of_met(task, step)) is not None:
+            if not len(tested.labels):
+                return
             (found["met_class_il"],), (found["met_task_il"],) = self._evaluated([task], lambda _: tested)
         for name, value in {**found, "predicted": self._predicted.tolist()}.items():
             self.curves.setdefault(name, []).append(value)

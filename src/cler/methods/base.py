@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from cler.config.registry import METHODS
+from cler.config.schema import NoOptions
 from cler.errors import UsageError
 from cler.memory import Recollection, Replay, Reservoir
 from cler.methods.loss import backward, detached, mean_terms, total
 from cler.methods.optimizers import make_optimizer
-from cler.methods.setup import NoOptions, Setup
+from cler.methods.setup import Setup
 from cler.nets.backbone import Backbone, Parts
 from cler.nets.conv import WorkingCopies
 from cler.nets.modes import evaluating

@@ -1,6 +1,6 @@
 """PCR, proxy-based contrastive replay: images gather around the proxy of their class, among the classes of the batch.
 
-    L_PCR = mean_i [ log Σ_c n_c · e^{z_ic} − z_{i,y_i} ],    z_ic = u(h_i) · u(w_c) / τ,    u(v) = v / ‖v‖
+    L_PCR = mean_i [ log Σ_c n_c · e^{z_ic} − z_{i,y_i} ],    z_ic = u(h_i) · u(w_c) / τ,    u(v) = v / (‖v‖ + 1e-6)
 
 over all images of a step, raw and a view of each, with features h and labels y. The proxies w are the rows of the
 classifier, and n_c is how often class c occurs in the step: classes that do not are not in the sum.

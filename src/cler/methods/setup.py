@@ -8,16 +8,12 @@ from typing import Any
 
 import torch
 
+from cler.config.schema import NoOptions
 from cler.data.views import Views
 from cler.nets.backbone import Backbone
 from cler.regularizers.base import Regularizer
 from cler.streams import Tasks
 from cler.teachers.base import Teacher
-
-
-@dataclass(frozen=True)
-class NoOptions:
-    """The settings of a method that has none of its own."""
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,8 @@ class Stages(nn.Module):
 class ResNet18(Backbone, Stages):
     """A 3×3 stem without pooling, four stages of two blocks, average pooling over the whole map, a linear classifier.
 
-    `width` is the number of filters of the stem: 64 for CIFAR, 20 for the slim network used on mini-ImageNet. Any
-    square input size works.
+    `width` is the number of filters of the stem: 64 for CIFAR, 20 for the slim network used on mini-ImageNet. Images
+    of any size and shape work.
 
     Parts of a batch are normalized separately inside the layers, and pretext images go with it as far as layer3: the
     convolutions run once over all of them.

@@ -1,4 +1,4 @@
-"""What came of the promises of one method, regularizer or network."""
+"""What came of the promises of one method, regularizer, teacher or network."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of all promises of a method, regularizer or network; it prints as a table."""
+    """What came of all promises of a method, regularizer, teacher or network; it prints as a table."""
 
     kind: str
-    """'method', 'regularizer' or 'network'."""
+    """'method', 'regularizer', 'teacher' or 'network'."""
     name: str
     outcomes: tuple[Outcome, ...]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from cler.config.registry import STREAMS
+from cler.config.schema import NoOptions
 from cler.data.images import ImageData
 from cler.errors import UsageError
 from cler.streams.tasks import Tasks, sizes_of
@@ -58,11 +58,6 @@ class Plan(NamedTuple):
     """The task in which each class is tested, by its number in the stream, (C,)."""
     parts: list[Tensor]
     """The training images of each task; in a stream without boundaries they are in the order in which they come."""
-
-
-@dataclass(frozen=True)
-class NoOptions:
-    """The settings of a stream that has none of its own."""
 
 
 class Stream:
@@ -120,6 +115,7 @@ class Stream:
         self.test_labels = position[data.test_labels]
         self._train = [part.to(device) for part in plan.parts]
         self._held_out = self.held_out_parts(held_out.nonzero().squeeze(1).to(device))
+        self._check_held_out(validate)
         self._test = members_of(self.test_labels, self.tasks)
         self._check_test()
         if merged:
@@ -152,6 +148,12 @@ class Stream:
         """The images that are held out, by the task that they are tested with."""
         of_image = self.tasks.of_class[self.train_labels[images]]
         return [images[of_image == task] for task in range(self.tasks.number)]
+
+    def _check_held_out(self, share: float) -> None:
+        """Refuse a share of which a task gets nothing: where tasks are not of classes, each class may be elsewhere."""
+        for task, members in enumerate(self._held_out):
+            if share and not len(members):
+                raise UsageError(f"{share} holds out no image of task {task + 1}: hold out a larger share", "validate")
 
     def _check_test(self) -> None:
         """Refuse a task that nothing could be measured on."""

@@ -9,13 +9,9 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor
 
 from cler.config.registry import TEACHERS
+from cler.config.schema import NoOptions
 from cler.data.views import Views
 from cler.nets.backbone import Backbone
-
-
-@dataclass(frozen=True)
-class NoOptions:
-    """The settings of a teacher that has none of its own."""
 
 
 @dataclass(frozen=True)
