@@ -94,6 +94,19 @@ def test_a_network_that_was_not_kept(tmp_path):
         runs.network(0)
 
 
+@pytest.mark.parametrize("callbacks", [print, [print, 3]])
+def test_callbacks_that_cannot_be_called_are_refused_before_training(callbacks, tmp_path):
+    with pytest.raises(cler.UsageError, match=r"^callbacks must be a list of functions that take an event"):
+        train(tmp_path, "finetune", callbacks=callbacks, buffer=None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_array_in_the_place_of_a_dataset_is_answered_in_one_short_line(tmp_path):
+    with pytest.raises(cler.UsageError, match=r"not a Tensor; cler\.data\.arrays") as refused:
+        cler.train("finetune", dataset=torch.zeros(9, 3, 8, 8), out=tmp_path, verbose=False)
+    assert len(str(refused.value)) < 200
+
+
 def test_a_module_is_trained_in_this_process_from_its_weights_for_each_seed(tmp_path):
     module, heard = network(4), []
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}

@@ -90,7 +90,7 @@ def test_example_that_tracks_has_the_curves_and_metrics_of_every_run(run_example
     (row,) = cler.results(tmp_path / "runs")
     with contextlib.closing(sqlite3.connect(tmp_path / "curves.sqlite")) as database:
         for result in row.results:
-            label = f"er-ace m200, seed {result.seed}"
+            label = f"er-ace buffer 200, seed {result.seed}"
             final = "select value from metrics where run = ? and name = 'accuracy' and scenario = 'class_il'"
             assert database.execute(final, (label,)).fetchall() == [(result.metrics["accuracy"]["class_il"],)]
             curve = "select value from points where run = ? and name = 'accuracy/class_il' order by step"
@@ -100,7 +100,7 @@ def test_example_that_tracks_has_the_curves_and_metrics_of_every_run(run_example
             assert f"{label} {result.steps} accuracy/class_il {found[-1]}" in printed
         terms = database.execute("select distinct name from points where name like 'loss/%'").fetchall()
         assert sorted(terms) == [("loss/replay",), ("loss/stream",)]
-        assert ("er-ace m200, seed 1", "batch", "100") in database.execute("select * from settings").fetchall()
+        assert ("er-ace buffer 200, seed 1", "batch", "100") in database.execute("select * from settings").fetchall()
 
 
 class Transformer(nn.Module):

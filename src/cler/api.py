@@ -213,6 +213,7 @@ def train(
         threads=threads, compile=compile,
     )  # fmt: skip
     settings = make_settings(**given, **options)
+    _check_callbacks(callbacks)
     console = Terminal(stderr=True, quiet=not verbose)
     say = _sayer(console)
     bar = partial(decoding_bar, console)
@@ -227,6 +228,12 @@ def train(
     if not finished:
         raise RuntimeError("no run has ended here: another process is doing them, or they were stopped")
     return Runs(settings.to_dict(), tuple(sorted(finished, key=lambda run: run.seed)))
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    """Refuse what could not be called once training has begun."""
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise UsageError(f"must be a list of functions that take an event, as [print], not {callbacks!r}", "callbacks")
 
 
 def train_jobs(

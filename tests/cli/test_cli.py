@@ -200,6 +200,8 @@ def test_methods(cler):
     for name in ("finetune", "joint", "er", "er-ace", "none", "rotation", "jigsaw"):
         assert re.search(rf"^\s*{name}\s+\w", answer.out, re.MULTILINE), name
     listed = json.loads(cler("methods", "--json").out)
+    assert listed["augmentations"]["randaugment"]["summary"].startswith("RandAugment")
+    assert listed["augmentations"]["light"]["summary"].startswith("a resized crop")
     assert {"finetune", "er-ace"} <= listed["methods"].keys()
     assert listed["methods"]["cope"]["settings"]["inner"]["default"] == 5
     assert re.search(r"cope\s+inner=5\s+Steps on each batch of the stream", answer.out)

@@ -374,7 +374,7 @@ def test_a_run_that_failed_is_told_of_and_not_repeated(table, tmp_path):
     )
     write_json(job.folder / "result.json", failed)
     state = look(table, tmp_path)
-    assert state.complaints == [f"er-ace m20, seed 0 stopped: no (to try again, delete {job.folder})"]
+    assert state.complaints == [f"er-ace buffer 20, seed 0 stopped: no (to try again, delete {job.folder})"]
     assert [job.seed for job in state.missing[0].jobs] == [1]
 
 

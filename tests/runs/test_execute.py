@@ -129,7 +129,7 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
     assert [line["task"] for line in log] == [0, 1]
     assert log[1]["class_il"] == pytest.approx(result["accuracy"]["class_il"][1], abs=1e-3)
     assert notes.ended == [
-        ("er-ace+jigsaw m20 epochs 2, seed 7", pytest.approx(sum(rows["class_il"][-1]) / 2, abs=1e-3), None)
+        ("er-ace+jigsaw buffer 20 epochs 2, seed 7", pytest.approx(sum(rows["class_il"][-1]) / 2, abs=1e-3), None)
     ]
     assert notes.progressed[-1].done == 1
 
@@ -626,9 +626,9 @@ def test_side_by_side_equals_in_turn(tmp_path):
     assert [read_json(job.folder / "result.json")["at_once"] for job in bundled] == [3, 3, 3, 1, 1, 1]
     together = {p.labels for p in notes.progressed}
     assert together == {
-        ("finetune, seed 0", "finetune, seed 1", "er-ace+rotation m8, seed 0"),
+        ("finetune, seed 0", "finetune, seed 1", "er-ace+rotation buffer 8, seed 0"),
         ("joint, seed 0",),
-        ("er m8 epochs 2, seed 0",),
+        ("er buffer 8 epochs 2, seed 0",),
         ("lwf-mc, seed 0",),
     }
 

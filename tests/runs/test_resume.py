@@ -123,7 +123,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch, whole, stops)
             run(job)
         assert remaining([job]) == [job]
     task, taken = stops[-1]
-    assert run(job).messages == [f"er-ace m10, seed 0: resuming from task {task + 1}, step {taken + 1}"]
+    assert run(job).messages == [f"er-ace buffer 10, seed 0: resuming from task {task + 1}, step {taken + 1}"]
     assert_ended_like(job.folder, whole)
     assert remaining([job]) == []
 
@@ -248,7 +248,7 @@ def test_a_damaged_checkpoint(tmp_path, monkeypatch, whole):
     file.write_bytes(file.read_bytes()[:-5])
     said = run(job).messages
     assert said[0].startswith(f"{file} is damaged")
-    assert said[1] == "er-ace m10, seed 0: resuming from task 2, step 3"
+    assert said[1] == "er-ace buffer 10, seed 0: resuming from task 2, step 3"
     assert_ended_like(job.folder, whole)
 
 
@@ -415,7 +415,7 @@ def test_a_result_that_cannot_be_written_is_an_error_of_one_line_and_is_not_lost
         with pytest.raises(UsageError, match=rf"cannot write to {job.folder}: No space left on device"):
             run(job)
     # only the last evaluation was left
-    assert run(job).messages == ["er-ace m10, seed 0: resuming from task 2, step 9"]
+    assert run(job).messages == ["er-ace buffer 10, seed 0: resuming from task 2, step 9"]
     assert_ended_like(job.folder, whole)
 
 
@@ -449,7 +449,7 @@ def test_a_clock_that_goes_backwards_changes_nothing(tmp_path, monkeypatch, whol
 
     monkeypatch.setattr(record, "datetime", Backwards)
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
-    assert run(job).messages == ["er-ace m10, seed 0: resuming from task 2, step 4"]
+    assert run(job).messages == ["er-ace buffer 10, seed 0: resuming from task 2, step 4"]
     assert_ended_like(job.folder, whole)
 
 
@@ -503,7 +503,7 @@ def test_the_same_command_goes_on_unless_it_is_told_to_start_over(
         run(job)
     code, said = cler(*option)
     assert code == 0, said
-    assert ("er-ace m10, seed 0: resuming from task 2, step 4" in said) == from_there
+    assert ("er-ace buffer 10, seed 0: resuming from task 2, step 4" in said) == from_there
     assert_ended_like(job.folder, whole)
 
 
@@ -583,7 +583,7 @@ def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(tmp_path, whole):
     assert end.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoint.find(job.folder, pytest.fail).position == (1, 3)
-    assert run(job).messages == ["er-ace m10, seed 0: resuming from task 2, step 4"]
+    assert run(job).messages == ["er-ace buffer 10, seed 0: resuming from task 2, step 4"]
     assert_ended_like(job.folder, whole)
 
 

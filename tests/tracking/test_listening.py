@@ -105,7 +105,7 @@ def test_one_that_falls_behind_is_left_out(train, fragile, plain, facts, monkeyp
 def test_what_a_tracker_is_told(train, fragile):
     folder, _ = train("fragile", evaluate_every=3)
     (_, run), *logged, (_, metrics) = Fragile.said
-    assert (run.label, run.group, run.folder, run.seed) == ("er-ace m10, seed 0", folder.parent.name, folder, 0)
+    assert (run.label, run.group, run.folder, run.seed) == ("er-ace buffer 10, seed 0", folder.parent.name, folder, 0)
     assert run.settings == json.loads((folder / "settings.json").read_text("utf-8"))["settings"]
     assert not run.resumed
     assert sorted(step for _, step in logged) == sorted([*range(1, 17), 3, 6, 8, 11, 14, 16])

@@ -71,7 +71,7 @@ def test_a_run_has_its_curves_settings_and_metrics(train):
     (path,) = offline_files(folder)
     (result,), _ = find_results([folder])
     (run,) = [record.run for record in records(path) if record.HasField("run")]
-    assert (run.project, run.display_name, run.run_group) == ("cler", "er-ace m10, seed 0", folder.parent.name)
+    assert (run.project, run.display_name, run.run_group) == ("cler", "er-ace buffer 10, seed 0", folder.parent.name)
     config = {item.key: json.loads(item.value_json) for item in run.config.update}
     assert config | result.settings | {"seed": 0} == config
     rows = history(path)

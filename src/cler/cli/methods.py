@@ -100,7 +100,8 @@ def _own_settings(part: Any) -> dict[str, dict[str, Any]]:
 
 def _first_sentence(documented: Any) -> str:
     told = (documented.__doc__ or "").partition(".")[0].partition(";")[0].replace("`", "")
-    return told[:1].lower() + told[1:]
+    is_name = any(map(str.isupper, told[1:].partition(" ")[0]))  # as RandAugment is
+    return told if is_name else told[:1].lower() + told[1:]
 
 
 def _show(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:

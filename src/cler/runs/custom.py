@@ -58,7 +58,11 @@ def name_dataset(dataset: Any) -> str:
             )
         DATASETS.register(dataset.name, InMemory(dataset))
         return dataset.name
-    raise UsageError(f"must be the name of a dataset or a cler.data.ImageData, not {dataset!r}", "dataset")
+    raise UsageError(
+        f"must be the name of a dataset or a cler.data.ImageData, not a {type(dataset).__name__}; cler.data.arrays, "
+        "folder and torch make one",
+        "dataset",
+    )
 
 
 def name_network(network: Any) -> str | None:

@@ -69,7 +69,8 @@ class Job:
     def label(self) -> str:
         """A short name for progress bars, with the settings in which the cells of a table differ."""
         changes = [f"{name} {_in_a_name(value)}" for name, value in unusual(self.settings).items() if name in TOLD]
-        return f"{' '.join([self.settings.pair, *_size(self.settings), *changes])}, seed {self.seed}"
+        size = [f"buffer {self.settings.buffer}"] if self.settings.buffer else []
+        return f"{' '.join([self.settings.pair, *size, *changes])}, seed {self.seed}"
 
     @property
     def name(self) -> RunName:
@@ -169,7 +170,7 @@ def by_pixels(settings: dict[str, Any], data: Any) -> dict[str, Any] | None:
 
 
 def _size(settings: Settings) -> list[str]:
-    """The size of the buffer, if there is one."""
+    """The size of the buffer in a folder's name, if there is one."""
     return [f"m{settings.buffer}"] if settings.buffer else []
 
 

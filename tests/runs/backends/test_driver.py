@@ -120,7 +120,7 @@ def test_a_lost_attempt_is_made_again_from_its_checkpoint(tmp_path, here, order,
 
 def test_what_comes_to_nothing_three_times_is_told(here, order, toy_jobs):
     cluster = here(dict.fromkeys((1, 2, 3), lost))
-    with pytest.raises(UsageError, match=r"a job of here was lost with er m8, seed 0, for the 3rd time"):
+    with pytest.raises(UsageError, match=r"a job of here was lost with er buffer 8, seed 0, for the 3rd time"):
         drive(toy_jobs(), cluster, order, ignore, poll=0)
     assert len(cluster.submitted) == 3
 

@@ -69,7 +69,7 @@ def test_a_job_of_slurm_trains_and_is_heard(tmp_path, monkeypatch, commands, ord
     backend.train([job], order, heard.append)
     results = [read_json(each.folder / "result.json")["accuracy"] for each in (job, plain)]
     assert results[0] == results[1]
-    assert any(isinstance(event, Message) and " has 1 run: er m8, seed 0" in event.text for event in heard)
+    assert any(isinstance(event, Message) and " has 1 run: er buffer 8, seed 0" in event.text for event in heard)
     script = (commands / "1.script").read_text().splitlines()
     for line in (
         "partition=short",
