@@ -19,6 +19,15 @@ def test_the_line_before_training_names_what_the_run_makes_use_of():
     )
 
 
+def test_the_lines_of_a_grid_say_only_what_is_different_from_the_first():
+    first = make_settings(method="er-ace", lr=0.1)
+    added = in_words(make_settings(method="er-ace", regularizer="jigsaw", lr=0.1, weight=0.5), [0], first)
+    assert added == "ER-ACE + CLER (jigsaw) on cifar10-sample, seed 0: like the first, with weight 0.5"
+    other = in_words(make_settings(method="er-ace"), [0, 1], first)  # whatever of it is a default
+    assert other == "ER-ACE on cifar10-sample, seeds 0, 1: like the first, with lr 0.03"
+    assert in_words(first, [2], first).endswith("seed 2: like the first")
+
+
 @pytest.mark.parametrize(
     ("given", "named", "not_named"),
     [

@@ -225,6 +225,14 @@ def test_a_regularized_row_without_its_method_has_no_chart_of_its_own(runs):
     assert Elements(page(runs.report(*pairs[1:]))).count("svg", "chart") == 4
 
 
+def test_a_teacher_is_drawn_beside_the_method_without_it(runs):
+    ema = {"teacher": "ema", "ema_momentum": 0.9}
+    pairs = [(runs.plain, [30.0, 31.0]), (runs.cler, [33.0, 34.0]), (runs.cler | ema, [36.0, 37.0])]
+    made = page(runs.report(*pairs))
+    assert Elements(made).count("svg", "chart") == 2  # one panel, in two scenarios
+    assert {"ER-ACE", "+ CLER (jigsaw)", "ER-ACE + CLER (jigsaw) + EMA"} <= set(re.findall(r'"></i>([^<]+)<', made))
+
+
 def test_names_are_shown_not_obeyed(runs):
     text = page(runs.report((runs.plain | {"dataset": "<script>x&y</script>", "method": '"><b>'}, [30.0])))
     assert Elements(text).count("script") == 1

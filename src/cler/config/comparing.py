@@ -86,10 +86,17 @@ def title_of(table: Mapping[str, Any], name: str) -> str:
     return getattr(about, "title", name) if entry is not None else name
 
 
-def in_words(settings: Settings, seeds: Sequence[int]) -> str:
-    """One line that says what will run, with every setting that means something to it as it was resolved."""
+def in_words(settings: Settings, seeds: Sequence[int], first: Settings | None = None) -> str:
+    """One line that says what will run, with every setting that means something to it as it was resolved.
+
+    Of runs after the `first` ones it says only what is different from those.
+    """
     shown = ("method", "regularizer", "teacher", "dataset")
-    told = ", ".join(f"{name} {value}" for name, value in _meant(settings).items() if name not in shown)
+    before = _meant(first) if first else {}
+    new = {name: value for name, value in _meant(settings).items() if name not in shown and before.get(name) != value}
+    told = ", ".join(f"{name} {value}" for name, value in new.items())
+    if first:
+        told = f"like the first, with {told}" if told else "like the first"
     which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     return f"{label_of(settings.method, settings.regularizer, settings.teacher)} on {settings.dataset}, {which}: {told}"
 

@@ -111,7 +111,8 @@ class Setting:
             return value
         if self.kind is bool and isinstance(value, bool):
             return value
-        raise UsageError(f"must be {self.takes}, not {value!r}", self.name)
+        loop = "; for several, train them in a loop" if isinstance(value, list | tuple) and len(value) > 1 else ""
+        raise UsageError(f"must be {self.takes}, not {value!r}{loop}", self.name)
 
     def _check_bounds(self, value: float) -> None:
         below = self.least is not None and value < self.least

@@ -36,7 +36,7 @@ from cler.report.prose import pieces
 from cler.report.sheets import NAMES, Row, Sheet
 from cler.report.summary import summary
 from cler.report.traces import Drawn, drawn, drawn_so_far, settings_told
-from cler.runs.compare import Series
+from cler.runs.compare import Series, without_teacher
 from cler.runs.results import SCENARIOS
 from cler.runs.survey import Unfinished
 
@@ -203,13 +203,14 @@ def _panels(section: Section, colored: Mapping[str, int]) -> list[ChartPanel]:
 
 
 def _families(groups: Sequence[Series]) -> list[list[Series]]:
-    """Groups to draw in one panel: a method and its regularized twins.
+    """Groups to draw in one panel: a method, its regularized twins, and all of these with a teacher.
 
     References, and regularized groups without the method alone, get a panel only if there is nothing else.
     """
     families: dict[Series, list[Series]] = {}
     for group in groups:
-        families.setdefault(group.twin or group, []).append(group)
+        alone = without_teacher(group, groups) or group
+        families.setdefault(alone.twin or alone, []).append(group)
     found = list(families.values())
     return [one for one in found if len(one) > 1 or not (one[0].reference or one[0].regularized)] or found
 
@@ -231,7 +232,7 @@ def _title(group: Series, groups: Sequence[Series]) -> tuple[str, str]:
 
 
 def _label(group: Series, family: Sequence[Series]) -> str:
-    name = f"+ {group.regularizer_label}" if group.twin else group.label
+    name = f"+ {group.regularizer_label}" if group.twin is family[0] else group.label
     return _joined(name, note(group, family))
 
 

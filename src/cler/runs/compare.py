@@ -366,6 +366,13 @@ def _twin(group: Series, groups: Sequence[Series]) -> Series | None:
     return None
 
 
+def without_teacher(group: Series, groups: Sequence[Series]) -> Series | None:
+    """The group whose settings are otherwise equal, if this one has a teacher."""
+    alone = (one for one in groups if one.settings["teacher"] == "none" != group.settings["teacher"])
+    # Settings that only the run with a teacher has belong to it.
+    return next((one for one in alone if _agree(group, one, one.settings.keys() - {"teacher"})), None)
+
+
 def _agree(first: Series, second: Series, keys: Iterable[str]) -> bool:
     return all(first.settings.get(key) == second.settings.get(key) for key in keys)
 

@@ -95,7 +95,7 @@ def prepare(
     for job in todo:
         check_writable(job.folder)
     for one, own in groupby(todo, key=lambda job: job.settings):
-        say(in_words(one, [job.seed for job in own]))
+        say(in_words(one, [job.seed for job in own], None if one is todo[0].settings else todo[0].settings))
         if (images := loaded[data.key(one)]) is not None:
             for line in advice(one, images):
                 say(line)
