@@ -479,7 +479,8 @@ def test_settings_of_a_stream_after_set(cler_here, tmp_path):
     run = ("run", "er,er-ace", "--dataset", "domains:set", *SMALL)
     code, _, err = cler_here(*run, "--set", "domains=rotations")
     assert code == 0, err
-    assert "ER-ACE on domains:set, seed 0: stream domain-incremental, tasks 4, " in err
+    assert "ER on domains:set, seed 0: stream domain-incremental, tasks 4, " in err
+    assert "ER-ACE on domains:set, seed 0: like the first\n" in err
     assert cler_here(*run, "--set", "blur=7")[::2] == (
         2,
         "cler: unknown setting of er, er-ace 'blur' (known: domains); the stream blurry has one of that name\n",
