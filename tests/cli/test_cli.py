@@ -241,14 +241,14 @@ def test_help_says_whose_defaults_may_be_others(cler_here):
     for command in ("run", "tune"):
         told = help_of(cler_here(command, "--help"))
         for line in (
-            "replay buffer. [default: (500, or the dataset's)]",
-            "Learning rate. [default: (0.01, or the dataset's, method's, regularizer's or protocol's)]",
-            "or timm:NAME. [default: (resnet18, or the method's)]",
-            "1 is online learning. [default: (1)]",
+            "replay buffer. [default: 500, or the dataset's]",
+            "Learning rate. [default: 0.01, or the dataset's, method's, regularizer's or protocol's]",
+            "or timm:NAME. [default: resnet18, or the method's]",
+            "1 is online learning. [default: 1]",
             "(default: bf16 on a GPU that has it, fp32 elsewhere). One of fp32, tf32, bf16. --threads",
         ):
             assert line in told
-    assert "accuracy on them is reported. [default: (0.1)]" in told  # which `cler tune` needs
+    assert "accuracy on them is reported. [default: 0.1]" in told  # which `cler tune` needs
 
 
 def test_help_of_reproduce_does_not_tell_of_defaults_that_it_does_not_have(cler_here):

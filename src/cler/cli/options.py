@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 from rich.markup import escape
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from cler.config.learner import learner_settings
 from cler.config.registry import import_code
@@ -57,7 +58,10 @@ class OnceEach(TyperCommand):
         for parameter in self.get_params(ctx):
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""  # it takes no value
-        super().format_help(ctx, formatter)
+            if isinstance(parameter, TyperArgument):
+                parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]  # as `<list[Path]>`
+        with _defaults_told(self.params):
+            super().format_help(ctx, formatter)
 
     def _tell_whose_defaults(self) -> None:
         """Beside each default of a command that trains, the parts of a run that may have one of their own."""
@@ -71,6 +75,19 @@ class OnceEach(TyperCommand):
                 *others, last = [f"{part}'s" for part in parts]
                 told = f"{', '.join(others)} or {last}" if others else last
                 shown[name].show_default = f"{default.partition(', or the ')[0]}, or the {told}"
+
+
+@contextmanager
+def _defaults_told(parameters: Iterable[Any]) -> Iterator[None]:
+    """Inside, helps end with the defaults that are strings, which typer would put in two kinds of brackets."""
+    before = [(each, each.help, each.show_default) for each in parameters if isinstance(each.show_default, str)]
+    for parameter, told, default in before:
+        parameter.help, parameter.show_default = f"{told} [dim]\\[default: {escape(default)}][/dim]", False
+    try:
+        yield
+    finally:
+        for parameter, told, default in before:
+            parameter.help, parameter.show_default = told, default
 
 
 @dataclass(frozen=True)
