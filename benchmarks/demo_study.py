@@ -22,6 +22,7 @@ from cler.runs.execute import execute
 from cler.runs.jobs import Job, remaining
 from cler.runs.machine import find_device
 from cler.runs.results import find_results
+from cler.runs.trainers import Order
 
 
 def candidates(precision: str) -> list[Settings]:
@@ -57,7 +58,7 @@ def main() -> None:
     todo = remaining(jobs)
     if todo:
         with ProgressBars(Terminal(stderr=True), len(todo)) as bars:
-            execute(todo, device=device, at_once=arguments.at_once, callbacks=[bars])
+            execute(todo, Order(device, at_once=arguments.at_once), callbacks=[bars])
     groups = compare(find_results([arguments.out])[0]).groups
     Terminal(width=140).print(comparison_table(groups))
 

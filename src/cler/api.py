@@ -40,6 +40,7 @@ from cler.runs.modes import usual_modes
 from cler.runs.networks import load_network
 from cler.runs.results import SCENARIOS, Result, find_results
 from cler.runs.start import prepare
+from cler.runs.trainers import Order
 from cler.streams.base import Stream
 from cler.streams.base import register as register_stream
 from cler.teachers.base import Teacher
@@ -254,16 +255,9 @@ def train_jobs(
     with found as backend, ProgressBars(console, len(jobs)) as bars:
         execute(
             [replace(job, **of_jobs) for job in jobs],
-            device=backend.device(machine.device),
-            data_dir=machine.data_dir,
-            workers=machine.workers,
-            at_once=machine.at_once,
-            images=machine.images,
-            graph=machine.graph,
+            Order.on(backend.device(machine.device), machine),
             callbacks=[bars, *callbacks],
             backend=backend,
-            out=machine.out,
-            give_up_after=machine.give_up_after,
         )
     return bars.failures
 

@@ -13,6 +13,7 @@ from cler.runs.along import trained_once
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining
 from cler.runs.results import read_result
+from cler.runs.trainers import Order
 
 
 def jobs_of(out, *teachers, seeds=(0,), **changes):
@@ -22,7 +23,7 @@ def jobs_of(out, *teachers, seeds=(0,), **changes):
 
 def run_all(jobs, *others):
     heard = []
-    execute(jobs, device=torch.device("cpu"), workers=1, callbacks=[heard.append, *others])
+    execute(jobs, Order(torch.device("cpu"), workers=1), callbacks=[heard.append, *others])
     return heard
 
 

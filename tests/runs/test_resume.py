@@ -62,7 +62,7 @@ class Notes:
 
 def run(*jobs):
     notes = Notes()
-    execute(jobs, device=CPU, workers=1, callbacks=[notes])
+    execute(jobs, Order(CPU, workers=1), callbacks=[notes])
     return notes
 
 
@@ -471,7 +471,7 @@ def test_losses_that_were_logged_after_the_checkpoint_are_dropped(tmp_path, monk
         if isinstance(event, Started):
             kept.extend(json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines())
 
-    execute([job], device=CPU, workers=1, callbacks=[look])
+    execute([job], Order(CPU, workers=1), callbacks=[look])
     assert [(line["task"], line["step"]) for line in kept if line["event"] == "progress"] == steps
     lines = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
     assert [(line["task"], line["step"]) for line in lines if line["event"] == "progress"] == [
@@ -579,7 +579,7 @@ def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(tmp_path, whole):
     job = replace(make_job(tmp_path), checkpoint_every=0)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as end:
-        execute([job], device=CPU, workers=1, callbacks=[signal_at(1, 3)])
+        execute([job], Order(CPU, workers=1), callbacks=[signal_at(1, 3)])
     assert end.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoint.find(job.folder, pytest.fail).position == (1, 3)
@@ -644,7 +644,7 @@ def test_worker_processes_leave_checkpoints_when_this_one_is_terminated(tmp_path
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(SystemExit) as end:
-        execute(war, device=CPU, workers=2, callbacks=[terminate])
+        execute(war, Order(CPU, workers=2), callbacks=[terminate])
     assert end.value.code == 143
     assert not multiprocessing.active_children()
     assert not list((tmp_path / "war").rglob(".lock"))

@@ -15,6 +15,7 @@ from cler.data import images
 from cler.engine.events import Message, Progress
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, restart
+from cler.runs.trainers import Order
 from cler.tracking import listening
 from toys import Toy
 
@@ -49,8 +50,7 @@ def train(tmp_path):
 
         execute(
             [replace(job, track=track, checkpoint_every=1e-9)],
-            device=torch.device("cpu"),
-            workers=1,
+            Order(torch.device("cpu"), workers=1),
             callbacks=[hear, *callbacks],
         )
         return job.folder, said

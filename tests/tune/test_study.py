@@ -15,7 +15,7 @@ from cler.runs.execute import execute
 from cler.runs.folders import locked
 from cler.runs.jobs import restart
 from cler.runs.results import make_result
-from cler.runs.trainers import in_bundles
+from cler.runs.trainers import Order, in_bundles
 from cler.tune import study as module
 from cler.tune.selection import Selection
 from cler.tune.space import Range
@@ -30,7 +30,7 @@ def propose(space, before, count):
 
 
 def train(jobs):
-    execute(jobs, device=torch.device("cpu"), workers=1)
+    execute(jobs, Order(torch.device("cpu"), workers=1))
 
 
 def make_study(out, select_on="first-tasks:3", **changes):

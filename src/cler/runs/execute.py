@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
-
-import torch
 
 from cler.engine.events import Elsewhere, Emit, Event, Finished, Message, each_line_once, to_all
 from cler.runs.along import trained_once
@@ -19,27 +16,13 @@ from cler.runs.trainers import Order
 
 
 def execute(
-    jobs: Sequence[Job],
-    *,
-    device: torch.device,
-    data_dir: Path | None = None,
-    workers: int | None = None,
-    at_once: int | None = None,
-    images: str = "auto",
-    graph: bool = True,
-    callbacks: Sequence[Emit] = (),
-    backend: Backend | None = None,
-    out: Path = Path("runs"),
-    give_up_after: float = 600.0,
+    jobs: Sequence[Job], order: Order, *, callbacks: Sequence[Emit] = (), backend: Backend | None = None
 ) -> None:
     """Train all the jobs that no other process is training; results are in their folders.
 
-    On a GPU `at_once` runs are trained side by side (default: as many as fit), and of several GPUs each has a process;
-    on a CPU `workers` processes (default: as many as there are cores for the threads of each) take one job after the
-    other. `images` says where those lie that a GPU trains on. Without `graph` it records no steps. The callbacks hear
-    every event; the error of one that raises ends training, after a checkpoint. The backend is this machine where none
-    is given; `out` is the folder that the machines of another one share, and a machine of which nothing was heard for
-    `give_up_after` seconds is given up.
+    On a GPU runs are trained side by side, and of several GPUs each has a process; on a CPU worker processes take one
+    job after the other. The callbacks hear every event; the error of one that raises ends training, after a checkpoint.
+    The backend is this machine where none is given.
     """
     if not jobs:
         return
@@ -47,7 +30,6 @@ def execute(
         check_writable(job.folder)
     others = _Others()
     emit = each_line_once(to_all([others, *callbacks]))
-    order = Order(device, data_dir, workers, at_once, images, graph, out, give_up_after)
     backend = backend or Local()
     trained = trained_once(jobs)
     backend.train(trained, order, emit)

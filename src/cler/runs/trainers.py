@@ -6,13 +6,14 @@ import signal
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from cler.config.comparing import benchmark_settings
+from cler.config.settings import Machine
 from cler.engine import Control, checkpoint
 from cler.engine.bundles import grouped, train_in_bundles
 from cler.engine.events import Emit, Message
@@ -49,6 +50,12 @@ class Order:
     """Folder that all machines share, where the attempts of other machines are kept."""
     give_up_after: float = 600.0
     """Seconds without events after which another machine is given up."""
+
+    @classmethod
+    def on(cls, device: torch.device, machine: Machine) -> Order:
+        """As the settings of the machine say."""
+        _, *others = fields(cls)
+        return cls(device, **{each.name: getattr(machine, each.name) for each in others})
 
 
 def in_bundles(jobs: Sequence[Job], size: int) -> list[Bundle]:
