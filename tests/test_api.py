@@ -88,6 +88,15 @@ def test_a_kept_network_gives_the_logits_of_the_trained_run(tmp_path):
         runs.metric("accuracy", "class-il")
 
 
+def test_results_stay_where_no_other_machine_could_make_them_again(tmp_path, monkeypatch):
+    own = {"network": lambda n_classes: network(n_classes), "buffer": None}
+    train(tmp_path, "finetune", **own)
+    monkeypatch.setattr("cler.runs.backends.slurm._find_slurm", lambda: None)
+    with pytest.raises(cler.UsageError, match="no other machine can import this"):
+        train(tmp_path, "finetune", on="slurm", redo=True, workers=None, **own)
+    assert list(tmp_path.rglob("result.json"))
+
+
 def test_a_network_that_was_not_kept(tmp_path):
     runs = train(tmp_path, "finetune", width=2, buffer=None)
     with pytest.raises(cler.UsageError, match="train with save_network=True, and redo=True"):

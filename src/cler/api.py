@@ -202,7 +202,7 @@ def train(
         save_buffer_images=save_buffer_images, track=track, until_task=until_task,
     )  # fmt: skip
     machine.check_given(name for name, each in settings_of(Machine).items() if getattr(machine, name) != each.default)
-    there = find_backend(machine).device(device)  # asked for before anything is deleted to be redone
+    target = find_backend(machine).device(device)  # asked for before anything is deleted to be redone
     given = _given(
         method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
         dataset=name_dataset(dataset), size=size, fit=fit, test_share=test_share, skip_broken=skip_broken,
@@ -210,7 +210,7 @@ def train(
         batch=batch, replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
         weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
         augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
-        evaluate_every=evaluate_every, precision=precision or default_precision(there),
+        evaluate_every=evaluate_every, precision=precision or default_precision(target),
         threads=threads, compile=compile,
     )  # fmt: skip
     settings = make_settings(**given, **options)

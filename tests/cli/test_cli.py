@@ -251,6 +251,12 @@ def test_help_says_whose_defaults_may_be_others(cler_here):
     assert "accuracy on them is reported. [default: 0.1]" in told  # which `cler tune` needs
 
 
+def test_help_without_frames_and_colors_has_no_marks_of_them(environment):
+    asked = [sys.executable, "-m", "cler", "run", "--help"]
+    told = subprocess.run(asked, env=environment | {"TYPER_USE_RICH": "0"}, capture_output=True, text=True, check=True)
+    assert "replay buffer. [default: 500, or the dataset's]" in " ".join(told.stdout.split())
+
+
 def test_help_of_reproduce_does_not_tell_of_defaults_that_it_does_not_have(cler_here):
     told = help_of(cler_here("reproduce", "--help"))
     assert (

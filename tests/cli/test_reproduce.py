@@ -113,6 +113,7 @@ def test_results_stay_where_they_cannot_be_redone(toy, cler, monkeypatch):
     assert (code, accuracies("reproduction")) == (1, before)
     assert "left out: all runs on toy (it cannot be downloaded)" in err
     assert "2.00±0.50" in out
+    assert json.loads(cler(*QUICK, "--redo", "--json").out)["missing"] == []
 
 
 def test_a_dry_run_writes_nothing(toy, cler, tmp_path):

@@ -26,6 +26,11 @@ def test_the_lines_of_a_grid_say_only_what_is_different_from_the_first():
     other = in_words(make_settings(method="er-ace"), [0, 1], first)  # whatever of it is a default
     assert other == "ER-ACE on cifar10-sample, seeds 0, 1: like the first, with lr 0.03"
     assert in_words(first, [2], first).endswith("seed 2: like the first")
+    held_out = make_settings(method="er-ace", lr=0.1, validate=0.1)
+    assert in_words(first, [0], held_out).endswith(": like the first, with validate 0.0")  # off here, and not there
+    ordered = make_settings(method="er-ace", lr=0.1, class_order=3)
+    assert in_words(first, [0], ordered).endswith(": like the first, with class_order –")
+    assert in_words(make_settings(method="finetune", lr=0.1), [0], first).endswith(": like the first")  # has no buffer
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -60,8 +59,10 @@ class OnceEach(TyperCommand):
                 parameter.metavar = ""  # it takes no value
             if isinstance(parameter, TyperArgument):
                 parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]  # as `<list[Path]>`
-        with _defaults_told(self.params):
-            super().format_help(ctx, formatter)
+            if isinstance(shown := getattr(parameter, "show_default", None), str):
+                # Typer would put it into brackets of its own.
+                parameter._get_default_string = functools.partial(_as_it_is, shown)  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
 
     def _tell_whose_defaults(self) -> None:
         """Beside each default of a command that trains, the parts of a run that may have one of their own."""
@@ -77,17 +78,9 @@ class OnceEach(TyperCommand):
                 shown[name].show_default = f"{default.partition(', or the ')[0]}, or the {told}"
 
 
-@contextmanager
-def _defaults_told(parameters: Iterable[Any]) -> Iterator[None]:
-    """Inside, helps end with the defaults that are strings, which typer would put in two kinds of brackets."""
-    before = [(each, each.help, each.show_default) for each in parameters if isinstance(each.show_default, str)]
-    for parameter, told, default in before:
-        parameter.help, parameter.show_default = f"{told} [dim]\\[default: {escape(default)}][/dim]", False
-    try:
-        yield
-    finally:
-        for parameter, told, default in before:
-            parameter.help, parameter.show_default = told, default
+def _as_it_is(shown: str, **_: Any) -> str:
+    """In the place of the method of typer that says how a default is shown."""
+    return shown
 
 
 @dataclass(frozen=True)

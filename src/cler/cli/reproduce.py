@@ -153,6 +153,7 @@ def reproduce(
         say("stop with Ctrl-C at any time; --only and --seeds train fewer runs")
         order = cost.cheapest_first(todo, costs)  # to see most soon; on several machines all ends sooner the other way
         failures += _train(order[::-1] if elsewhere else order, deadline, target, at_once, machine)
+    if redo or (todo and not dry_run):
         state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
     _show(whole, cells, state, costs, precision, as_json)
     if failures:

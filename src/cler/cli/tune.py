@@ -103,8 +103,8 @@ def tune(
         study = replace(study, data=images.fingerprint() if data.has_path(first.dataset) else None)
     pace = Pace()
     with closing(find_backend(machine)) as backend:  # which stays for all trials
-        there, under_way = study.trials()
-        if under_way or len(there) < trials:
+        ended, under_way = study.trials()
+        if under_way or len(ended) < trials:
             backend.check()
         ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine, pace, backend), propose, say)
     if str(pace):

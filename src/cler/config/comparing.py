@@ -5,7 +5,7 @@ Results hold the settings of their runs as plain values; here they are read by w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cler.config.making import has_width
@@ -93,16 +93,20 @@ def in_words(settings: Settings, seeds: Sequence[int], first: Settings | None = 
     """
     shown = ("method", "regularizer", "teacher", "dataset")
     before = _meant(first) if first else {}
-    new = {name: value for name, value in _meant(settings).items() if name not in shown and before.get(name) != value}
-    told = ", ".join(f"{name} {value}" for name, value in new.items())
+    meant = _meant(settings, before)
+    new = {name: value for name, value in meant.items() if name not in shown and before.get(name) != value}
+    told = ", ".join(f"{name} {'–' if value is None else value}" for name, value in new.items())
     if first:
         told = f"like the first, with {told}" if told else "like the first"
     which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     return f"{label_of(settings.method, settings.regularizer, settings.teacher)} on {settings.dataset}, {which}: {told}"
 
 
-def _meant(settings: Settings) -> dict[str, Any]:
-    """The settings that these parts make use of, without what is off unless it is asked for, and is not."""
+def _meant(settings: Settings, also: Collection[str] = ()) -> dict[str, Any]:
+    """The settings that these parts make use of, without what is off unless it is asked for, and is not.
+
+    Those of the names `also` are told even if they are off.
+    """
     takes = getattr(DATASETS.find(settings.dataset), "takes", ())
     unused = {name for name in OF_READING if name not in takes}
     unused |= set() if METHODS.find(settings.method).replays else set(OF_REPLAY)
@@ -110,4 +114,4 @@ def _meant(settings: Settings) -> dict[str, Any]:
     unused |= set() if settings.regularizers else {"weight"}
     values, defaults = settings.to_dict(), default_settings(settings.to_dict())
     off = {name for name, value in values.items() if value is None or (not defaults[name] and value == defaults[name])}
-    return {name: value for name, value in values.items() if name not in (off - {"weight"}) | unused}
+    return {name: value for name, value in values.items() if name not in (off - {"weight", *also}) | unused}

@@ -209,7 +209,8 @@ def _families(groups: Sequence[Series]) -> list[list[Series]]:
     """
     families: dict[Series, list[Series]] = {}
     for group in groups:
-        alone = without_teacher(group, groups) or group
+        plain = group.twin or group
+        alone = without_teacher(plain, groups) or plain
         families.setdefault(alone.twin or alone, []).append(group)
     found = list(families.values())
     return [one for one in found if len(one) > 1 or not (one[0].reference or one[0].regularized)] or found

@@ -85,7 +85,7 @@ def prepare(
             index=index,
         )
     if redo or remaining(jobs):
-        find_backend(machine).check()  # before `redo` deletes results that could not be made again
+        find_backend(machine).check(jobs)  # before `redo` deletes results that could not be made again
     todo, ended = to_do_and_ended(jobs, again=redo)
     failures = past_failures(ended)
     if ended:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from cler.config.settings import Machine
 from cler.data import decoding
 from cler.engine.events import (
     Checkpointed,
@@ -20,7 +21,7 @@ from cler.engine.events import (
 from cler.errors import UsageError
 from cler.files import HOST, read_json
 from cler.runs import trainers
-from cler.runs.backends import attempts, driver
+from cler.runs.backends import attempts, driver, find_backend
 from cler.runs.backends.attempts import ATTEMPTS, EVENTS, Attempt, Mailbox, train_attempt
 from cler.runs.backends.driver import drive
 from cler.runs.backends.wire import Begun, line_of
@@ -349,6 +350,10 @@ def test_code_that_no_other_machine_can_import_is_refused(here, order, toy_jobs,
     monkeypatch.setattr("cler.runs.backends.driver.only_here", lambda jobs: ["the method mine"])
     with pytest.raises(UsageError, match="the method mine: no other machine can import this"):
         drive(toy_jobs(), here(), order, ignore, poll=0)
+    for module in ("ray", "slurm"):
+        monkeypatch.setattr(f"cler.runs.backends.{module}._find_{module}", lambda: None)
+        with pytest.raises(UsageError, match="the method mine: no other machine can import this"):
+            find_backend(Machine(on=module)).check(toy_jobs())
 
 
 def silent(here, *when):

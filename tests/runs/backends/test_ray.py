@@ -154,6 +154,8 @@ def test_nobody_is_waited_for_where_nobody_listens(monkeypatch, address):
         address = address.format(bound.getsockname()[1])
         with pytest.raises(UsageError, match=r"cannot be reached: \[Errno"):
             RayCluster(address)
+        with pytest.raises(UsageError, match=r"cannot be reached: \[Errno"):
+            OnRay(Machine(on=f"ray:{address}")).check()
     assert not made.inits
 
 

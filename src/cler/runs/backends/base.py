@@ -21,8 +21,8 @@ class Backend(ABC):
     def device(self, name: str) -> torch.device:
         """The device that a name of the command line stands for, where training will be."""
 
-    def check(self) -> None:  # noqa: B027 - most can be used from anywhere
-        """Refuse, before anything is written or downloaded, what cannot be used from this machine."""
+    def check(self, jobs: Sequence[Job] = ()) -> None:  # noqa: B027 - some can be used from anywhere, by any job
+        """Refuse, before anything is written or downloaded, what cannot be used from here, or not for these jobs."""
 
     @abstractmethod
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:

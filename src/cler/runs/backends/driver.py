@@ -39,18 +39,23 @@ def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit, poll:
     Attempts that an earlier driver has left are found again. When this one is stopped, those of a lasting cluster stay;
     others are asked for checkpoints and ended.
     """
-    if strange := [*only_here(jobs), *(["a probe"] if any(job.probe for job in jobs) else [])]:
-        raise UsageError(
-            f"{', '.join(strange)}: no other machine can import this; put it into a file of its own, which all "
-            "machines share, or train it here",
-            "on",
-        )
+    check_importable(jobs)
     driver = _Driver(cluster, order, emit, poll)
     with raising_when_terminated(), driver.present(), driver.ending():
         driver.submit(driver.found(jobs))
         while driver.live:
             driver.look()
             time.sleep(LOOK)
+
+
+def check_importable(jobs: Sequence[Job]) -> None:
+    """Refuse jobs of which other machines could not import all the code."""
+    if strange := [*only_here(jobs), *(["a probe"] if any(job.probe for job in jobs) else [])]:
+        raise UsageError(
+            f"{', '.join(strange)}: no other machine can import this; put it into a file of its own, which all "
+            "machines share, or train it here",
+            "on",
+        )
 
 
 class _Driver:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from cler.engine.events import Emit
 from cler.errors import UsageError
 from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import Backend, State
-from cler.runs.backends.driver import drive
+from cler.runs.backends.driver import check_importable, drive
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device
 from cler.runs.trainers import Order
@@ -50,9 +50,13 @@ class OnRay(Backend):
             if cluster is not self._cluster:
                 cluster.close()
 
-    def check(self) -> None:
-        """Refuse a machine without Ray."""
+    def check(self, jobs: Sequence[Job] = ()) -> None:
+        """Refuse a machine without Ray, a cluster that does not answer, and jobs that another machine cannot do."""
         _find_ray()
+        if self.address:
+            with _reaching(self.address):
+                _check_reachable(self.address)
+        check_importable(jobs)
 
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; when this is stopped, so are they, with checkpoints."""
@@ -82,7 +86,7 @@ class RayCluster:
         """Start a cluster, whatever RAY_ADDRESS says, or go to the one that is named."""
         if self._ray.is_initialized():
             raise UsageError("ray: this process is connected to a Ray cluster already; call ray.shutdown() first", "on")
-        try:
+        with _reaching(address):
             if address:
                 _check_reachable(address)
             self._ray.init(
@@ -91,9 +95,6 @@ class RayCluster:
                 logging_level=logging.ERROR,
                 include_dashboard=None if address else False,
             )
-        except Exception as error:  # of many kinds: no such host, another version, a token that is missing
-            why = str(error).strip().splitlines() or [type(error).__name__]
-            raise UsageError(f"ray:{address or ''} cannot be reached: {why[0]}", "on") from None
 
     def resources(self) -> dict[str, float]:
         """What the cluster has of each kind, such as CPU and GPU."""
@@ -146,6 +147,16 @@ def _find_ray() -> Any:
     except ImportError:
         raise UsageError("ray needs Ray: pip install ray", "on") from None
     return ray
+
+
+@contextmanager
+def _reaching(address: str | None) -> Iterator[None]:
+    """Turn whatever goes wrong inside into one line."""
+    try:
+        yield
+    except Exception as error:  # of many kinds: no such host, another version, a token that is missing
+        why = str(error).strip().splitlines() or [type(error).__name__]
+        raise UsageError(f"ray:{address or ''} cannot be reached: {why[0]}", "on") from None
 
 
 def _check_reachable(address: str) -> None:

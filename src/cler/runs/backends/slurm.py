@@ -19,7 +19,7 @@ from cler.engine.events import Emit
 from cler.errors import UsageError, one_line
 from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import Backend, State
-from cler.runs.backends.driver import POLL, drive
+from cler.runs.backends.driver import POLL, check_importable, drive
 from cler.runs.jobs import Job
 from cler.runs.trainers import Order
 
@@ -47,9 +47,10 @@ class OnSlurm(Backend):
             raise UsageError("cuda needs gpus = 1 in the table [slurm]", "device")
         return torch.device(found)
 
-    def check(self) -> None:
-        """Refuse a machine that cannot send jobs."""
+    def check(self, jobs: Sequence[Job] = ()) -> None:
+        """Refuse a machine that cannot send jobs, and jobs that another machine cannot do."""
         _find_slurm()
+        check_importable(jobs)
 
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; when this is stopped, what was submitted stays, and is found again."""
