@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -92,6 +93,19 @@ def test_a_program_without_a_guard_trains_all_of_it_in_two_worker_processes(proj
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/**/result.json")]
     assert sorted(each["seed"] for each in results) == [0, 1]
     assert all(each["settings"]["alpha"] == 0.3 and each["settings"]["augment"] == "crop" for each in results)
+
+
+def test_a_plug_in_that_fails_is_told_in_a_line_and_the_command_goes_on(project, tmp_path):
+    shutil.copytree(project, tmp_path / "site")
+    (tmp_path / "site" / "small_cnn.py").write_text("1 / 0\n")
+    path = os.pathsep.join([str(Path(cler.__file__).parents[1]), str(tmp_path / "site")])
+    command = [sys.executable, "-m", "cler", "methods", "--json"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    told = "cler: the plug-in network (small_cnn) cannot be imported: ZeroDivisionError: division by zero\n"
+    assert (done.returncode, done.stderr) == (0, told)
+    listed = json.loads(done.stdout)
+    assert "dark-replay" in listed["methods"]
+    assert "small-cnn" not in listed["networks"]
 
 
 @pytest.mark.usefixtures("beside", "shallow")

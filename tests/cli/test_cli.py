@@ -363,7 +363,9 @@ MISTAKES = [
     (["--seeds", f"0..{HUGE}"], "--seeds"),
     (["--dataset", "toy", "--tasks", 2, "--class-order", HUGE], "--class-order"),
     (["--dataset", "cifar100"], r"CIFAR-100 is not in .*cler data get cifar100"),
-    (["er-ace", "finetune"], "unexpected extra argument.*finetune"),
+    (["er-ace", "finetune"], "unexpected extra argument 'finetune': join several by commas"),
+    (["er-ace", "jigsaw"], "unexpected extra argument 'jigsaw': write --regularizer jigsaw"),
+    (["er-ace", "nonsense"], "unexpected extra argument 'nonsense': leave it out"),
 ]
 
 

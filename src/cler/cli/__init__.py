@@ -8,6 +8,7 @@ import inspect
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from cler.cli import run, tune, reproduce, analyze, compare, report, frontier, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
 from cler.cli.options import name_values, spoken
-from cler.errors import TERMINATED, UsageError
+from cler.errors import TERMINATED, UsageError, one_line
 from cler.files import as_path
 from cler.report.console import drop
 
@@ -146,8 +147,21 @@ def _check_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
+def _formatted_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning of our own as a line for people, and others as Python writes them."""
+    if Path(filename).is_relative_to(Path(__file__).parent.parent):
+        return f"cler: {one_line(str(message))}\n"
+    return _AS_PYTHON_WRITES(message, category, filename, lineno, line)
+
+
+_AS_PYTHON_WRITES = warnings.formatwarning
+
+
 def main() -> None:
     """The `cler` command."""
+    warnings.formatwarning = _formatted_warning
     try:
         with _mistakes_in_one_line():
             _check_streams()

@@ -15,7 +15,7 @@ from rich.markup import escape
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from cler.config.learner import learner_settings
-from cler.config.registry import import_code
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, import_code
 from cler.config.schema import Setting, settings_of
 from cler.config.settings import Machine, Settings, parts_with
 from cler.errors import UsageError
@@ -36,14 +36,26 @@ class OnceEach(TyperCommand):
         return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse options that are given more than once, then parse as usual."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        """Refuse options that are given more than once and arguments too many, then parse as usual."""
+        _, extra, order = self.make_parser(ctx).parse_args(args=list(args))
         seen = set()
         for parameter in order:
             if parameter.name in seen and not parameter.multiple and parameter.nargs == 1:
                 raise UsageError(f"{parameter.opts[0]} is given twice: give it once")
             seen.add(parameter.name)
+        if extra and not any(parameter.is_eager for parameter in order):  # such as --help
+            raise UsageError(f"unexpected extra argument '{extra[0]}': {self._instead_of(extra[0])}")
         return super().parse_args(ctx, args)
+
+    def _instead_of(self, word: str) -> str:
+        """What to do about an argument too many, which may name a part of a run."""
+        tables = {"method": METHODS, "regularizer": REGULARIZERS, "teacher": TEACHERS, "stream": STREAMS}
+        tables |= {"network": NETWORKS, "dataset": DATASETS}
+        for parameter in self.params:
+            if word in tables.get(parameter.name or "", ()):
+                argument = isinstance(parameter, TyperArgument)
+                return "join several by commas" if argument else f"write {parameter.opts[0]} {word}"
+        return "leave it out"
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The help, with what each table of choices has by now: reading one imports PyTorch, so not before."""

@@ -114,7 +114,8 @@ def load_plugins() -> None:
         try:
             point.load()
         except Exception as error:
-            warnings.warn(f"the plug-in {point.name} ({point.value}) cannot be imported: {error}", stacklevel=2)
+            told = f"the plug-in {point.name} ({point.value}) cannot be imported: {type(error).__name__}: {error}"
+            warnings.warn(told, stacklevel=2)
 
 
 def import_code(named: str) -> None:

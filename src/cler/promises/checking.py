@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, TEACHERS
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, TEACHERS
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.build import TIMM
@@ -85,6 +85,8 @@ def _find(thing: Any) -> tuple[str, str, Any]:
         found = [kind for kind, table in tables.items() if thing in table]
         if found or thing.startswith(TIMM):
             return (found or ["network"])[0], thing, thing
+        if thing in DATASETS:
+            raise UsageError(f"{thing} is a dataset: `cler data check {thing}` looks whether it can be used")
         raise unknown(
             "method, regularizer, teacher or network", thing, [name for each in tables.values() for name in each]
         )

@@ -227,7 +227,13 @@ def measured_against(groups: Sequence[Series]) -> str:
     same = ("method", "teacher")
     if all(group.regularized and not twin.regularized and _agree(group, twin, same) for group, twin in pairs):
         return "the same method without the regularizer"
-    return " or ".join(dict.fromkeys(twin.label for _, twin in pairs))
+    elsewhere = not all(_agree(group, twin, ("buffer",)) for group, twin in pairs)
+    return " or ".join(dict.fromkeys(_with_buffer(twin) if elsewhere else twin.label for _, twin in pairs))
+
+
+def _with_buffer(group: Series) -> str:
+    buffer = group.settings["buffer"]
+    return f"{group.label} with a buffer of {buffer}" if buffer else group.label
 
 
 def best_by_validation(groups: Sequence[Series]) -> list[Series]:
