@@ -1,10 +1,12 @@
 """Rows, columns, the best of them, and the page, of results that are made up."""
 
+import itertools
 from pathlib import Path
 
 import pytest
 
 from cler.config.making import make_settings
+from cler.frontier import figure
 from cler.frontier.entries import make_frontier
 from cler.frontier.page import best_table, column_sheet, gains_sheet, page
 from cler.frontier.published import Column, Number, published, sources
@@ -146,3 +148,27 @@ def test_every_published_number_has_a_source_and_stands_once():
     assert len({(number.label, number.column) for number in numbers}) == len(numbers)
     assert {number.column.protocol for number in numbers} == {"10+64"}
     assert all(0 < number.mean < 100 for number in numbers)
+
+
+def test_names_in_the_figure_cover_neither_points_nor_each_other(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figure, "write_figure", lambda made, *_: drawn.append(made))
+    online = {"protocol": "online-10+64", "buffer": 1000}
+    close = ({"method": "er"}, {"method": "er", "regularizer": "jigsaw"}, {"method": "er-ace", "teacher": "ema"})
+    many = [run for at, each in enumerate(close) for run in results([30.0 + 0.3 * at] * 5, **online, **each)]
+    figure.draw_frontier(make_frontier(compare(many).groups, Counted(), in_the_paper), tmp_path / "f.png")
+    panel = drawn[0].axes[0]
+    names = [text for text in panel.texts if "best published" not in text.get_text()]
+    assert [name.get_text() for name in names] == ["ER-ACE + EMA", "ER + CLER (jigsaw)", "ER"]
+    boxes = [name.get_window_extent() for name in names]
+    points = [panel.transData.transform(x) for drawn in panel.collections for x in drawn.get_offsets()]
+    assert not any(box.contains(*point) for box in boxes for point in points)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    assert all(panel.bbox.containsx(x) for box in boxes for x in (box.x0, box.x1))
+
+
+class Counted:
+    """Stands for what is counted: little more with CLER, and still more with an average."""
+
+    def relative(self, settings):
+        return 1.0 + 0.1 * (settings["regularizer"] != "none") + 0.2 * (settings["teacher"] != "none")

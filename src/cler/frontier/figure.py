@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cler.config.comparing import title_of
+from cler.config.registry import TEACHERS
 from cler.frontier.entries import Entry, Frontier
 from cler.frontier.published import Column
 from cler.report.figures import COLORS, GRAY, INK, finish_panel, new_figure, write_figure
 
 ACROSS = 2
 """Panels beside each other."""
-CLOSE = 0.06
-"""Share of a panel's height in which two names are in each other's way."""
+PLACES = ((-6, 5, "right"), (6, -12, "left"), (-6, -12, "right"), (6, 5, "left"))
+"""Where the name of a point may be, the first choice first: points to the right and up, and which end is there."""
+POINT = 7
+"""Half of a point's size, in pixels."""
 ROOM = 0.12
 """Share of a panel's height above and below what it shows."""
 _BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
@@ -36,6 +41,9 @@ def draw_frontier(frontier: Frontier, path: Path) -> None:
         panel.set_axis_off()
     for row in range(rows):
         panels[ACROSS * row].set_ylabel("Class-incremental accuracy (%)", fontsize=9.5, color=INK)
+    figure.draw_without_rendering()  # for names to be measured where they will be
+    for panel, column in zip(panels, columns, strict=False):
+        _add_names(panel, frontier, column)
     _legend(panels[0], frontier)
     write_figure(figure, panels[0], path)
 
@@ -65,11 +73,6 @@ def _draw(panel: Any, frontier: Frontier, column: Column, height: float) -> None
             0.99, 0.03, f"– – best published: {top.label}, {top}", transform=panel.transAxes, fontsize=8, color=INK,
             ha="right", bbox=_BEHIND,
         )  # fmt: skip
-    for entry, below in zip(front, _below([one.accuracy.mean for one in front], CLOSE * height), strict=True):
-        panel.annotate(
-            entry.row.label, (entry.arithmetic, entry.accuracy.mean), textcoords="offset points", fontsize=8, color=INK,
-            xytext=(6, -12) if below else (-6, 5), ha="left" if below else "right", bbox=_BEHIND,
-        )  # fmt: skip
     finish_panel(panel, str(column), "Arithmetic for an image of the stream (ER at 10+10 is 1)")
     panel.set_xscale("log", base=2)
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -78,12 +81,39 @@ def _draw(panel: Any, frontier: Frontier, column: Column, height: float) -> None
     panel.set_ylim(middle - height / 2, middle + height / 2)
 
 
-def _below(heights: list[float], close: float) -> list[bool]:
-    """Whether each name goes to the right and below, for rising points: where the one before it is in its way."""
-    below = [False] * len(heights)
-    for number in range(1, len(heights)):
-        below[number] = heights[number] - heights[number - 1] < close and not below[number - 1]
-    return below
+def _add_names(panel: Any, frontier: Frontier, column: Column) -> None:
+    """Name the rows that none beats, the best first, each where it covers least of points and other names."""
+    from matplotlib.transforms import Bbox
+
+    where = [panel.transData.transform((one.arithmetic, one.accuracy.mean)) for one in frontier.of(column)]
+    taken = [Bbox.from_extents(x - POINT, y - POINT, x + POINT, y + POINT) for x, y in where]
+    taken += [text.get_window_extent() for text in panel.texts]
+    for entry in reversed(frontier.cheapest(column)):
+        name = panel.annotate(
+            entry.row.label, (entry.arithmetic, entry.accuracy.mean), xytext=(0, 0), textcoords="offset points",
+            fontsize=8, color=INK, bbox=_BEHIND,
+        )  # fmt: skip
+        boxes = [_moved(name, *place).get_window_extent() for place in PLACES]
+        covered = [_area_shared(box, taken) + _area_outside(box, panel.bbox) for box in boxes]
+        best = covered.index(min(covered))
+        _moved(name, *PLACES[best])
+        taken.append(boxes[best])
+
+
+def _moved(name: Any, right: float, up: float, end: str) -> Any:
+    """The name, put where it may be."""
+    name.set_position((right, up))
+    name.set_horizontalalignment(end)
+    return name
+
+
+def _area_shared(box: Any, others: Sequence[Any]) -> float:
+    overlaps = [type(box).intersection(box, other) for other in others]
+    return sum(overlap.width * overlap.height for overlap in overlaps if overlap is not None)
+
+
+def _area_outside(box: Any, panel: Any) -> float:
+    return box.width * box.height - _area_shared(box, [panel])
 
 
 def _style(entry: Entry) -> dict[str, Any]:
@@ -95,7 +125,10 @@ def _style(entry: Entry) -> dict[str, Any]:
 
 def _legend(panel: Any, frontier: Frontier) -> None:
     """What colors and markers mean, of those that there are."""
-    used = {(one.row.settings["teacher"], one.row.regularized): one for one in frontier.entries}
-    for (teacher, regularized), entry in sorted(used.items()):
-        label = f"{'+ CLER' if regularized else 'without CLER'}{'' if teacher == 'none' else f', {teacher}'}"
+    used = {(one.row.regularized, one.row.settings["teacher"]): one for one in frontier.entries}
+    for (regularized, teacher), entry in sorted(
+        used.items(), key=lambda each: (each[0][0], each[0][1] != "none", each)
+    ):
+        label = "with CLER" if regularized else "without CLER"
+        label += "" if teacher == "none" else f", {title_of(TEACHERS, teacher)}"
         panel.scatter([], [], s=34, linewidths=1.2, label=label, **_style(entry))
