@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cler import pictures
-from cler.data.images import Progress
+from cler.data.images import Advance
 from cler.errors import UsageError, one_line
 from cler.files import opened, replacing
 from cler.processes import usable_cores, without_main
@@ -112,7 +112,7 @@ def _say_once(line: str) -> None:
 
 
 def decode(
-    encoded: Sequence[Encoded], content: Content, size: int | None, fit: str, progress: Progress | None = None
+    encoded: Sequence[Encoded], content: Content, size: int | None, fit: str, progress: Advance | None = None
 ) -> Pixels:
     """All pictures, fitted to a size or, without one, of the size that they all have."""
     broken: dict[int, str] = {}
