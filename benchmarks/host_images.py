@@ -30,7 +30,7 @@ from cler.engine import Run
 from cler.engine.bundles import begin_second_task, release_memory
 from cler.engine.run import matmul_precision
 from cler.engine.steps import synchronize
-from cler.runs.bench import BATCH, CLASSES, MOST_UNTIMED, TASKS, time_steps
+from cler.runs.bench import CLASSES, MOST_UNTIMED, TASKS, time_steps
 from cler.runs.build import build_run
 from cler.runs.machine import default_precision, environment, find_device
 from cler.streams import Batch
@@ -43,6 +43,7 @@ except ImportError:
 
 WIDTHS = {32: 64, 84: 64, 224: 16}
 """Filters of the first layer for each size of images: as many as leave room for ten runs."""
+BATCH = 10
 METHODS = {"er-ace": "none", "er-ace+jigsaw": "jigsaw"}
 READS = 200
 """Recorded reads that are timed."""
@@ -172,10 +173,10 @@ class Fetched:
 
 def evaluation_seconds(run: Run) -> float:
     """Seconds to evaluate a run on all test images."""
-    run._accuracies(range(1))
+    run._evaluated(range(1))
     synchronize(run.device)
     start = time.perf_counter()
-    run._accuracies(range(run.stream.n_tasks))
+    run._evaluated(range(run.stream.n_tasks))
     return time.perf_counter() - start
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 
 from torch import Tensor
@@ -18,8 +20,9 @@ from cler.data.images import ImageData
 from cler.engine.bundles import begin_second_task, release_memory
 from cler.engine.run import matmul_precision
 from cler.engine.steps import GraphStepper
-from cler.methods import METHODS
+from cler.methods.base import register
 from cler.methods.er_ace import ErAce
+from cler.methods.loss import backward, total
 from cler.methods.setup import Setup
 from cler.runs import bench
 from cler.runs.bench import random_images, time_steps
@@ -34,29 +37,38 @@ IDEAS = {
 """Tried on the real step."""
 
 
+@register
 class Apart(ErAce):
     """The pretext batch in a pass of its own."""
+
+    name = "apart"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         for each in self.regularizers:
-            each.invite = lambda *_: None
+            each.pretext_images = lambda *_: None
 
 
+@register
 class WithoutOptimizer(ErAce):
     """Forward and backward pass only."""
 
-    def descend(self, loss: Tensor, *_: object, **__: object) -> None:
+    name = "without-optimizer"
+
+    def descend(self, terms: Mapping[str, Tensor], *_: object, **__: object) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        backward(total(terms))
         for copy in self.working_copies.copies:
             copy.grad = None
 
 
+@register
 class ForwardOnly(ErAce):
     """No backward pass either."""
 
-    def descend(self, loss: Tensor, *_: object, **__: object) -> None:
+    name = "forward-only"
+
+    def descend(self, terms: Mapping[str, Tensor], *_: object, **__: object) -> None:
         pass
 
 
@@ -75,7 +87,6 @@ class Several(GraphStepper):
 
 
 def report(kind: type[ErAce], regularizer: str, runs: int, data: ImageData, arguments: argparse.Namespace) -> None:
-    METHODS["er-ace"] = kind
     settings = make_settings(
         method="er-ace",
         regularizer=regularizer,
@@ -84,7 +95,7 @@ def report(kind: type[ErAce], regularizer: str, runs: int, data: ImageData, argu
         width=arguments.width,
         compile=arguments.compile,
     )
-    group = [build_run(settings, seed, data) for seed in range(runs)]
+    group = [build_run(replace(settings, method=kind.name), seed, data) for seed in range(runs)]
     begin_second_task(group)
     milliseconds, gigabytes = time_steps(group, arguments.steps)
     if arguments.several:

@@ -1,5 +1,7 @@
 import ast
+import importlib
 import inspect
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,8 @@ import cler
 
 SOURCE = Path(cler.__file__).parent
 LAYERS = (
-    "errors", "files", "pictures", "pretext", "metrics", "stats", "config", "data", "streams", "memory", "nets",
-    "regularizers", "teachers", "methods", "engine", "tracking", "runs", "tune", "report", "frontier", "paper",
+    "errors", "files", "processes", "pictures", "pretext", "metrics", "stats", "config", "data", "streams", "memory",
+    "nets", "regularizers", "teachers", "methods", "engine", "tracking", "runs", "tune", "report", "frontier", "paper",
     "learner", "promises", "avalanche", "api", "cli",
 )  # fmt: skip
 """From the bottom up: a module imports only from layers before its own, and from its own."""
@@ -206,3 +208,18 @@ def test_nothing_is_used_that_only_unix_has(path):
 )
 def test_what_only_unix_has_is_found(text, wrong):
     assert only_unix(text) == wrong
+
+
+SCRIPTS = [
+    path for folder in ("benchmarks", "tools") for path in sorted((Path(__file__).parents[1] / folder).glob("*.py"))
+]
+"""Nothing else runs all of these, and they are not in the source distribution."""
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_import_only_what_there_is(path):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "cler":
+            module = importlib.import_module(node.module)
+            there = {*dir(module), *(each.name for each in pkgutil.iter_modules(getattr(module, "__path__", ())))}
+            assert {each.name for each in node.names} <= there

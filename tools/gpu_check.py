@@ -104,7 +104,7 @@ def settings_of_case(name: str, precision: str) -> Settings:
     others: dict[str, Any] = {"optimizer": name} if name in OPTIMIZERS else {}
     others |= {"teacher": teacher[0]} if teacher else {}
     everybody = settings_of(Settings)
-    own = own_settings(method, regularizer, teacher=others.get("teacher", "none"))
+    own = own_settings(others | {"method": method, "regularizer": regularizer})
     for each in given:
         setting, _, text = each.partition("=")
         others[setting] = (everybody.get(setting) or own[setting]).parsed(text)

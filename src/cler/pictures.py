@@ -6,10 +6,7 @@ Processes that decode many of them import this and not PyTorch, which would take
 from __future__ import annotations
 
 import io
-import multiprocessing
-import os
 import signal
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +18,7 @@ import numpy as np
 
 from cler.errors import UsageError, one_line
 from cler.files import opened
+from cler.processes import end_with_parent
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -155,19 +153,9 @@ def channels_first(picture: Picture) -> np.ndarray:
 
 
 def begin_to_decode() -> None:
-    """What a process that decodes pictures for another does first: leave Ctrl-C to the other, and end when it ends.
-
-    A pool does not notice that its process was killed, and would wait for work for ever.
-    """
+    """What a process that decodes pictures for another does first: leave Ctrl-C to the other, and end when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=[parent], daemon=True).start()
-
-
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
+    end_with_parent()  # a pool does not notice that its process was killed, and would wait for work for ever
 
 
 def decode_some(sources: Sequence[Path | bytes], size: int | None, fit: str) -> list[np.ndarray | str]:

@@ -31,9 +31,9 @@ class Noting(Backend):
 
 @pytest.fixture
 def noting(monkeypatch):
-    kind = type("Kind", (Noting,), {"asked": [], "trained": []})
+    kind = type("Kind", (Noting,), {"asked": [], "trained": [], "takes_address": True})
     for name in ("slurm", "ray"):
-        monkeypatch.setitem(BACKENDS, name, kind)
+        monkeypatch.setitem(BACKENDS._entries, name, kind)
     return kind
 
 

@@ -1,12 +1,11 @@
 import pytest
 
-from cler.config import cluster
 from cler.config.cluster import Slurm, read_minutes, read_slurm
 from cler.config.reading import read_config
 from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.errors import UsageError
-from cler.runs.backends import BACKENDS
+from cler.runs.backends import BACKENDS, Backend, find_backend, register
 
 
 @pytest.mark.parametrize("on", ["local", "slurm", "ray", "ray:head:6379", "ray:10.0.0.1:6379", "ray:ray://head:10001"])
@@ -14,10 +13,21 @@ def test_where_runs_can_be_trained(on):
     assert Machine(on=on).on == on
 
 
-def test_every_backend_can_be_named():
-    assert tuple(BACKENDS) == cluster.BACKENDS
+def test_settings_name_backends_that_there_are():
     for each in settings_of(Machine).values():
         assert set(each.backends) <= set(BACKENDS)
+
+
+@pytest.mark.parametrize("takes_address", [False, True])
+def test_a_backend_that_somebody_adds_can_be_named(monkeypatch, takes_address):
+    monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS))
+    members = {"name": "queue", "__init__": lambda self, machine: None, "takes_address": takes_address}
+    queue = register(type("Queue", (Backend,), members | dict.fromkeys(("device", "train"))))
+    assert type(find_backend(Machine(on="queue"))) is queue
+    if takes_address:
+        assert type(find_backend(Machine(on="queue:head:6379"))) is queue
+    with pytest.raises(UsageError, match="must be queue:HOST:PORT" if takes_address else "must be queue alone"):
+        Machine(on="queue:1")
 
 
 @pytest.mark.parametrize(

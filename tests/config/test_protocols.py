@@ -54,7 +54,7 @@ def test_protocols_name_only_what_exists(name):
         assert regularizer in ("none", *REGULARIZERS)
         assert teacher in ("none", *TEACHERS)
         if method in METHODS:
-            assert values.keys() <= known | own_settings(method).keys()
+            assert values.keys() <= known | own_settings({"method": method}).keys()
             made = make_settings(method=method, regularizer=regularizer, teacher=teacher, protocol=name).to_dict()
             assert {each: made[each] for each in values} == values
 

@@ -91,7 +91,7 @@ def test_kinds_do_not_depend_on_how_a_method_s_file_begins(monkeypatch):
         made,
     )
     monkeypatch.setattr(METHODS["er"], "Options", made["Options"])
-    assert own_settings("er")["smoothing"].kind is float
+    assert own_settings({"method": "er"})["smoothing"].kind is float
     assert make_settings(method="er", smoothing=1).method_options.smoothing == 1.0
 
 
@@ -104,7 +104,7 @@ def test_the_paper_names_only_what_exists():
             method, _, regularizer = pair.partition("@")[0].partition("+")
             assert method in METHODS
             assert regularizer in ("", *REGULARIZERS)
-            assert values.keys() <= names | own_settings(method).keys()
+            assert values.keys() <= names | own_settings({"method": method}).keys()
 
 
 # -- several at once ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from cler.config.protocols import PROTOCOLS
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.runs import bench
-from cler.runs.bench import Parts, arithmetic_rate, measure
+from cler.runs.bench import Combination, arithmetic_rate, measure
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,8 @@ def timings(combinations, counts=(1,)):
 
 @pytest.mark.usefixtures("shallow")
 def test_every_method_can_be_timed():
-    found = timings([Parts(name) for name in METHODS])
-    assert [timing.parts.method for timing in found] == list(METHODS)
+    found = timings([Combination(name) for name in METHODS])
+    assert [timing.combination.method for timing in found] == list(METHODS)
     assert all(timing.milliseconds > 0 and timing.share > 0 and 0 < timing.evaluation < 1 for timing in found)
 
 
@@ -38,8 +38,10 @@ def test_the_rate_of_arithmetic_is_measured():
 
 
 def test_a_step_is_one_of_the_second_task_with_all_that_belongs_to_it():
-    plain, finetune, regularized = timings([Parts("er-ace"), Parts("finetune"), Parts("er-ace", "rotation")])
-    _, beside = timings([Parts("er-ace")], (2, 1))
+    plain, finetune, regularized = timings(
+        [Combination("er-ace"), Combination("finetune"), Combination("er-ace", "rotation")]
+    )
+    _, beside = timings([Combination("er-ace")], (2, 1))
     assert plain.gigaflops == pytest.approx(2 * finetune.gigaflops, rel=0.05)  # ten images of the stream, ten replayed
     assert 1.5 < regularized.gigaflops / plain.gigaflops < 2.1  # and twenty that end in the pretext head
     assert beside.runs == 2
@@ -70,7 +72,7 @@ def test_protocols_are_timed_beside_each_other(tmp_path):
 
 def test_a_protocol_may_have_larger_batches(monkeypatch):
     monkeypatch.setitem(PROTOCOLS, "large", {"summary": "", "batch": 40})
-    usual, large = timings([Parts("finetune"), Parts("finetune", protocol="large")])
+    usual, large = timings([Combination("finetune"), Combination("finetune", protocol="large")])
     assert large.gigaflops == pytest.approx(4 * usual.gigaflops, rel=0.01)
     assert large.gigaflops_per_image == pytest.approx(usual.gigaflops_per_image, rel=0.01)
 

@@ -205,12 +205,12 @@ def test_gains_over_other_runs():
     runs += [run(CLER, seed, 42.0 + seed) for seed in range(3)]
     runs += [run(PLAIN | er | small, final=20.0), run(PLAIN | small, final=25.0), run(PLAIN | {"tasks": "1+1"})]
     groups = compare(runs, "er").groups
-    points = {(group.parts, group.settings["buffer"]): group.gain["class_il"].points for group in groups if group.gain}
+    points = {(group.pair, group.settings["buffer"]): group.gain["class_il"].points for group in groups if group.gain}
     assert points == {("er-ace", 50): 10.0, ("er-ace+jigsaw", 50): 12.0, ("er-ace", 9): 5.0}
     assert all(group.gain["class_il"].p_value < 0.01 for group in groups if group.gain and len(group.results) == 3)
     assert measured_against(groups) == "ER"
     assert measured_against(compare([run(PLAIN | er), run(PLAIN | small)], "er").groups) == "ER with a buffer of 50"
-    the_same = compare(runs, next(group for group in groups if group.parts == "er-ace+jigsaw")).groups
+    the_same = compare(runs, next(group for group in groups if group.pair == "er-ace+jigsaw")).groups
     assert measured_against(the_same) == "ER-ACE + CLER (jigsaw) with a buffer of 50"
     assert measured_against(compare(runs).groups) == "the same method without the regularizer"
     with pytest.raises(UsageError, match=r"compared, er, er-ace, er-ace\+jigsaw, not 'er-acee'; did you mean 'er-ace'"):

@@ -67,11 +67,11 @@ def bench(
     regularizer = given.several("regularizer") if given.settings["regularizer"] else ["none", *REGULARIZERS]
     counts = parse_counts(runs or ("1,5,10" if on_gpu else "1"), "runs")
     others = given.several("teacher") or ["none"], given.several("protocol") or [None]
-    combinations = [benchmark.Parts(*parts) for parts in dict.fromkeys(product(method, regularizer, *others))]
+    combinations = [benchmark.Combination(*each) for each in dict.fromkeys(product(method, regularizer, *others))]
     if not given.settings["method"]:
-        combinations = [parts for parts in combinations if fits(parts.method, parts.teacher)]
-    for parts in combinations:
-        make_settings(**parts._asdict(), dataset="cifar100", precision=precision, width=width, threads=threads)
+        combinations = [each for each in combinations if fits(each.method, each.teacher)]
+    for each in combinations:
+        make_settings(**each._asdict(), dataset="cifar100", precision=precision, width=width, threads=threads)
     if seconds is not None and not seconds > 0:
         raise UsageError(f"must be above zero, not {seconds}", "seconds")
     about = {"environment": machine.environment(target), "precision": precision, "width": width, "compile": compile}
@@ -100,8 +100,8 @@ def bench(
                 timings.append(timing)
                 if out:
                     write_json(out, as_values(about, timings))
-                say(f"{timing.parts}, {timing.runs} at once: {timing.milliseconds:.3f} ms")
-                missing = wanted - {(each.parts, each.runs) for each in timings}
+                say(f"{timing.combination}, {timing.runs} at once: {timing.milliseconds:.3f} ms")
+                missing = wanted - {(each.combination, each.runs) for each in timings}
                 if seconds is not None and time.monotonic() - start > seconds and missing:
                     say(f"stopped after {seconds:g} s, with {len(wanted) - len(missing)} of {len(wanted)} measurements")
                     break
@@ -143,5 +143,5 @@ def as_table(title: str, timings: Sequence[Timing], on_gpu: bool) -> Table:
     for heading in cells:
         table.add_column(heading, justify="right")
     for timing in timings:
-        table.add_row(str(timing.parts), *(cell(timing) for cell in cells.values()))
+        table.add_row(str(timing.combination), *(cell(timing) for cell in cells.values()))
     return table

@@ -78,7 +78,7 @@ def learn(
 
 def _learner(state: Path, given: dict[str, Any], options: list[str], device: str) -> Learner:
     """The learner that is kept there, or a new one."""
-    from cler.config.settings import PARTS, own_settings
+    from cler.config.settings import own_settings
     from cler.learner import Learner
     from cler.learner.folder import LEARNER
 
@@ -86,8 +86,7 @@ def _learner(state: Path, given: dict[str, Any], options: list[str], device: str
         return Learner(**given, **_own_options(options, given), device=device)
     learner = Learner.load(state / LEARNER, device=device)
     parameters = learner.get_params()
-    own = own_settings(*(parameters[name] for name in PARTS if name in parameters))
-    kept = {name: each.default for name, each in own.items()} | parameters
+    kept = {name: each.default for name, each in own_settings(parameters).items()} | parameters
     for name, value in (given | _own_options(options, kept)).items():
         _check_same(state, name, kept.get(name), value)
     return learner

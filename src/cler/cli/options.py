@@ -15,9 +15,9 @@ from rich.markup import escape
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from cler.config.learner import learner_settings
-from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, import_code
+from cler.config.registry import DATASETS, import_code
 from cler.config.schema import Setting, settings_of
-from cler.config.settings import Machine, Settings, parts_with
+from cler.config.settings import PARTS, Machine, Settings, parts_with
 from cler.errors import UsageError
 
 _METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: "true|false", str: "TEXT"}
@@ -49,8 +49,7 @@ class OnceEach(TyperCommand):
 
     def _instead_of(self, word: str) -> str:
         """What to do about an argument too many, which may name a part of a run."""
-        tables = {"method": METHODS, "regularizer": REGULARIZERS, "teacher": TEACHERS, "stream": STREAMS}
-        tables |= {"network": NETWORKS, "dataset": DATASETS}
+        tables = {**PARTS, "dataset": DATASETS}
         for parameter in self.params:
             if word in tables.get(parameter.name or "", ()):
                 argument = isinstance(parameter, TyperArgument)

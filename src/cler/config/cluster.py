@@ -9,27 +9,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cler.config.registry import BACKENDS
 from cler.config.schema import check_all, setting, settings_of, with_underscores
 from cler.errors import UsageError, unknown
 from cler.files import as_path, read_text
 
-BACKENDS = ("local", "slurm", "ray")
-"""The names of all backends, which are in `cler.runs.backends`."""
 _ADDRESS = re.compile(r"(ray://)?[\w.-]+:\d{1,5}|(ray://)?\[[0-9a-fA-F:]+\]:\d{1,5}")
 _TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d)(?::(\d\d))?")
 
 
 def read_on(value: Any) -> str:
-    """'local', 'slurm', 'ray', or 'ray:HOST:PORT' with the host and port of a cluster that is running."""
+    """A backend, such as 'slurm', or 'ray:HOST:PORT' with the host and port of a cluster that is running."""
+    with_address = [f"{name}:HOST:PORT" for name, each in BACKENDS.items() if each.takes_address]
     if not isinstance(value, str):
-        raise ValueError(f"must be local, slurm, ray or ray:HOST:PORT, not {value!r}")
+        raise ValueError(f"must be {', '.join(BACKENDS)} or {' or '.join(with_address)}, not {value!r}")
     name, colon, address = value.partition(":")
     if name not in BACKENDS:
-        raise unknown("backend", value, [*BACKENDS, "ray:HOST:PORT"])
-    if colon and name != "ray":
-        raise ValueError(f"must be {name} alone, not {value!r}: only ray takes an address")
+        raise unknown("backend", value, [*BACKENDS, *with_address])
+    if colon and not BACKENDS[name].takes_address:
+        raise ValueError(f"must be {name} alone, not {value!r}: only {' or '.join(with_address)} has an address")
     if colon and not _ADDRESS.fullmatch(address):
-        raise ValueError(f"must be ray:HOST:PORT, or ray alone for a cluster of its own, not {value!r}")
+        raise ValueError(f"must be {name}:HOST:PORT, or {name} alone for a cluster of its own, not {value!r}")
     return value
 
 

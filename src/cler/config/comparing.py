@@ -32,8 +32,8 @@ def _declared(written: Mapping[str, Any]) -> dict[str, Setting]:
     """Every setting of a run with these parts, by name; of a method that this version does not know, those of all."""
     declared = dict(settings_of(Settings))
     if str(written.get("method")) in METHODS:
-        named = {name: declared[name].absent for name in PARTS} | _own_network(written) | dict(written)
-        declared |= own_settings(*(str(named[name]) for name in PARTS))
+        absent = {name: declared[name].absent for name in PARTS}
+        declared |= own_settings(absent | _own_network(written) | dict(written))
     return declared
 
 

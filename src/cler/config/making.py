@@ -106,7 +106,7 @@ def make_settings(**given: Any) -> Settings:
     if given.get("width") is not None and not has_width(merged["network"]):
         raise UsageError(f"{given['width']} has no effect on {merged['network']}: leave it out", "width")
     stream = declared["stream"].checked(merged["stream"])
-    own = own_settings(method, regularizer, merged["network"], teacher, stream)
+    own = own_settings(merged | {"method": method, "regularizer": regularizer, "teacher": teacher, "stream": stream})
     options = {name: merged.pop(name) for name in list(merged) if name in own}
     if "tasks" not in given:
         merged["tasks"] = _usual_tasks(dataset, stream, options, merged["tasks"])
@@ -140,10 +140,8 @@ def grid(given: Mapping[str, Any]) -> list[Settings]:
         if isinstance(given.get("method"), list) and not METHODS.find(one["method"]).replays:
             one = {name: value for name, value in one.items() if name not in OF_REPLAY}
         if several:
-            parts = {"stream": usual_stream(one.get("dataset") or Settings.dataset)} | {
-                name: one[name] for name in PARTS if one.get(name)
-            }
-            own = own_settings(*(str(parts.get(name, getattr(Settings, name))) for name in PARTS))
+            stream = one.get("stream") or usual_stream(one.get("dataset") or Settings.dataset)
+            own = own_settings(one | {"stream": stream})
             one = {name: value for name, value in one.items() if name in own or name in settings_of(Settings)}
         made.append(make_settings(**one))
     return list({str(one.to_dict()): one for one in made}.values())
@@ -156,7 +154,7 @@ def unusual(settings: Settings) -> dict[str, Any]:
         settings.method, settings.regularizer, settings.dataset, settings.buffer, network, settings.protocol,
         settings.teacher,
     )  # fmt: skip
-    expected |= {name: each.default for name, each in own_settings(*settings.parts).items() if name not in expected}
+    expected |= {name: each.default for name, each in own_settings(vars(settings)).items() if name not in expected}
     expected["tasks"] = _usual_tasks(settings.dataset, settings.stream, settings.options, expected["tasks"])
     if settings.network != Settings.network and network is not None:
         expected["network"] = Settings.network

@@ -97,8 +97,9 @@ def _own_of(chosen: Mapping[str, Any]) -> dict[str, Setting]:
     own: dict[str, Setting] = {}
     if not chosen.get("stream"):
         chosen = {**chosen, "stream": [usual_stream(each) for each in values("dataset")]}
-    for method, *others in product(*map(values, PARTS)):
-        own |= own_settings(method, *others) if method in METHODS else {}
+    for names in product(*map(values, PARTS)):
+        parts = dict(zip(PARTS, names, strict=True))
+        own |= own_settings(parts) if parts["method"] in METHODS else {}
     return own
 
 

@@ -100,11 +100,25 @@ class Registry(Mapping[str, T], Generic[T]):
 
 def _origin(entry: Any) -> Any:
     """Where an entry was defined: equal for a class that is defined again in the same place."""
-    entry = getattr(entry, "build", entry)
-    while isinstance(entry, partial):
-        entry = entry.func
-    named = entry if hasattr(entry, "__qualname__") else type(entry)
-    return named.__module__, named.__qualname__
+    code = class_or_function(_without_arguments(getattr(entry, "build", entry)))
+    return code.__module__, code.__qualname__
+
+
+def made_of(entry: Any) -> Any:
+    """What an entry is made of: what a user gave for it, what builds it, or the entry itself."""
+    given = getattr(entry, "given", None)
+    return _without_arguments(given if given is not None else getattr(entry, "build", entry))
+
+
+def _without_arguments(made: Any) -> Any:
+    while isinstance(made, partial):
+        made = made.func
+    return made
+
+
+def class_or_function(made: Any) -> Any:
+    """The class or function itself, or the class of an object."""
+    return made if hasattr(made, "__qualname__") else type(made)
 
 
 @cache
@@ -149,4 +163,5 @@ DOMAINS: Registry[Any] = Registry("set of domains", "cler.streams")
 DATASETS: Registry[Any] = Registry("dataset", "cler.data")
 VIEWS: Registry[Any] = Registry("augmentation", "cler.data.views")
 TRACKERS: Registry[Any] = Registry("tracker", "cler.tracking")
+BACKENDS: Registry[Any] = Registry("backend", "cler.runs.backends")
 OPTIMIZERS: Registry[Any] = Registry("optimizer", "cler.methods")

@@ -10,7 +10,17 @@ from typing import Any
 
 from cler.config.cluster import Slurm, read_on, read_slurm
 from cler.config.protocols import PROTOCOLS
-from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, STREAMS, TEACHERS, VIEWS
+from cler.config.registry import (
+    DATASETS,
+    METHODS,
+    NETWORKS,
+    OPTIMIZERS,
+    REGULARIZERS,
+    STREAMS,
+    TEACHERS,
+    VIEWS,
+    Registry,
+)
 from cler.config.schema import Setting, check_all, joined, setting, settings_of
 from cler.config.values import (
     has_own_network,
@@ -36,8 +46,10 @@ CUSTOM = "custom:"
 """Prefix of the names of networks that were given from Python as objects."""
 OF_REPLAY = ("buffer", "replay_batch", "repeats", "classifier")
 """Settings that mean nothing to a method without a buffer."""
-PARTS = ("method", "regularizer", "network", "teacher", "stream")
-"""The settings that name a part of a run, which may have its own settings."""
+PARTS: Mapping[str, Registry[Any]] = {
+    "method": METHODS, "regularizer": REGULARIZERS, "network": NETWORKS, "teacher": TEACHERS, "stream": STREAMS,
+}  # fmt: skip
+"""The settings that name a part of a run, which may have its own settings, and the table of all such parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +158,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_all(self)
         method = METHODS.find(self.method)
-        own = own_settings(*self.parts)
+        own = own_settings(vars(self))
         for name in self.options:
             if name not in own:
                 raise no_such_option(self.method, name, own)
@@ -191,14 +203,9 @@ class Settings:
             raise UsageError(f"{self.network} is the network of the method of that name alone", "network")
 
     @property
-    def parts(self) -> list[str]:
-        """The names of the parts that may have their own settings."""
-        return [getattr(self, name) for name in PARTS]
-
-    @property
     def pair(self) -> str:
-        """Method, regularizer and teacher, as names of folders have them."""
-        return joined([self.method, *(each for each in (self.regularizer, self.teacher) if each != "none")])
+        """As `pair_of` gives it."""
+        return pair_of(self.method, self.regularizer, self.teacher)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -340,27 +347,23 @@ def lacks(stream: str, method: str) -> str | None:
     return "has no tasks with classes of their own" if needs.own_classes and not has.disjoint else None
 
 
-def own_settings(
-    method: str,
-    regularizer: str = "none",
-    network: str = "resnet18",
-    teacher: str = "none",
-    stream: str = "class-incremental",
-) -> dict[str, Setting]:
-    """The settings that only these parts of a run have, by name."""
-    parts = [METHODS.find(method)]
-    parts += [REGULARIZERS[name] for name in regularizer.split("+") if name in REGULARIZERS]
-    parts += [NETWORKS[network]] if network in NETWORKS else []
-    parts += [TEACHERS[teacher]] if teacher in TEACHERS else []
-    parts += [STREAMS[stream]] if stream in STREAMS else []
+def pair_of(method: str, regularizer: str, teacher: str) -> str:
+    """Method, regularizer and teacher, as names of folders have them: 'er-ace+jigsaw+ema'."""
+    return joined([method, *(each for each in (regularizer, teacher) if each != "none")])
+
+
+def own_settings(chosen: Mapping[str, Any]) -> dict[str, Setting]:
+    """The settings that only the chosen parts of a run have, by name; a part that is not named is the usual one."""
+    names = {kind: str(chosen.get(kind) or getattr(Settings, kind)) for kind in PARTS}
+    METHODS.find(names["method"])
     own: dict[str, Setting] = {}
-    for part in parts:
-        for name, each in _own_of(part).items():
-            if name in own or name in settings_of(Settings):
-                raise UsageError(
-                    f"is an option of two parts of {method} with {regularizer} on {network}: rename one", name
-                )
-            own[name] = each
+    for kind, table in PARTS.items():
+        for part in names[kind].split("+") if kind == "regularizer" else [names[kind]]:
+            for name, each in _own_of(table[part]).items() if part in table else ():
+                if name in own or name in settings_of(Settings):
+                    told = f"{names['method']} with {names['regularizer']} on {names['network']}"
+                    raise UsageError(f"is an option of two parts of {told}: rename one", name)
+                own[name] = each
     return own
 
 
@@ -370,9 +373,8 @@ def _own_of(part: Any) -> dict[str, Setting]:
 
 def parts_with(name: str) -> list[str]:
     """The parts, such as 'stream blurry', that have a setting of this name of their own."""
-    tables = dict(zip(PARTS, (METHODS, REGULARIZERS, NETWORKS, TEACHERS, STREAMS), strict=True))
     return [
-        f"{kind} {part}" for kind, table in tables.items() for part, entry in table.items() if name in _own_of(entry)
+        f"{kind} {part}" for kind, table in PARTS.items() for part, entry in table.items() if name in _own_of(entry)
     ]
 
 

@@ -20,7 +20,7 @@ from cler.data import (  # noqa: F401  each registers its datasets
     tiny_imagenet,
 )
 from cler.data.image_folder import ImageFolder
-from cler.data.images import DATASETS, ImageData, Progress, Status, find
+from cler.data.images import DATASETS, Advance, ImageData, Status, find
 from cler.data.own_arrays import from_arrays as arrays
 from cler.data.own_arrays import from_torch as torch
 from cler.data.reading import Reading, reading
@@ -70,7 +70,7 @@ def load(
     fit: str | None = None,
     test_share: float | None = None,
     skip_broken: bool = False,
-    progress: Progress | None = None,
+    progress: Advance | None = None,
 ) -> ImageData:
     """Load a dataset and verify it; never downloads.
 
@@ -82,7 +82,7 @@ def load(
     return _read(name, reading(**how), data_dir, progress)
 
 
-def load_for(settings: Settings, data_dir: str | Path | None = None, progress: Progress | None = None) -> ImageData:
+def load_for(settings: Settings, data_dir: str | Path | None = None, progress: Advance | None = None) -> ImageData:
     """The images that runs with these settings are trained on; never downloads."""
     return _read(settings.dataset, reading(**settings.reading), data_dir, progress)
 
@@ -97,7 +97,7 @@ def has_path(name: str) -> bool:
     return name not in names()
 
 
-def _read(name: str, how: Reading, data_dir: str | Path | None, progress: Progress | None) -> ImageData:
+def _read(name: str, how: Reading, data_dir: str | Path | None, progress: Advance | None) -> ImageData:
     source: Any = find(name)
     if hasattr(source, "read_as"):  # your own, which may take time to decode
         return source.read_as(how).load(data_folder(data_dir), progress)
@@ -135,6 +135,6 @@ def check(name: str, data_dir: str | Path | None = None) -> Status:
     return find(name).check(data_folder(data_dir))
 
 
-def get(name: str, data_dir: str | Path | None = None, progress: Progress | None = None) -> Status:
+def get(name: str, data_dir: str | Path | None = None, progress: Advance | None = None) -> Status:
     """Download a dataset unless it is present and intact."""
     return find(name).get(data_folder(data_dir), progress)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from cler.data import download
-from cler.data.images import ImageData, Progress, Status, register
+from cler.data.images import Advance, ImageData, Status, register
 from cler.errors import DamagedError, UsageError
 from cler.files import read_bytes
 
@@ -134,7 +134,7 @@ class Cifar:
             return Status("damaged", str(self._damaged(error)), path)
         return Status("present", f"{self.title} is intact in {path}", path)
 
-    def get(self, folder: Path, progress: Progress | None = None) -> Status:
+    def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Fetch and unpack the archive, unless the dataset is there and intact."""
         status = self.check(folder)
         if status.state != "present":

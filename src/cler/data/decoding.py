@@ -7,22 +7,21 @@ import json
 import logging
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cler import pictures
-from cler.data.images import Progress
+from cler.data.images import Advance
 from cler.errors import UsageError, one_line
 from cler.files import opened, replacing
+from cler.processes import usable_cores, without_main
 
 CHUNK = 64
 """Pictures that a process is given at a time."""
@@ -113,7 +112,7 @@ def _say_once(line: str) -> None:
 
 
 def decode(
-    encoded: Sequence[Encoded], content: Content, size: int | None, fit: str, progress: Progress | None = None
+    encoded: Sequence[Encoded], content: Content, size: int | None, fit: str, progress: Advance | None = None
 ) -> Pixels:
     """All pictures, fitted to a size or, without one, of the size that they all have."""
     broken: dict[int, str] = {}
@@ -180,7 +179,7 @@ Found = tuple[int, np.ndarray | str]
 
 def _decoded(encoded: Sequence[Encoded], content: Content, size: int | None, fit: str) -> Iterator[Found]:
     chunks = [range(len(encoded))[start : start + CHUNK] for start in range(0, len(encoded), CHUNK)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     heavy = len(encoded) > ALONE[0] or sum(each.size for each in encoded) > ALONE[1]
     if not heavy or cores == 1 or len(chunks) == 1 or multiprocessing.current_process().daemon:
         for chunk in chunks:
@@ -210,14 +209,3 @@ def _some_done(running: dict[Future[list[Any]], Sequence[int]]) -> Iterator[Foun
     done, _ = wait(running, return_when=FIRST_COMPLETED)
     for future in done:
         yield from zip(running.pop(future), future.result(), strict=True)
-
-
-@contextmanager
-def without_main() -> Iterator[None]:
-    """Inside, a process that is started does not run the program again: it may have no `__main__` guard."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main

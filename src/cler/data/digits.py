@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from cler.data.images import ImageData, Progress, Status, register
+from cler.data.images import Advance, ImageData, Status, register
 from cler.data.reading import as_labels, image_data, split
 from cler.errors import UsageError
 from cler.files import read_bytes
@@ -63,7 +63,7 @@ class Digits:
             return Status("missing" if path is None else "damaged", str(error), path or folder)
         return Status("present", "come with scikit-learn: there is nothing to fetch", path or folder)
 
-    def get(self, folder: Path, progress: Progress | None = None) -> Status:
+    def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Check it: there is nothing to fetch."""
         return self.check(folder)
 

@@ -21,7 +21,7 @@ from ssl import SSLError
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 
-from cler.data.images import Progress
+from cler.data.images import Advance
 from cler.errors import UsageError, one_line
 from cler.files import temporary_folder
 
@@ -48,7 +48,7 @@ def fetch(
     url: str,
     target: Path,
     md5: str | None,
-    progress: Progress | None = None,
+    progress: Advance | None = None,
     *,
     most: int,
     attempts: int = 4,
@@ -118,7 +118,7 @@ def _is_whole(path: Path, md5: str | None, most: int) -> bool:
     return size > 0
 
 
-def _fetch_rest(url: str, part: Path, progress: Progress | None, most: int, deadline: float) -> None:
+def _fetch_rest(url: str, part: Path, progress: Advance | None, most: int, deadline: float) -> None:
     """Append to `part` what it lacks; start over if the server does not resume."""
     have = _size(part)
     if have > most:

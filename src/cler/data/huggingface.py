@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from cler.config.registry import DATASETS
 from cler.data.decoding import Encoded
-from cler.data.images import Progress, Status
+from cler.data.images import Advance, Status
 from cler.data.inputs import in_order, to_labels
 from cler.data.source import Listing, Pictures
 from cler.errors import UsageError, one_line
@@ -73,7 +73,7 @@ class HuggingFace(Pictures):
         test = next((name for name in TEST if name in found and _is_labeled(found[name], label)), None)
         return [(name, found[name]) for name in (train, test) if name is not None]
 
-    def get(self, folder: Path, progress: Progress | None = None) -> Status:
+    def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Have the package `datasets` fetch it into its own cache, unless it is there."""
         status = self.check(folder)
         if status.state == "missing" and not os.path.isdir(self.where):

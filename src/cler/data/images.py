@@ -16,7 +16,7 @@ from cler.config.registry import DATASETS
 from cler.data.host import Pinned, fit, on_host
 from cler.errors import UsageError
 
-Progress = Callable[[int, int | None], None]
+Advance = Callable[[int, int | None], None]
 """Called with the bytes, or the images, done and, where it is known, those in all."""
 CHUNK = 1000
 """Images that are changed at a time where all of them are."""
@@ -151,7 +151,7 @@ class Dataset(Protocol):
     def check(self, folder: Path) -> Status:
         """Verify it without keeping it."""
 
-    def get(self, folder: Path, progress: Progress | None) -> Status:
+    def get(self, folder: Path, progress: Advance | None) -> Status:
         """Fetch it, unless it is there and intact."""
 
 
@@ -196,6 +196,6 @@ class InMemory:
         """They are there."""
         return Status("present", "in memory", folder)
 
-    def get(self, folder: Path, progress: Progress | None) -> Status:
+    def get(self, folder: Path, progress: Advance | None) -> Status:
         """Check it: there is nothing to fetch."""
         return self.check(folder)

@@ -21,7 +21,7 @@ import torch
 
 from cler.data import download
 from cler.data.decoding import Pixels, kept_pixels
-from cler.data.images import ImageData, Progress, Status, register
+from cler.data.images import Advance, ImageData, Status, register
 from cler.errors import DamagedError, UsageError
 from cler.files import read_bytes
 
@@ -120,7 +120,7 @@ class MiniImageNet:
             return Status("damaged", str(error), root)
         return Status("present", f"{self.title} is complete in {root}", root)
 
-    def get(self, folder: Path, progress: Progress | None = None) -> Status:
+    def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Fetch and unpack the archive, unless the dataset is there and complete."""
         status = self.check(folder)
         if status.state != "present":

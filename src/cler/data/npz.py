@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from cler.config.registry import DATASETS
-from cler.data.images import ImageData, Progress, Status
+from cler.data.images import Advance, ImageData, Status
 from cler.data.own_arrays import first_channels, from_arrays
 from cler.data.reading import Reading, usual_tasks, usual_view
 from cler.errors import UsageError
@@ -58,7 +58,7 @@ class Npz:
         """The same dataset, read in another way."""
         return replace(self, reading=reading)
 
-    def load(self, folder: Path, progress: Progress | None = None) -> ImageData:
+    def load(self, folder: Path, progress: Advance | None = None) -> ImageData:
         """Read the arrays; nothing is unpickled."""
         images, labels, *test, classes = _arrays(as_path(self.where))
         how = self.reading
@@ -83,7 +83,7 @@ class Npz:
         told = f"{len(data.train_labels)} training and {len(data.test_labels)} test images in {data.n_classes} classes"
         return Status("present", f"{told}, fingerprint {data.fingerprint()}", path)
 
-    def get(self, folder: Path, progress: Progress | None = None) -> Status:
+    def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Check it: there is nothing to fetch."""
         return self.check(folder)
 

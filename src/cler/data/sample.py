@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from cler.data.cifar import cifar10
-from cler.data.images import ImageData, Progress, Status, register
+from cler.data.images import Advance, ImageData, Status, register
 from cler.errors import UsageError
 
 RED, GREEN, BLUE = range(3)
@@ -124,7 +124,7 @@ class Sample:
             return Status("damaged", str(error), self.files)
         return Status("present", "comes with the package: there is nothing to fetch", self.files)
 
-    def get(self, folder: Path, progress: Progress | None = None) -> Status:
+    def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Fetch nothing, and say so."""
         return self.check(folder)
 

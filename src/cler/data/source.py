@@ -14,7 +14,7 @@ import torch
 
 from cler.config.settings import OF_READING
 from cler.data.decoding import Content, Encoded, Pixels, decode, kept_pixels
-from cler.data.images import ImageData, Progress, Status
+from cler.data.images import Advance, ImageData, Status
 from cler.data.reading import Reading, as_labels, image_data, split, usual_tasks
 from cler.errors import UsageError
 
@@ -97,7 +97,7 @@ class Pictures(ABC):
         """The same dataset, read in another way."""
         return replace(self, reading=reading)
 
-    def load(self, folder: Path, progress: Progress | None = None) -> ImageData:
+    def load(self, folder: Path, progress: Advance | None = None) -> ImageData:
         """Decode the pictures, or read their pixels where that has been done."""
         listing = self.listing(folder)
         pixels = self._pixels(listing, folder, progress)
@@ -105,7 +105,7 @@ class Pictures(ABC):
             raise UsageError(f"is needed to leave out images of {self.name}: {_told(listing, pixels)}", "skip_broken")
         return self._data(listing, pixels)
 
-    def _pixels(self, listing: Listing, folder: Path, progress: Progress | None) -> Pixels:
+    def _pixels(self, listing: Listing, folder: Path, progress: Advance | None) -> Pixels:
         how = self.reading.size, self.reading.fitted if self.reading.size else None
         listed = repr((how, [(each.name, each.stamp) for each in listing.pictures])).encode()
 
@@ -178,7 +178,7 @@ class Pictures(ABC):
             return self.read_as(how)._pixels(listing, folder, None), "of different sizes: runs need a size, such as 64"
         return pixels, f"of {pixels.images.shape[3]}×{pixels.images.shape[2]} pixels"
 
-    def get(self, folder: Path, progress: Progress | None = None) -> Status:
+    def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Check it: there is nothing to fetch."""
         return self.check(folder)
 

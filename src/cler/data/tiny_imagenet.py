@@ -14,7 +14,7 @@ from typing import ClassVar
 from cler.data import download
 from cler.data.decoding import Encoded
 from cler.data.image_folder import below, folders
-from cler.data.images import Progress, Status, register
+from cler.data.images import Advance, Status, register
 from cler.data.source import Listing, Pictures
 from cler.errors import UsageError
 from cler.files import read_text, reading
@@ -71,7 +71,7 @@ class TinyImageNet(Pictures):
             return Status("missing", self._missing(folder), folder)
         return super().check(folder)
 
-    def get(self, folder: Path, progress: Progress | None = None) -> Status:
+    def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Fetch and unpack the archive, unless the dataset is there and can be read."""
         status = self.check(folder)
         if status.state != "present":

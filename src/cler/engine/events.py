@@ -19,7 +19,7 @@ class RunName:
     label: str
     """The run's name in progress bars."""
     pair: str = ""
-    """Method and regularizer, as in er-ace+jigsaw."""
+    """Method, regularizer and teacher, as in er-ace+jigsaw+ema."""
     seed: int = 0
     folder: Path | None = None
     """The run's folder, if it has one."""

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from cler.config.learner import learner_settings
 from cler.config.registry import METHODS
-from cler.config.schema import Setting
-from cler.config.settings import CUSTOM, PARTS, own_settings
+from cler.config.settings import CUSTOM, own_settings
 from cler.data.inputs import Label, to_labels
 from cler.errors import UsageError, unknown
 from cler.learner import fileformat
@@ -311,7 +310,8 @@ class Learner:
             if self._core.n_seen:
                 raise UsageError("a learner that has begun to learn cannot be changed; make a new one")
             wanted = self.get_params() | changes
-            known = [*self._parameter_names(), *learner_settings(), *_own_settings(wanted)]
+            own = own_settings(wanted) if wanted["method"] in METHODS else {}
+            known = [*self._parameter_names(), *learner_settings(), *own]
             for name in changes:
                 if name not in known:
                     raise unknown("parameter", name, dict.fromkeys(known))
@@ -347,12 +347,6 @@ class Learner:
 def _shown(value: Any) -> str:
     """A value in one line: a module would print all of its layers."""
     return f"<{type(value).__name__}>" if isinstance(value, nn.Module) else repr(value)
-
-
-def _own_settings(parameters: dict[str, Any]) -> dict[str, Setting]:
-    """The settings that only some part of such a learner has; a method that there is not has none."""
-    method, *others = (parameters[name] for name in PARTS if name in parameters)
-    return own_settings(method, *map(str, others)) if method in METHODS else {}
 
 
 def _network(name: str, given: Any) -> Any:

@@ -64,7 +64,7 @@ def make_run(
 ) -> Run:
     """A run over two tasks of two colors, with a narrow network, small batches and a small buffer."""
     options: dict[str, Any] = {"tasks": 2, "width": 4, "lr": 0.02, "batch": 8, "replay_batch": 8, "buffer": 16}
-    options |= {name: count for name, count in loops.items() if name in own_settings(method)} | changes
+    options |= {name: count for name, count in loops.items() if name in own_settings({"method": method})} | changes
     if not METHODS[method].replays:
         del options["buffer"], options["replay_batch"]
     settings = make_settings(method=method, regularizer=regularizer, **options)

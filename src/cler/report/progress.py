@@ -14,6 +14,7 @@ from typing import Any
 from rich import progress as bars
 from rich.table import Column
 
+from cler.data.images import Advance
 from cler.engine.events import Decoding, Elsewhere, Evaluated, Event, Failed, Finished, Message, Progress, RunName
 from cler.errors import one_line
 from cler.report.console import Terminal
@@ -230,10 +231,6 @@ def _name(progress: Progress) -> str:
     if len(without_seed) == 1:
         return f"{without_seed.pop()}, {len(progress.runs)} seeds"
     return f"{first.label} and {len(others)} more"
-
-
-Advance = Callable[[int, int | None], None]
-"""Told how much is done, and of how much where that is known."""
 
 
 def download_bar(console: Terminal, name: str) -> AbstractContextManager[Advance]:

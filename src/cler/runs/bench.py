@@ -34,7 +34,7 @@ MOST_UNTIMED = 12
 """Steps of a task, before and after those that are timed."""
 
 
-class Parts(NamedTuple):
+class Combination(NamedTuple):
     """What is timed together."""
 
     method: str
@@ -51,7 +51,7 @@ class Parts(NamedTuple):
 class Timing:
     """What one measurement gave."""
 
-    parts: Parts
+    combination: Combination
     runs: int
     milliseconds: float
     """Milliseconds per step of the stream and run."""
@@ -75,7 +75,7 @@ class Timing:
     def to_dict(self) -> dict[str, Any]:
         """The measurement in plain values."""
         values = asdict(self)
-        return {**values.pop("parts")._asdict(), **values}
+        return {**values.pop("combination")._asdict(), **values}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Timing:
@@ -83,8 +83,8 @@ class Timing:
         names = ("milliseconds", "gigaflops", "share", "gigabytes", "evaluation")
         numbers: dict[str, Any] = {name: float(values[name]) for name in names}
         numbers |= {"runs": int(values["runs"]), "batch": int(values.get("batch", 10))}
-        parts = {name: str(values[name]) for name in Parts._fields if values.get(name) is not None}
-        return cls(Parts(**parts), **numbers)
+        parts = {name: str(values[name]) for name in Combination._fields if values.get(name) is not None}
+        return cls(Combination(**parts), **numbers)
 
 
 def read_timings(path: Path, about: dict[str, Any]) -> list[Timing]:
@@ -120,7 +120,7 @@ def random_images(device: torch.device, steps: int, *, size: int = 32, batch: in
 
 
 def measure(
-    combinations: Sequence[Parts],
+    combinations: Sequence[Combination],
     counts: Sequence[int],
     *,
     device: torch.device,
@@ -135,16 +135,16 @@ def measure(
 
     From one count to the next, in rising order, the runs are kept and others join them. What is known is skipped.
     """
-    done = {(timing.parts, timing.runs) for timing in known}
+    done = {(timing.combination, timing.runs) for timing in known}
     chosen = {
-        parts: make_settings(**parts._asdict(), dataset="cifar100", precision=precision, width=width, compile=compile)
-        for parts in combinations
+        each: make_settings(**each._asdict(), dataset="cifar100", precision=precision, width=width, compile=compile)
+        for each in combinations
     }
-    data = random_images(device, steps, batch=max((each.batch for each in chosen.values()), default=1))
+    data = random_images(device, steps, batch=max((settings.batch for settings in chosen.values()), default=1))
     with matmul_precision(precision):
         peak = arithmetic_rate(device, precision)
-        for parts, settings in chosen.items():
-            missing = [count for count in sorted(counts) if (parts, count) not in done]
+        for combination, settings in chosen.items():
+            missing = [count for count in sorted(counts) if (combination, count) not in done]
             if not missing:
                 continue
             longer = replace(settings, epochs=len(missing))  # one for each
@@ -159,12 +159,14 @@ def measure(
                 except RuntimeError as error:
                     if not lack_of_memory(error):
                         raise
-                    message(f"{parts}: {count} at once need more memory than there is")
+                    message(f"{combination}: {count} at once need more memory than there is")
                     break
                 flops = flops or flops_of_a_step(runs[0])
                 share = flops / (milliseconds / 1000) / peak
                 evaluation = evaluation_share(runs[0], milliseconds * steps_of_a_run(settings).total() / 1000)
-                yield Timing(parts, count, milliseconds, flops / 1e9, settings.batch, share, gigabytes, evaluation)
+                yield Timing(
+                    combination, count, milliseconds, flops / 1e9, settings.batch, share, gigabytes, evaluation
+                )
             runs = joining = []
             release_memory()
 

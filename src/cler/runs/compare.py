@@ -12,8 +12,8 @@ from cler import metrics as measures
 from cler import stats
 from cler.config.comparing import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
 from cler.config.protocols import protocol_defaults
-from cler.config.schema import joined, settings_of
-from cler.config.settings import OF_READING, Settings
+from cler.config.schema import settings_of
+from cler.config.settings import OF_READING, Settings, pair_of
 from cler.config.values import OWN_SEED, number_of_tasks
 from cler.errors import UsageError, hint, one_line
 from cler.files import frozen, without_non_finite
@@ -137,10 +137,9 @@ class Series:
         return " + ".join(title_of(REGULARIZERS, name) for name in self.settings["regularizer"].split("+"))
 
     @property
-    def parts(self) -> str:
-        """Method, regularizer and teacher as names of folders have them: 'er-ace+jigsaw+ema'."""
-        method, *others = (self.settings[name] for name in ("method", "regularizer", "teacher"))
-        return joined([method, *(each for each in others if each != "none")])
+    def pair(self) -> str:
+        """Method, regularizer and teacher, as names of folders have them: 'er-ace+jigsaw+ema'."""
+        return pair_of(*(self.settings[name] for name in ("method", "regularizer", "teacher")))
 
     @property
     def label(self) -> str:
@@ -330,12 +329,12 @@ def _group(runs: list[Result]) -> Series:
 def _baseline_among(groups: Sequence[Series], against: str | Series) -> Callable[[Series], Series | None]:
     """From a group to the one it is measured against: that on the same benchmark, with the same buffer if there is."""
     if isinstance(against, str):
-        baselines = [one for one in groups if one.parts == against]
+        baselines = [one for one in groups if one.pair == against]
     else:
         baselines = [one for one in groups if one.settings == of_a_row(against.settings)]
     if not baselines:
-        wanted = against if isinstance(against, str) else against.parts
-        known = list(dict.fromkeys(one.parts for one in groups))
+        wanted = against if isinstance(against, str) else against.pair
+        known = list(dict.fromkeys(one.pair for one in groups))
         told = f"must be one of those that are compared, {', '.join(known)}, not '{wanted}'{hint(wanted, known)}"
         raise UsageError(told, "against")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -23,6 +22,8 @@ from cler.config.registry import (
     TRACKERS,
     VIEWS,
     Registry,
+    class_or_function,
+    made_of,
 )
 from cler.config.settings import CUSTOM
 from cler.data.images import ImageData, InMemory
@@ -103,7 +104,7 @@ def code_of(job: Job) -> Code:
     """What a job needs that does not come with the package."""
     modules, given, only_here = dict[str, None](), [], []
     for kind, name, entry in _entries(job):
-        code = _code(entry)
+        code = class_or_function(made_of(entry))
         object_here = isinstance(entry, InMemory) or isinstance(getattr(entry, "given", None), nn.Module)
         if code.__module__.partition(".")[0] == "cler" and not object_here:
             continue
@@ -137,14 +138,6 @@ def _entries(job: Job) -> Iterator[tuple[str, str, Any]]:
     ]
     for kind, table, names in chosen:
         yield from ((kind, name, table[name]) for name in names if name in table)
-
-
-def _code(entry: Any) -> Any:
-    """The class or function that an entry is made of."""
-    made = getattr(entry, "given", None) or getattr(entry, "build", entry)
-    while isinstance(made, partial):
-        made = made.func
-    return made if hasattr(made, "__qualname__") else type(made)
 
 
 def _importable(code: Any) -> bool:

@@ -15,6 +15,7 @@ import torch
 from cler.config.settings import DEVICES
 from cler.errors import UsageError, unknown
 from cler.nets.kernels import has_bfloat16
+from cler.processes import usable_cores
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Variable of the environment: the GPUs that a process sees."""
@@ -50,8 +51,7 @@ def default_precision(device: torch.device) -> str:
 
 def workers_that_fit(threads_of_each: int = 1) -> int:
     """How many worker processes fit the cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // threads_of_each)
+    return max(1, usable_cores() // threads_of_each)
 
 
 @contextmanager

@@ -17,8 +17,7 @@ import torch
 
 from cler import data as datasets
 from cler.config.settings import Settings
-from cler.data.images import ImageData
-from cler.data.images import Progress as Advance
+from cler.data.images import Advance, ImageData
 from cler.engine import Control, Run, RunName, checkpoint
 from cler.engine.events import (
     Checkpointed,

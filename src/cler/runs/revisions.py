@@ -12,13 +12,12 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from cler.config.registry import DOMAINS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS
+from cler.config.registry import DOMAINS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, made_of
 from cler.config.settings import Settings
 from cler.engine import REVISION
 from cler.runs.syntax import fingerprint
@@ -44,10 +43,7 @@ def revisions(settings: Settings) -> dict[str, int | str]:
 def revision_of(entry: Any) -> int | str:
     """The revision of what is registered: a number inside the package; outside it, with a hash of its source."""
     number: int = getattr(entry, "revision", 1)
-    given = getattr(entry, "given", None)
-    made = given if given is not None else getattr(entry, "build", entry)
-    while isinstance(made, partial):
-        made = made.func
+    made = made_of(entry)
     if isinstance(made, nn.Module):  # as it is, weights and all
         return hashlib.sha256(f"{made}{_digest(made)}".encode()).hexdigest()[:16]
     if made.__module__.partition(".")[0] == "cler":

@@ -13,7 +13,7 @@ from cler import data
 from cler.config.comparing import in_words
 from cler.config.settings import Machine, Settings
 from cler.config.values import number_of_tasks
-from cler.data.images import ImageData, Progress
+from cler.data.images import Advance, ImageData
 from cler.errors import UsageError
 from cler.methods import find_method
 from cler.runs.backends import find_backend
@@ -22,7 +22,7 @@ from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, to_do_and_ended
 from cler.runs.jobs import restart as restart_jobs
 
-Bar = Callable[[str], AbstractContextManager[Progress | None]]
+Bar = Callable[[str], AbstractContextManager[Advance | None]]
 """From the name of a dataset to a bar that shows how far it is, inside a `with` block."""
 
 
@@ -113,7 +113,7 @@ def _check_until(task: int | None, one: Settings) -> None:
 
 
 def load_here(
-    one: Settings, machine: Machine, progress: Progress | None, say: Callable[[str], None]
+    one: Settings, machine: Machine, progress: Advance | None, say: Callable[[str], None]
 ) -> ImageData | None:
     """The images of a dataset; None if they are not here and need not be, as other machines train."""
     try:

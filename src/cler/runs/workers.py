@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Literal
 
-from cler.data.decoding import without_main
 from cler.engine.events import Emit, Event
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
+from cler.processes import end_with_parent, without_main
 from cler.runs.custom import Code, code_of
 from cler.runs.machine import VISIBLE
 from cler.runs.trainers import Bundle, Order, raising_when_terminated, train_bundles
@@ -117,19 +117,11 @@ def _listen(ears: Sequence[Connection], bundles: Iterator[Bundle], emit: Emit) -
                 raise RuntimeError(heard.why)
 
 
-def _end_with_parent() -> None:
-    """End this process as soon as the one that started it has gone, however it went."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-
 def _work(mouth: Connection, order: Order) -> None:
     """What a worker does: bundles until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     sender = Sender(mouth)
 
     def ask() -> Bundle | None:

@@ -47,8 +47,7 @@ class Range:
 def parse_space(text: str, chosen: Mapping[str, Any]) -> tuple[Range, ...]:
     """The ranges that a string gives; `chosen` are the settings that are given, of which none is tuned."""
     declared = settings_of(Settings)
-    parts = [str(chosen.get(name) or getattr(Settings, name)) for name in PARTS]
-    own = own_settings(*parts)
+    own = own_settings(chosen)
     fixed = FIXED.union(name for name, each in declared.items() if each.benchmark or each.role == "bits")
     known = {name: each for name, each in declared.items() if name not in fixed} | own
     found: dict[str, Range] = {}

@@ -1,23 +1,21 @@
-"""Where bundles are trained: on this machine, by SLURM, by Ray. A backend is a file.
-
-To add one, add it here, and its name in `cler.config.cluster`, which imports none of them.
-"""
+"""Where bundles are trained: on this machine, by SLURM, by Ray. A new backend is a new file here, named in `_FILES`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 
+from cler.config.registry import BACKENDS
 from cler.config.settings import Machine
-from cler.runs.backends.base import Backend
-from cler.runs.backends.local import Local
-from cler.runs.backends.ray import OnRay
-from cler.runs.backends.slurm import OnSlurm
+from cler.runs.backends.base import Backend, register
 
-__all__ = ["BACKENDS", "Backend", "find_backend"]
+_FILES = ("local", "slurm", "ray")
+for _file in _FILES:
+    import_module(f"cler.runs.backends.{_file}")
 
-BACKENDS: dict[str, Callable[[Machine], Backend]] = {"local": Local, "slurm": OnSlurm, "ray": OnRay}
+__all__ = ["BACKENDS", "Backend", "find_backend", "register"]
 
 
 def find_backend(machine: Machine) -> Backend:
     """The backend that `machine.on` names."""
-    return BACKENDS[machine.on.partition(":")[0]](machine)
+    found: Backend = BACKENDS.find(machine.on.partition(":")[0])(machine)
+    return found

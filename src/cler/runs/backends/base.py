@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 import torch
 
+from cler.config.registry import BACKENDS
+from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.runs.jobs import Job
 from cler.runs.trainers import Order
@@ -16,6 +18,15 @@ from cler.runs.trainers import Order
 
 class Backend(ABC):
     """Trains jobs, here or elsewhere, as often as it is asked to, until it is closed."""
+
+    name: ClassVar[str]
+    """As `--on` has it."""
+    takes_address: ClassVar[bool] = False
+    """Whether its name may be followed by ':' and the address of a cluster that is running."""
+
+    @abstractmethod
+    def __init__(self, machine: Machine) -> None:
+        """For these settings of the machine; nothing is begun yet."""
 
     @abstractmethod
     def device(self, name: str) -> torch.device:
@@ -33,6 +44,15 @@ class Backend(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
         """End what was started to train, such as a cluster on this machine."""
+
+
+B = TypeVar("B", bound=Backend)
+
+
+def register(backend: type[B]) -> type[B]:
+    """Make a backend known by its name."""
+    BACKENDS.register(backend.name, backend)
+    return backend
 
 
 State = Literal["waiting", "running", "there", "cancelled"]

@@ -10,7 +10,7 @@ import torch
 from cler.config.settings import Machine
 from cler.engine.bundles import MOST_AT_ONCE, release_memory
 from cler.engine.events import Emit, Message
-from cler.runs.backends.base import Backend
+from cler.runs.backends.base import Backend, register
 from cler.runs.custom import only_here
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device, gpus, workers_that_fit
@@ -19,8 +19,11 @@ from cler.runs.trainers import Bundle, Order, in_bundles, train_bundles
 from cler.runs.workers import train_in_processes
 
 
+@register
 class Local(Backend):
     """A process per GPU, or some on a CPU; a single one is this process, which keeps the images until it is closed."""
+
+    name = "local"
 
     def __init__(self, machine: Machine | None = None) -> None:
         self._loaded: Loaded = {}

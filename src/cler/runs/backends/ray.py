@@ -15,7 +15,7 @@ from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError
 from cler.runs.backends.attempts import train_attempt
-from cler.runs.backends.base import Backend, State
+from cler.runs.backends.base import Backend, State, register
 from cler.runs.backends.driver import check_importable, drive
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device
@@ -27,11 +27,15 @@ CONNECT_SECONDS = 20.0
 """How long a cluster has to answer."""
 
 
+@register
 class OnRay(Backend):
     """A cluster of its own on this machine, or the running one whose address is given.
 
     It is connected from its first training until it is closed.
     """
+
+    name = "ray"
+    takes_address = True
 
     def __init__(self, machine: Machine) -> None:
         self.address = machine.on.partition(":")[2] or None

@@ -18,7 +18,7 @@ from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError, one_line
 from cler.runs.backends.attempts import train_attempt
-from cler.runs.backends.base import Backend, State
+from cler.runs.backends.base import Backend, State, register
 from cler.runs.backends.driver import POLL, check_importable, drive
 from cler.runs.jobs import Job
 from cler.runs.trainers import Order
@@ -34,8 +34,11 @@ NOTICE: signal.Signals = getattr(signal, "SIGUSR2", signal.SIGTERM)  # Windows h
 """What tells a job that its time is nearly up."""
 
 
+@register
 class OnSlurm(Backend):
     """The cluster whose `sbatch` is on the path."""
+
+    name = "slurm"
 
     def __init__(self, machine: Machine) -> None:
         self.asked = machine.slurm or Slurm()
