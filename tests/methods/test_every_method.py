@@ -52,6 +52,8 @@ some_pairs = pytest.mark.parametrize(("method", "regularizer"), SOME_PAIRS, ids=
 
 
 DATA = colors(size=8, train_images=16)
+UNAUGMENTED = {"dualnet", "mose"}
+"""Methods that train on images as they are."""
 UNEQUAL = {"tasks": "1+2+1", "data": DATA}
 """Tasks of different sizes, of two steps each at most."""
 
@@ -345,6 +347,53 @@ def test_a_regularizer_is_told_of_every_step_of_the_network(method, monkeypatch)
     for follower, (_, expected) in zip(run.method.regularizers, followed, strict=True):
         assert torch.equal(follower.average, expected)
     assert "regularizers.0.average" in collect(run.method).tensors
+
+
+# -- what regularizers are given ---------------------------------------------------------------------------------------
+
+
+def shades(per_class=16):
+    """Four classes, each image of one shade; no two are as near to each other as two steps."""
+    labels = torch.arange(4).repeat_interleave(per_class)
+    pixels = (40 + 3 * torch.arange(len(labels))).to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 8, 8)
+    return replace(DATA, train_images=pixels.contiguous(), train_labels=labels)
+
+
+class Witness(Regularizer):
+    """Writes down what it is given."""
+
+    def __init__(self, network, *, weight, views, generator):
+        super().__init__()
+        self.given = []
+
+    def loss(self, network, raw, augmented, labels, parts=None):
+        self.given.append((raw, augmented, labels))
+        return raw.new_zeros(())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_regularizer_is_given_images_with_their_views_and_labels(method, monkeypatch):
+    entry = Entry("witness", "witness", "", build=Witness, weight=1.0, check=lambda height, width: None)
+    monkeypatch.setitem(REGULARIZERS._entries, "witness", entry)
+    data = shades()
+    run = make_run(method, "witness", data=data)
+    views = run.method.views
+    monkeypatch.setattr(views, "view", lambda pixels, augment=None: pixels + 1)
+    in_later_task(run)
+    stream = torch.arange(32, 40)
+    for witness in run.method.regularizers:
+        witness.given.clear()
+    run.method.observe(run._batch(stream))
+    for witness in run.method.regularizers:
+        assert witness.given
+        for raw, augmented, labels in witness.given:
+            numbers = (raw - views.plain(data.train_images)[:, None]).abs().sum((2, 3, 4)).argmin(0)
+            plain = views.plain(data.train_images[numbers])
+            assert torch.equal(raw, plain)
+            assert torch.equal(augmented, plain if method in UNAUGMENTED else views.plain(data.train_images[numbers] + 1))
+            assert torch.equal(labels, data.train_labels[numbers])
+            assert torch.equal(numbers[: len(stream)], stream)
+            assert (len(numbers) > len(stream)) == METHODS[method].replays
 
 
 # -- regularizers and running statistics -------------------------------------------------------------------------------
