@@ -22,7 +22,7 @@ from cler.methods.finetune import Finetune
 from cler.promises import BrokenPromise, training
 from cler.promises.rule import BrokenRule, check_rule
 from cler.promises.state import differences, tensors_of
-from cler.promises.toy import colors, in_later_task, make_run, make_short_run, small_network, trained
+from cler.promises.toy import LOOPS, colors, in_later_task, make_run, make_short_run, small_network, trained
 from cler.regularizers import REGULARIZERS, Regularizer
 from cler.regularizers import base as regularizers
 from cler.regularizers.base import Entry
@@ -360,37 +360,42 @@ def shades(per_class=16):
 
 
 class Witness(Regularizer):
-    """Writes down what it is given."""
+    """Writes down what it is given; its loss is a number of its own, so that every step lowers that by the rate."""
 
     def __init__(self, network, *, weight, views, generator):
         super().__init__()
-        self.given = []
+        self.given, self.level = [], torch.nn.Parameter(torch.zeros(()))
 
     def loss(self, network, raw, augmented, labels, parts=None):
         self.given.append((raw, augmented, labels))
-        return raw.new_zeros(())
+        return self.level
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_regularizer_is_given_images_with_their_views_and_labels(method, monkeypatch):
+def test_a_regularizer_is_given_images_with_their_views_and_labels_and_its_loss_is_learned(method, monkeypatch):
     entry = Entry("witness", "witness", "", build=Witness, weight=1.0, check=lambda height, width: None)
     monkeypatch.setitem(REGULARIZERS._entries, "witness", entry)
     data = shades()
-    run = make_run(method, "witness", data=data)
+    loops = LOOPS | {"inner": 1}  # the gradients of CoPE's steps add up
+    run = make_run(method, "witness", data=data, lr=0.25, loops=loops)
     views = run.method.views
     monkeypatch.setattr(views, "view", lambda pixels, augment=None: pixels + 1)
     in_later_task(run)
     stream = torch.arange(32, 40)
     for witness in run.method.regularizers:
         witness.given.clear()
+        witness.level.data.zero_()
     run.method.observe(run._batch(stream))
     for witness in run.method.regularizers:
         assert witness.given
+        assert float(witness.level.detach()) == -0.25 * len(witness.given)
         for raw, augmented, labels in witness.given:
             numbers = (raw - views.plain(data.train_images)[:, None]).abs().sum((2, 3, 4)).argmin(0)
             plain = views.plain(data.train_images[numbers])
             assert torch.equal(raw, plain)
-            assert torch.equal(augmented, plain if method in UNAUGMENTED else views.plain(data.train_images[numbers] + 1))
+            assert torch.equal(
+                augmented, plain if method in UNAUGMENTED else views.plain(data.train_images[numbers] + 1)
+            )
             assert torch.equal(labels, data.train_labels[numbers])
             assert torch.equal(numbers[: len(stream)], stream)
             assert (len(numbers) > len(stream)) == METHODS[method].replays
