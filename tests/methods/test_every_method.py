@@ -132,8 +132,9 @@ def test_every_phase_keeps_the_rule_in_single_precision_and_with_unequal_tasks(m
 
 
 @pytest.mark.parametrize(("method", "variant"), OTHER_VARIANTS)
-def test_every_variant_keeps_the_rule(method, variant):
+def test_every_variant_keeps_the_rule_and_a_recorded_step_serves_all_with_its_key(method, variant):
     training.keeps_the_rule(method, "rotation", variant=variant)
+    training.recorded_step_serves(method, "rotation", variant=variant)
 
 
 @every_pair
@@ -276,6 +277,13 @@ def test_a_method_that_breaks_the_rule_is_caught(mistake, monkeypatch):
         assert file == __file__
     else:
         assert (file, first <= int(line) < first + len(source)) == (__file__, True)
+
+
+def test_a_recording_key_that_serves_steps_of_other_kernels_is_caught(monkeypatch):
+    """ER-ACE replays from the second task on, which is of the size of the first."""
+    monkeypatch.setattr(METHODS["er-ace"], "recording_key", None)
+    with pytest.raises(BrokenRule, match="two steps differ"):
+        training.recorded_step_serves("er-ace", network=small_network)
 
 
 # -- state that lasts --------------------------------------------------------------------------------------------------
