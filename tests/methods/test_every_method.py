@@ -7,12 +7,14 @@ import random
 import re
 import sys
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from cler.config.settings import own_settings
 from cler.engine import Control, train
 from cler.engine.state import collect
 from cler.errors import UsageError
@@ -497,6 +499,46 @@ def test_only_the_order_of_tasks_matters_not_the_numbers_of_classes(method):
     train([run])
     assert run.complete
     assert run.failure is None
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+NEEDED = {
+    "ccl-dc": dict.fromkeys(("alpha", "beta"), {"base": "derpp"}),
+    "lwf-mc": {"alpha": {"variant": "released"}},
+    "pcr": dict.fromkeys(("pcd_weight", "scd_weight", "scale_least", "scale_most", "period"), {"variant": "hpcr"}),
+    "xder": {"variant": {"regularizer": "rotation"}},
+}
+"""Without which a setting has no effect, as it says."""
+OWN_SETTINGS = [(method, name) for method in METHODS for name in own_settings(method)]
+
+
+def another(setting):
+    """A value that the setting does not have in short runs."""
+    if setting.choices:
+        return next(each for each in setting.choices if each != setting.default)
+    if setting.kind is bool:
+        return not setting.default
+    if setting.kind is int:
+        usual = LOOPS.get(setting.name, setting.default)
+        return usual // 2 if usual in (setting.most, setting.default) else usual + 1
+    return setting.default / 2 if setting.default else 0.1
+
+
+@cache
+def outcome(method, changes):
+    """What a short run comes to, and what it answers."""
+    run = trained(method, **dict(changes))
+    with torch.no_grad(), run.method.answering():
+        answers = run.method.logits(run.method.views.plain(run.stream.data.test_images))
+    return run.state().tensors | {"answers": answers}
+
+
+@pytest.mark.parametrize(("method", "name"), OWN_SETTINGS, ids=map(".".join, OWN_SETTINGS))
+def test_every_setting_of_a_method_has_an_effect(method, name):
+    needed = NEEDED.get(method, {}).get(name, {})
+    changed = needed | {name: another(own_settings(method)[name])}
+    assert differences(*(outcome(method, tuple(changes.items())) for changes in (needed, changed)))
 
 
 # -- the registries ----------------------------------------------------------------------------------------------------
