@@ -148,6 +148,12 @@ def test_a_curve_by_hand():
     assert {name: values[name] for name in expected} == pytest.approx(expected)
 
 
+def test_an_evaluation_before_the_first_prediction_says_nothing_of_the_stream():
+    curve = metrics.Curve([0], [[20.0]], [30], predicted=[(0, 0, 0)])
+    assert np.isnan(metrics.prequential_accuracy([], curve))
+    assert curve.prequential_windows == []
+
+
 def test_three_tasks_by_hand():
     rows = [[80.0], [60.0, 50.0], [40.0, 60.0, 90.0]]
     assert metrics.accuracy(rows) == pytest.approx(190 / 3)
@@ -171,6 +177,7 @@ def test_adjusted_forgetting_is_100_for_collapse_and_0_for_no_loss():
 
 def test_a_task_that_was_never_right_has_nothing_to_forget():
     assert metrics.adjusted_forgetting([[0.0], [0.0, 50.0], [30.0, 25.0, 50.0]]) == 25
+    assert metrics.adjusted_forgetting([[0.5], [0.25, 50.0]]) == 50  # this one was, seldom
 
 
 @pytest.mark.parametrize("rows", [[[42.0]], [[30.0, 54.0]]])
@@ -182,7 +189,11 @@ def test_without_an_earlier_task_there_is_nothing_to_forget(rows):
 
 
 def test_before_the_first_evaluation_nothing_is_known():
-    assert metrics.measure([]) == pytest.approx(dict.fromkeys(metrics.METRICS, float("nan")), nan_ok=True)
+    nothing = pytest.approx(dict.fromkeys(metrics.METRICS, float("nan")), nan_ok=True)
+    assert metrics.measure([]) == nothing
+    curve = metrics.Curve([], [], [30, 10])
+    of_curves = {name: each for name, each in metrics.METRICS.items() if each.facts}
+    assert all(np.isnan(each.function([], curve=curve)) for each in of_curves.values())
 
 
 def test_every_metric_says_what_it_means():
@@ -199,9 +210,10 @@ def test_a_metric_can_ask_for_other_facts(monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [[], [[]], [[1.0], [1.0]], [[1.0, 2.0], [1.0, 2.0]], [[1.0], [1.0, 2.0, 3.0]]])
-def test_what_is_not_a_triangle_is_refused(rows):
+@pytest.mark.parametrize("name", [name for name, metric in metrics.METRICS.items() if not metric.facts])
+def test_what_is_not_a_triangle_is_refused(name, rows):
     with pytest.raises(UsageError, match="accuracy matrix"):
-        metrics.accuracy(rows)
+        metrics.METRICS[name].function(rows)
 
 
 def test_class_and_task_correct_by_hand():

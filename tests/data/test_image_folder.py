@@ -420,7 +420,7 @@ decoding.decode([decoding.Encoded("x", "", 1)] * 10, content, 8, "crop")
 @pytest.mark.skipif(os.name != "posix", reason="nothing is killed like this elsewhere")
 def test_processes_that_decode_end_with_the_one_that_is_killed(root):
     command = [sys.executable, "-c", KILLED, root / "cup" / "3.png"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=600)
     assert done.returncode == -signal.SIGKILL  # and nobody holds its output open any more
 
 

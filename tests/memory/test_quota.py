@@ -44,6 +44,10 @@ def test_only_classes_with_room_are_stored_in_their_order():
     assert labels_in(memory) == [2, 2, 3, 3]
     assert torch.equal(memory.logits[:4, 0].long(), memory.labels[:4])
     assert not memory.has_room
+    memory.shrink(1)
+    pixels, labels = memory.stored()
+    assert pixels.tolist() == [[0], [4]]
+    assert labels.tolist() == [2, 3]
 
 
 def test_shrinking_keeps_the_first_of_each_class_by_class():

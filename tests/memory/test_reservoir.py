@@ -92,3 +92,16 @@ def test_draws_of_some_classes_are_uniform_and_repeat_what_there_is():
     assert not found
     assert len(nothing.slots) == 3
     assert not Reservoir(3, (1, 1, 1)).sample_of(2, torch.ones(4, dtype=torch.bool))[1]
+
+
+def test_what_is_kept_of_an_image_stays_together():
+    memory = Reservoir(10, (1,), generator=torch.Generator().manual_seed(0), extra={"logits": (3,)})
+    for numbers in torch.arange(48).split(6):
+        memory.add(numbers.to(torch.uint8).unsqueeze(1), numbers, logits=numbers.float().unsqueeze(1).expand(-1, 3))
+        pixels, labels = memory.stored()
+        assert len(labels) == len(labels.unique()) == min(int(numbers[-1]) + 1, 10)
+        assert torch.equal(pixels[:, 0].long(), labels)
+        replay = memory.sample(5)
+        assert torch.equal(replay.pixels[:, 0].long(), replay.labels)
+        assert torch.equal(replay.extra["logits"], replay.labels.float().unsqueeze(1).expand(-1, 3))
+    assert len(memory.stored()[1]) == 10

@@ -7,12 +7,14 @@ import random
 import re
 import sys
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from cler.config.settings import own_settings
 from cler.engine import Control, train
 from cler.engine.state import collect
 from cler.errors import UsageError
@@ -22,7 +24,7 @@ from cler.methods.finetune import Finetune
 from cler.promises import BrokenPromise, training
 from cler.promises.rule import BrokenRule, check_rule
 from cler.promises.state import differences, tensors_of
-from cler.promises.toy import colors, in_later_task, make_run, make_short_run, small_network, trained
+from cler.promises.toy import LOOPS, colors, in_later_task, make_run, make_short_run, small_network, trained
 from cler.regularizers import REGULARIZERS, Regularizer
 from cler.regularizers import base as regularizers
 from cler.regularizers.base import Entry
@@ -52,6 +54,8 @@ some_pairs = pytest.mark.parametrize(("method", "regularizer"), SOME_PAIRS, ids=
 
 
 DATA = colors(size=8, train_images=16)
+UNAUGMENTED = {"dualnet", "mose"}
+"""Methods that train on images as they are."""
 UNEQUAL = {"tasks": "1+2+1", "data": DATA}
 """Tasks of different sizes, of two steps each at most."""
 
@@ -130,8 +134,9 @@ def test_every_phase_keeps_the_rule_in_single_precision_and_with_unequal_tasks(m
 
 
 @pytest.mark.parametrize(("method", "variant"), OTHER_VARIANTS)
-def test_every_variant_keeps_the_rule(method, variant):
+def test_every_variant_keeps_the_rule_and_a_recorded_step_serves_all_with_its_key(method, variant):
     training.keeps_the_rule(method, "rotation", variant=variant)
+    training.recorded_step_serves(method, "rotation", variant=variant)
 
 
 @every_pair
@@ -276,6 +281,13 @@ def test_a_method_that_breaks_the_rule_is_caught(mistake, monkeypatch):
         assert (file, first <= int(line) < first + len(source)) == (__file__, True)
 
 
+def test_a_recording_key_that_serves_steps_of_other_kernels_is_caught(monkeypatch):
+    """ER-ACE replays from the second task on, which is of the size of the first."""
+    monkeypatch.setattr(METHODS["er-ace"], "recording_key", None)
+    with pytest.raises(BrokenRule, match="two steps differ"):
+        training.recorded_step_serves("er-ace", network=small_network)
+
+
 # -- state that lasts --------------------------------------------------------------------------------------------------
 
 
@@ -345,6 +357,58 @@ def test_a_regularizer_is_told_of_every_step_of_the_network(method, monkeypatch)
     for follower, (_, expected) in zip(run.method.regularizers, followed, strict=True):
         assert torch.equal(follower.average, expected)
     assert "regularizers.0.average" in collect(run.method).tensors
+
+
+# -- what regularizers are given ---------------------------------------------------------------------------------------
+
+
+def shades(per_class=16):
+    """Four classes, each image of one shade; no two are as near to each other as two steps."""
+    labels = torch.arange(4).repeat_interleave(per_class)
+    pixels = (40 + 3 * torch.arange(len(labels))).to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 8, 8)
+    return replace(DATA, train_images=pixels.contiguous(), train_labels=labels)
+
+
+class Witness(Regularizer):
+    """Writes down what it is given; its loss is a number of its own, so that every step lowers that by the rate."""
+
+    def __init__(self, network, *, weight, views, generator):
+        super().__init__()
+        self.given, self.level = [], torch.nn.Parameter(torch.zeros(()))
+
+    def loss(self, network, raw, augmented, labels, parts=None):
+        self.given.append((raw, augmented, labels))
+        return self.level
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_regularizer_is_given_images_with_their_views_and_labels_and_its_loss_is_learned(method, monkeypatch):
+    entry = Entry("witness", "witness", "", build=Witness, weight=1.0, check=lambda height, width: None)
+    monkeypatch.setitem(REGULARIZERS._entries, "witness", entry)
+    data = shades()
+    loops = LOOPS | {"inner": 1}  # the gradients of CoPE's steps add up
+    run = make_run(method, "witness", data=data, lr=0.25, loops=loops)
+    views = run.method.views
+    monkeypatch.setattr(views, "view", lambda pixels, augment=None: pixels + 1)
+    in_later_task(run)
+    stream = torch.arange(32, 40)
+    for witness in run.method.regularizers:
+        witness.given.clear()
+        witness.level.data.zero_()
+    run.method.observe(run._batch(stream))
+    for witness in run.method.regularizers:
+        assert witness.given
+        assert float(witness.level.detach()) == -0.25 * len(witness.given)
+        for raw, augmented, labels in witness.given:
+            numbers = (raw - views.plain(data.train_images)[:, None]).abs().sum((2, 3, 4)).argmin(0)
+            plain = views.plain(data.train_images[numbers])
+            assert torch.equal(raw, plain)
+            assert torch.equal(
+                augmented, plain if method in UNAUGMENTED else views.plain(data.train_images[numbers] + 1)
+            )
+            assert torch.equal(labels, data.train_labels[numbers])
+            assert torch.equal(numbers[: len(stream)], stream)
+            assert (len(numbers) > len(stream)) == METHODS[method].replays
 
 
 # -- regularizers and running statistics -------------------------------------------------------------------------------
@@ -435,6 +499,46 @@ def test_only_the_order_of_tasks_matters_not_the_numbers_of_classes(method):
     train([run])
     assert run.complete
     assert run.failure is None
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+NEEDED = {
+    ("ccl-dc", "alpha"): {"base": "derpp"},
+    ("ccl-dc", "beta"): {"base": "derpp"},
+    ("lwf-mc", "alpha"): {"variant": "released"},
+    ("xder", "variant"): {"regularizer": "rotation"},
+}
+"""Without which a setting has no effect, as it says; so too those of HPCR."""
+OWN_SETTINGS = [(method, name) for method in METHODS for name in own_settings(method)]
+
+
+def another(setting):
+    """A value that the setting does not have in short runs."""
+    if setting.choices:
+        return next(each for each in setting.choices if each != setting.default)
+    if setting.kind is bool:
+        return not setting.default
+    if setting.kind is int:
+        usual = LOOPS.get(setting.name, setting.default)
+        return usual + 1 if setting.name in LOOPS else max(1, usual // 3)
+    return setting.default / 2 if setting.default else 0.1
+
+
+@cache
+def outcome(method, changes):
+    """What a short run comes to, and what it answers."""
+    run = trained(method, **dict(changes))
+    with torch.no_grad(), run.method.answering():
+        answers = run.method.logits(run.method.views.plain(run.stream.data.test_images))
+    return run.state().tensors | {"answers": answers}
+
+
+@pytest.mark.parametrize(("method", "name"), OWN_SETTINGS, ids=map(".".join, OWN_SETTINGS))
+def test_every_setting_of_a_method_has_an_effect(method, name):
+    needed = NEEDED.get((method, name), {"variant": "hpcr"} if (method, name != "variant") == ("pcr", True) else {})
+    changed = needed | {name: another(own_settings(method)[name])}
+    assert differences(*(outcome(method, tuple(changes.items())) for changes in (needed, changed)))
 
 
 # -- the registries ----------------------------------------------------------------------------------------------------

@@ -142,9 +142,22 @@ def test_a_view_is_a_window_of_the_image_that_is_gray_in_a_quarter_of_the_cases(
     assert 0.25 < area.min() < 0.35
     assert area.max() > 0.95
     assert abs(float(area.median()) - 0.65) < 0.06
-    assert (width / height).log().abs().max() < 0.35
+    ratio = (width / height).log()
+    assert 0.25 < ratio.max() < 0.35
+    assert -0.35 < ratio.min() < -0.25
+    for middle in (x.mean((1, 2)), y.mean((1, 2))):
+        assert abs(float(middle.mean())) < 0.02
+        assert middle.min() < -0.35
+        assert middle.max() > 0.35
     assert (x.diff(dim=2) > -1e-6).all()  # nothing is mirrored
     assert max(x.abs().max(), y.abs().max()) < 1
+
+
+def test_the_contrastive_loss_is_computed_in_full_under_autocast():
+    projections, labels = torch.randn(8, 16, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = contrastive_loss(projections, labels, 0.07)
+    assert torch.equal(loss, contrastive_loss(projections, labels, 0.07))
 
 
 def test_a_gray_image_has_its_luminance_in_every_channel():

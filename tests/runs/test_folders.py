@@ -17,6 +17,8 @@ from toys import wait_until
 def test_two_do_not_work_in_one_folder(tmp_path):
     with locked(tmp_path) as first, locked(tmp_path) as second:
         assert (first, second) == (True, False)
+        owner = read_json(tmp_path / OWNER)
+        assert (owner["host"], owner["process"], owner["attempt"]) == (HOST, os.getpid(), None)
     with locked(tmp_path) as ours:
         assert ours
     assert not list(tmp_path.iterdir())

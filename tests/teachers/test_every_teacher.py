@@ -29,3 +29,9 @@ def test_keeps_the_rule_and_is_part_of_checkpoints(method, teacher, regularizer,
 def test_a_lesson_keeps_the_rule_in_the_first_task_and_changes_nothing_for_other_runs(method, teacher):
     training.recorded_step_serves(method, teacher=teacher)
     training.together_equals_alone(method, teacher=teacher)
+
+
+@pytest.mark.parametrize("teacher", [name for name, teacher in TEACHERS.items() if not teacher.teaches])
+def test_a_step_of_one_that_only_answers_keeps_the_rule_and_serves_all_with_its_key(teacher):
+    """With a method that has one key for all tasks."""
+    training.recorded_step_serves("finetune", teacher=teacher)

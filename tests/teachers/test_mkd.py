@@ -145,6 +145,20 @@ def test_what_is_taught_are_the_logits_of_its_images(method, monkeypatch):
     assert all(torch.allclose(terms[name], value, atol=1e-5) for name, value in expected.items())
 
 
+@pytest.mark.parametrize("method", [name for name in TEACHABLE if name != "pcr"])
+def test_it_teaches_the_stream_alone_before_there_is_something_to_replay(method, monkeypatch):
+    run = toy.make_run(method, teacher="mkd")
+    run.begin_task(0)
+    lessons, lesson = [], run.method.teacher.lesson
+    monkeypatch.setattr(run.method.teacher, "lesson", lambda *a: lessons.append(lesson(*a)) or lessons[-1])
+    batch = run._batch(torch.arange(8))
+    terms = run.method.observe(batch)
+    (given,) = lessons
+    assert torch.equal(given.pixels, batch.pixels)
+    assert torch.equal(given.labels, batch.labels)
+    assert {"strong cross-entropy", "strong distillation", "raw distillation"} <= terms.keys()
+
+
 def test_a_teacher_that_shows_what_no_method_knows_is_refused(monkeypatch):
     run = toy.in_later_task(toy.make_run("er", teacher="mkd"))
     monkeypatch.setattr(Mkd, "lesson", lambda *_: Lesson(None, None, {"strong": None, "upside down": None}, None))
