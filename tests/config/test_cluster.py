@@ -79,6 +79,7 @@ def test_the_table_is_read_from_a_settings_file_and_from_python(tmp_path):
         ("[slurm]\npartition = 3", r"lab.toml: .*partition must be a string without spaces or quotes, not 3"),
         ('[slurm]\naccount = "a b"', r"account must be a string without spaces"),
         ('[slurm]\ntime = "soon"', r"time must be a number of minutes, or HH:MM:SS"),
+        ("[slurm]\ntime = 2", r"notice must be at most 60 where the time limit is 2 minutes, not 90"),
         ("[slurm]\ngpus = 8", r"gpus must be at least 0 and at most 1, not 8"),
         ("slurm = 3", r"must be a (table|settings file)"),
     ],

@@ -65,3 +65,13 @@ def test_no_values_are_proposed_twice_and_choices_run_out():
     every = {(values["optimizer"], values["normalize"]) for values in [*first, *second]}
     assert every == {("sgd", True), ("sgd", False), ("adam", True), ("adam", False)}
     assert propose(space, [*before, Trial(second[0], (10.0,))], 3) == []
+
+
+def test_whole_numbers_run_out_no_earlier_than_there_are_none_left():
+    """Though what is proposed crowds around the best ones."""
+    pytest.importorskip("optuna")
+    space = (Range("buffer", 1, 1000, log=True, whole=True),)
+    before = [Trial({"buffer": number}, (100.0 - number,)) for number in range(1, 80)]
+    assert len(propose(space, before, 10)) == 10
+    every = [Trial({"buffer": number}, (100.0 - number,)) for number in range(1, 1001) if number != 500]
+    assert propose(space, every, 10) == [{"buffer": 500}]

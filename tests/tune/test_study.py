@@ -181,9 +181,13 @@ def test_trials_that_have_diverged_need_no_training_to_be_compared(tmp_path):
     def diverging(space, before, count):
         return [{"lr": 1e30 / 10**number} for number in range(count)]
 
-    trials = run(make_study(tmp_path), 3, noting, diverging)
-    assert [trial.scores for trial in trials] == [(0.0, 0.0), (0.0, 0.0), (0.0,)]
+    study = make_study(tmp_path)
+    with pytest.raises(UsageError, match="space has no winner: all 3 trials have 0 % on held-out images"):
+        run(study, 3, noting, diverging)
+    ended, _ = study.trials()
+    assert [trial.scores for trial in ended] == [(0.0, 0.0), (0.0, 0.0), (0.0,)]
     assert trained == [3, 0]
+    assert not (tmp_path / BEST).exists()
 
 
 def test_trials_that_differ_in_what_is_tuned_are_one_bundle(tmp_path):
@@ -341,8 +345,9 @@ def test_what_is_under_way_is_finished_though_fewer_are_asked_for(tmp_path):
 
 def test_another_study_in_the_folder_is_refused(tmp_path):
     run(make_study(tmp_path, "first-tasks:1"), 1, train, propose)
-    with pytest.raises(UsageError, match="holds a different study"):
-        run(make_study(tmp_path, "first-tasks:2"), 1, train, propose)
+    other = make_study(tmp_path, "first-tasks:2", given=make_study(tmp_path).given | {"precision": "bf16"})
+    with pytest.raises(UsageError, match=r"a different study \(it differs in select_on, rungs, precision\): choose"):
+        run(other, 1, train, propose)
 
 
 def test_a_run_that_another_process_has_begun_is_named_as_such(tmp_path):

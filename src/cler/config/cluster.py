@@ -76,6 +76,11 @@ class Slurm:
 
     def __post_init__(self) -> None:
         check_all(self)
+        if isinstance(self.time, int) and self.notice > 60 * (self.time - 1):
+            raise UsageError(
+                f"notice must be at most {60 * (self.time - 1)} where the time limit is {self.time} minutes, not "
+                f"{self.notice}: SLURM may give it a minute early, and a job would queue again before it trains"
+            )
 
 
 def slurm_table(table: Any, where: str = "") -> Slurm:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from itertools import chain, product
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cler.errors import UsageError
@@ -66,18 +66,23 @@ def _distinct(
 ) -> list[dict[str, Any]]:
     """So many of what was asked for, rounded, that differ from each other and from those before; as many as there are.
 
-    A space of choices alone is gone through to its end where asking finds nothing new any more.
+    A space of choices and whole numbers is gone through to its end where asking finds nothing new any more.
     """
     rounded = ({each.name: each.rounded(params[each.name]) for each in space} for params in asked)
-    whole = all(each.choices for each in space)
-    rest = (
-        dict(zip((each.name for each in space), values, strict=True))
-        for values in product(*(each.choices for each in space))
-    )
     new: list[dict[str, Any]] = []
-    for values in chain(rounded, rest if whole else ()):
+    for values in chain(rounded, _every(space)):
         if values not in before and values not in new:
             new.append(values)
         if len(new) == count:
             break
     return new
+
+
+def _every(space: Sequence[Range]) -> Iterator[dict[str, Any]]:
+    """All that a space holds, one after the other; nothing if a range has values without end."""
+    if not space:
+        yield {}
+    elif all(each.choices or each.whole for each in space):
+        first, *others = space
+        for value in first.choices or range(int(first.low), int(first.high) + 1):
+            yield from ({first.name: value} | values for values in _every(others))

@@ -84,9 +84,9 @@ class Study:
         if not (self.out / FILE).exists():
             return [], []
         found = read_json(self.out / FILE)
-        if found.get("about") != self.about():
-            raise UsageError(f"{self.out} holds a different study: choose another output folder", "out")
         try:
+            before, now = (about | about["given"] for about in (found["about"], self.about()))
+            different = [name for name in before | now if name != "given" and before.get(name) != now.get(name)]
             ended, under_way = (
                 [Trial(each["values"], tuple(each["scores"])) for each in found[part]]
                 for part in ("trials", "under_way")
@@ -95,8 +95,14 @@ class Study:
             whole = all(self._may_be(trial, last) for trial in [*ended, *under_way]) and (
                 not ended or (min(reached) > 0 and max(reached) == last)
             )
-        except (KeyError, TypeError):
-            whole = False
+        except (KeyError, TypeError, ValueError):
+            different, whole = [], False
+        if different:
+            raise UsageError(
+                f"{self.out} holds a different study (it differs in {', '.join(different)}): choose another output "
+                "folder",
+                "out",
+            )
         if not whole:
             raise UsageError(f"{self.out / FILE} is no study: delete it to start over")
         return ended, under_way
@@ -121,7 +127,8 @@ class Study:
 def run(study: Study, count: int, train: Train, propose: Propose, say: Say = lambda line: None) -> list[Trial]:
     """Train the trials that the study does not have yet, write the best as a settings file, and return all trials.
 
-    The new ones make a round, after the one under way, if any; but one that is in its first rung grows by them.
+    The new ones make a round, after the one under way, if any; but one that is in its first rung grows by them. Where
+    none has learned anything there is no best one, and a `UsageError` says so.
     """
     check_writable(study.out)
     with locked(study.out) as ours:
@@ -143,6 +150,9 @@ def _run(study: Study, count: int, train: Train, propose: Propose, say: Say) -> 
             break
         ended, under_way = [*ended, *under_way], []
         study.write(ended, under_way)
+    if not best(ended).score:
+        told = f"all {len(ended)} trials have 0 % on held-out images, as runs do that diverge"
+        raise UsageError(f"has no winner: {told}; try other values", "space")
     write_text(study.out / BEST, settings_file(study, ended))
     return ended
 

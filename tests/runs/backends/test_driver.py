@@ -24,7 +24,7 @@ from cler.runs import trainers
 from cler.runs.backends import attempts, driver, find_backend
 from cler.runs.backends.attempts import ATTEMPTS, EVENTS, Attempt, Mailbox, train_attempt
 from cler.runs.backends.driver import drive
-from cler.runs.backends.wire import Begun, line_of
+from cler.runs.backends.wire import Begun, Ended, line_of
 from cler.runs.folders import ATTEMPT, OWNER, locked
 from cler.runs.jobs import remaining
 from cler.runs.trainers import Order
@@ -156,6 +156,17 @@ def test_a_machine_that_says_nothing_is_given_up_and_avoided(here, order, toy_jo
     assert not remaining(jobs)
 
 
+def test_a_machine_that_begins_again_and_says_nothing_is_given_up(here, order, toy_jobs):
+    def queued_again(cluster, folder):
+        (folder / EVENTS).write_text(line_of(Begun("tortoise"), []) + line_of(Ended("stopped"), []))
+        cluster.listed[folder.name] = "running"
+
+    jobs, cluster = toy_jobs(), here({1: queued_again})
+    drive(jobs, cluster, replace(order, give_up_after=1e-9), ignore, poll=0)
+    assert cluster.avoided == [[], ["tortoise"]]
+    assert not remaining(jobs)
+
+
 @pytest.fixture
 def of_photos(tmp_path, order, toy_jobs, monkeypatch):
     """An attempt at a run on a folder of photos, which are decoded two at a time, each time anew."""
@@ -269,6 +280,16 @@ def test_what_an_earlier_driver_left_on_a_lasting_cluster_is_found(here, order, 
     assert said(heard)[0] == "found again with here: 2 jobs"
     assert not remaining(jobs)
     assert not (order.out / ATTEMPTS).exists()
+
+
+def test_what_an_earlier_driver_left_is_made_again_where_something_else_is_asked_for_now(here, order, toy_jobs):
+    (job,), cluster = toy_jobs(), here({1: begun}, lasting=True)
+    with pytest.raises(Stopped):
+        drive([replace(job, until_task=1)], cluster, order, stop_at(Message), poll=0)
+    drive([job], cluster, order, ignore, poll=0)
+    assert len(cluster.submitted) == 2
+    assert cluster.cancelled == [cluster.submitted[0].name]
+    assert not remaining([job])
 
 
 def test_what_an_earlier_driver_left_on_another_cluster_is_made_again(here, order, toy_jobs, monkeypatch):

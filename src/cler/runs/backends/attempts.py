@@ -52,9 +52,10 @@ STOP = "stop"
 class Attempt:
     """An attempt as its driver sees it."""
 
-    def __init__(self, folder: Path, jobs: Sequence[Job], tries: int = 0) -> None:
-        self.folder, self.jobs, self.tries = folder, list(jobs), tries
-        """`tries` is how many attempts in a row before this one came to nothing."""
+    def __init__(self, folder: Path, jobs: Sequence[Job], tries: int = 0, *, as_asked: bool = True) -> None:
+        self.folder, self.jobs, self.tries, self.as_asked = folder, list(jobs), tries, as_asked
+        """`tries` is how many attempts in a row before this one came to nothing; `as_asked` is whether it makes the
+        jobs as they are asked for now, and does not, for one, stop earlier."""
         self.host: str | None = None
         """The machine that makes it, once it has begun there."""
         self.ended: Ended | None = None
@@ -185,10 +186,11 @@ def find_attempts(drivers: Path, wanted: dict[Path, Job], backend: str) -> dict[
     for path in sorted(drivers.glob(f"*/*/{ATTEMPT}")):
         with suppress(ValueError, LookupError, TypeError):  # not one of ours
             about = read_json(path)
-            folders = [Path(job["folder"]) for job in about["jobs"]]
-            if about["backend"] == backend and not wanted.keys().isdisjoint(folders):
-                jobs = [wanted.get(folder) or read_job(job) for folder, job in zip(folders, about["jobs"], strict=True)]
-                attempt = Attempt(path.parent, jobs, int(about["tries"]))
+            if about["backend"] == backend and any(Path(job["folder"]) in wanted for job in about["jobs"]):
+                made = [read_job(job) for job in about["jobs"]]
+                jobs = [wanted.get(job.folder, job) for job in made]
+                as_asked = [read_job(plain_job(job)) for job in jobs] == made
+                attempt = Attempt(path.parent, jobs, int(about["tries"]), as_asked=as_asked)
                 found.setdefault(path.parents[1], []).append(attempt)
     return found
 

@@ -137,9 +137,12 @@ class _Driver:
         for folder, attempts in find_attempts(self._drivers, wanted, self.cluster.name).items():
             ours = self._locks.enter_context(locked(folder))
             for attempt in attempts:
-                there = ours and self.cluster.lasting and states.get(attempt.name) in ("waiting", "running", "there")
+                stays = self.cluster.lasting and states.get(attempt.name) in ("waiting", "running", "there")
+                there = ours and stays and attempt.as_asked
                 if ours and not there:
                     attempt.discard()
+                    if stays:
+                        self.cluster.cancel([attempt.name])
                     continue
                 for job in attempt.jobs:
                     if wanted.pop(job.folder.absolute(), None) and not ours:
@@ -222,7 +225,7 @@ class _Driver:
             )
         elif gone:
             self._again(attempt, "was stopped" if ended else "was lost")
-        elif ended or state == "waiting" or (state == "there" and attempt.host is None):
+        elif state == "waiting" or (state == "there" and attempt.host is None):
             self._heard[attempt.name] = time.monotonic()  # nothing is to be heard of it
         elif state is not None and time.monotonic() - self._heard[attempt.name] > self.order.give_up_after:
             if attempt.host:
