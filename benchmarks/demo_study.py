@@ -2,7 +2,7 @@
 
     python benchmarks/demo_study.py --out runs/demo-study [--seeds 0..9] [--device auto]
 
-Prints, for each candidate, ER-ACE without and with CLER, the gain and its p-value. Interrupted, it goes on.
+Prints, for each candidate, ER-ACE without and with CLER, the gain and its p-value. If interrupted, it resumes.
 """
 
 from __future__ import annotations

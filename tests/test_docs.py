@@ -106,27 +106,54 @@ def test_the_readme_has_the_results_of_mini_imagenet():
     groups = compare(results).groups
     table = README.partition("`cler compare results/mini-imagenet`:")[2].partition("## ")[0]
     assert f"Seq. mini-ImageNet ({groups[0].settings['tasks']} tasks" in README
-    told = {
-        (line.ours.label, line.ours.settings["buffer"]): line
-        for line in lines(find_table("table1"), groups)
-        if line.ours and line.scenario == "class_il"
-    }
-    printed = [group for group in groups if (group.label, group.settings["buffer"]) in told]
-    assert all(group.regularized for group in groups if group not in printed)
-    for group in printed:
-        line = told[group.label, group.settings["buffer"]]
-        pair = f"{line.mean:.2f} ({line.paper.mean:.2f})"
-        if group.reference:
-            assert f"{group.label} reaches {pair}" in table
+    told = [line for line in lines(find_table("table1"), groups) if line.ours and line.scenario == "class_il"]
+    for line in told:
+        pair, buffer = f"{line.mean:.2f} ({line.paper.mean:.2f})", line.ours.settings["buffer"]
+        if line.ours.reference:
+            assert f"{line.ours.label} reaches {pair}" in table
             continue
-        title = METHODS[group.settings["method"]].about.title
-        start = f"| {title} | {group.settings['buffer']} | {len(group.results)} |"
-        (row,) = [row for row in table.splitlines() if row.startswith(start)]
+        title = METHODS[line.cell.method].about.title
+        (row,) = [row for row in table.splitlines() if row.startswith(f"| {title} | {buffer} |")]
         assert f" {pair} |" in row
-        if group.regularized:
-            p_value = line.gain.p_value
-            doubt = ", not tested" if math.isnan(p_value) else "" if p_value < 0.05 else ", not significant"
-            assert f"| {line.gain.points:+.2f} ({line.paper_gain.points:+.2f}){doubt} |" in row
+        seeds = row.split("|")[3]
+        if not line.ours.regularized:
+            assert seeds.split()[0].strip(",") == str(line.runs)
+            continue
+        assert seeds.split(",")[-1].removesuffix("with CLER ").strip() == str(line.runs)
+        p_value = line.gain.p_value
+        doubt = ", not tested" if math.isnan(p_value) else "" if p_value < 0.05 else ", not significant"
+        assert f"| {line.gain.points:+.2f} ({line.paper_gain.points:+.2f}){doubt} |" in row
+    gains = [line for line in told if line.ours.regularized]
+    smaller = sum(line.gain.points < line.paper_gain.points for line in gains)
+    assert all(line.gain.points > 0 for line in gains)
+    assert (len(gains), smaller) == (7, 6)  # in words in the README
+
+
+def test_the_readme_begins_with_what_the_result_files_give():
+    first = " ".join(README.partition("The method comes from")[0].split())
+    results, _ = find_results([ROOT / "results" / "cifar100"])
+    told = [line for line in lines(find_table("table1"), compare(results).groups, "bf16") if line.gain]
+    gains = [line.gain.points for line in told]
+    assert f"adds {min(gains):.1f} to {max(gains):.1f} points to four methods with two sizes of buffer" in first
+    assert [len({line.cell.method for line in told}), len(told)] == [4, 8]  # "in all eight cases"
+    assert all(line.gain.p_value < 0.05 for line in told)
+    assert len(METHODS) == 14  # "fourteen methods"
+    in_words = r"Of (\d+) accuracies in the paper, (\d+) agree with ours, \d+ are off, (\d+) have not been run"
+    reproduction = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    every, agree, missing = map(int, re.search(in_words, reproduction).groups())
+    assert f"Of its {every - missing} accuracies that we have run, {agree} agree with ours" in first
+
+
+def test_the_readme_says_of_the_best_learner_what_the_page_beyond_the_paper_has():
+    first, said = (" ".join(part.split()) for part in (README.partition("The method comes from")[0], README))
+    frontier = (ROOT / "docs" / "frontier.md").read_text("utf-8")
+    best = re.search(r"\| 10\+64 \| 2000 \| GSA \+ CLER \(jigsaw\) \+ MKD .*", frontier)[0].split("|")
+    assert f"reaches {float(best[5].split()[0]):.1f} % on CIFAR-100" in first
+    assert f"that we know is {best[7].split()[0]} " in first
+    gain = re.search(r"\| GSA \+ MKD \| 10\+64 \| 2000 \|.*?\+(\d\.\d+)\*\*", frontier)[1]
+    assert f"{float(gain):.1f} points of it from CLER" in first
+    significant, pairs = re.search(r"in (\d+) of (\d+) pairs", frontier).groups()
+    assert f"of {pairs} comparisons with the same learner without it, its gain is significant in {significant}" in said
 
 
 def blocks(page):

@@ -20,9 +20,9 @@ LATER = "---"
 READING = (
     "Accuracy: final average accuracy in %, class-incremental, mean ± standard deviation over the seeds. Averaged over "
     "the stream: the mean, over the tasks as they come, of the accuracy on those seen so far. Forgetting: mean drop of "
-    "earlier tasks from their best accuracy, in points. Arithmetic: of training, for an image of the stream, in "
-    "multiples of what ER takes with ten images of the buffer a step. Published: what others print for the same method "
-    "in the same protocol."
+    "earlier tasks from their best accuracy, in points. Arithmetic: that of training, per image of the stream, in "
+    "multiples of what ER takes with ten images from the buffer per step. Published: what others print for the same "
+    "method in the same protocol."
 )
 GAINS = (
     "What CLER (jigsaw) adds to the same method with the same teacher, in points: to the final accuracy, with the "
@@ -30,8 +30,8 @@ GAINS = (
     "to the accuracy averaged over the stream."
 )
 PICKED = (
-    f"Best row: the one of the column with the highest mean over seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, which is "
-    "flattered by the choice. Other seeds: the same row on those that did not decide; how many, in brackets."
+    f"Best row: the one of the column with the highest mean over seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, a mean that "
+    "the choice flatters. Other seeds: the same row on seeds that did not decide, with their number in parentheses."
 )
 
 
@@ -91,7 +91,7 @@ def _fronts(frontier: Frontier) -> Iterator[str]:
             for one in frontier.cheapest(column)
         ]
         lines.append(f"- {column}: {', '.join(steps)}")
-    yield "Rows that none beats with as little arithmetic:"
+    yield "The most accurate row at each cost, from the cheapest on:"
     yield "\n".join(lines)
 
 
@@ -167,7 +167,7 @@ def _incremental(row: Series) -> list[float]:
 
 def _gains_in_words(sheet: Sheet) -> Iterator[str]:
     if not sheet.rows:
-        yield "No row with CLER has one without it beside it."
+        yield "For no row with CLER is there one without it."
         return
     significant = [row for row in sheet.rows if row.cells[7].strong]
     others = [row for row in sheet.rows if not row.cells[7].strong]

@@ -21,7 +21,7 @@ TITLE = "On the Effectiveness of Equivariant Regularization for Robust Online Co
 READING = (
     "Accuracy: final average accuracy in %. Adjusted forgetting is in %, gains are in points over the same method "
     "without the regularizer. Difference: ours minus the paper's, for accuracies with the p-value of Welch's t-test "
-    "on means and deviations, for ten runs of the paper's and, in brackets where that is uncertain, for three. "
+    "on means and deviations, for ten runs of the paper's and, in parentheses where that is uncertain, for three. "
     "≠ marks accuracies that differ by more than one point, unless the difference "
     f"is not significant at 1 %; gains that differ by more than {GAIN_TOLERANCE} points; and gains of CLER that are "
     "not positive. The p-values of gains are those of Student's t-test, as in the paper."

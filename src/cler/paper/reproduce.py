@@ -222,9 +222,9 @@ def verdict(told: Sequence[Line], scenario: str) -> str | None:
     close = sum(abs(difference) <= GAIN_TOLERANCE for _, difference in gains)
     absent = len(claimed) - len(gains)
     return (
-        f"CLER's gain is positive in {positive} of {len(claimed)} cell{'s' * (len(claimed) > 1)} "
+        f"CLER's gain is positive in {positive} of {len(gains)} cell{'s' * (len(gains) > 1)} "
         f"and within {GAIN_TOLERANCE} points of the paper's in {close}"
-        f"{f', {absent} not run' if absent else ''}."
+        f"{f'; {absent} not run' if absent else ''}."
     )
 
 

@@ -21,7 +21,7 @@ from cler.runs.compare import Estimate, Gain
 from cler.runs.results import SCENARIOS
 
 FOOTNOTE = (
-    "accuracy: final average accuracy in %, mean ± std over runs, and below it, in brackets, adjusted forgetting in %. "
+    "accuracy: final average accuracy in %, mean ± std over runs; below it, in parentheses, adjusted forgetting in %. "
     "diff.: ours minus the paper's, in points. p: of differences, Welch's t-test; of gains over the method alone, "
     "Student's. ! marks accuracies that differ by more than one point, unless the difference is not significant at "
     f"1 %; gains that differ by more than {GAIN_TOLERANCE} points; and gains of CLER that are not positive."

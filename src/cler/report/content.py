@@ -42,8 +42,8 @@ TESTS = (
     "Gain: accuracy minus that of {against}, in points, with two 95 % confidence "
     "intervals: Welch's, and the percentile bootstrap's, which is too narrow for a handful of runs. p-values, all "
     "two-sided: of Student's t-test with pooled variance, of Welch's, of Student's on pairs of runs with the same seed "
-    "(number of pairs in brackets), and of Student's after Holm's correction for the {count} tests in this table, bold "
-    "where below 0.05."
+    "(number of pairs in parentheses), and of Student's after Holm's correction for the {count} tests in this table, "
+    "bold where below 0.05."
 )
 
 
@@ -69,8 +69,8 @@ AGREES, OFF, NOT_RUN = "agrees", "off", "not run"
 MARKS = {AGREES: "✓", OFF: "≠", NOT_RUN: "·"}
 """The signs of a published number that ours agrees with, one that it does not agree with, and one that we lack."""
 LEGEND = (
-    f"{MARKS[AGREES]} ours agrees: within one point, or the difference is not significant at 1 %. {MARKS[OFF]} it is "
-    f"off. {MARKS[NOT_RUN]} it has not been run. The numbers are ours minus the published ones, in points."
+    f"{MARKS[AGREES]} ours agrees: within one point, or the difference is not significant at 1 %. {MARKS[OFF]} ours is "
+    f"off. {MARKS[NOT_RUN]} not run. The numbers are ours minus the published ones, in points."
 )
 
 
