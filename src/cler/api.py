@@ -19,7 +19,7 @@ from cler.config.registry import DATASETS, METHODS, NETWORKS
 from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.data.images import ImageData
-from cler.engine.events import Event
+from cler.engine.events import Emit
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.backbone import Backbone
@@ -48,7 +48,6 @@ from cler.teachers.base import register as register_teacher
 from cler.tracking.base import Tracker
 from cler.tracking.base import register as register_tracker
 
-Callback = Callable[[Event], None]
 OF_JOBS = ("checkpoint_every", "save_network", "save_buffer_images", "track")
 """Settings of the machine that each job has, whichever command made it."""
 
@@ -161,7 +160,7 @@ def train(
     until_task: int | None = None,
     restart: bool = False,
     redo: bool = False,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Emit] = (),
     verbose: bool = True,
     **options: Any,
 ) -> Runs:
@@ -241,7 +240,7 @@ def train_jobs(
     jobs: Sequence[Job],
     machine: Machine,
     console: Terminal,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Emit] = (),
     backend: Backend | None = None,
 ) -> list[str]:
     """Train the jobs, showing progress bars; returns a line for each run that failed.
