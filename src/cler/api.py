@@ -17,9 +17,9 @@ from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
 from cler.config.registry import DATASETS, METHODS, NETWORKS
 from cler.config.schema import settings_of
-from cler.config.settings import Machine
+from cler.config.settings import Machine, Settings
 from cler.data.images import ImageData
-from cler.engine.events import Event
+from cler.engine.events import Emit
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.backbone import Backbone
@@ -48,7 +48,6 @@ from cler.teachers.base import register as register_teacher
 from cler.tracking.base import Tracker
 from cler.tracking.base import register as register_tracker
 
-Callback = Callable[[Event], None]
 OF_JOBS = ("checkpoint_every", "save_network", "save_buffer_images", "track")
 """Settings of the machine that each job has, whichever command made it."""
 
@@ -99,11 +98,6 @@ def _padded(rows: Sequence[Sequence[float]]) -> np.ndarray:
     for number, row in enumerate(rows):
         matrix[number, : len(row)] = row
     return matrix
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    """The arguments that are not None."""
-    return {name: value for name, value in values.items() if value is not None}
 
 
 @usual_modes()
@@ -161,7 +155,7 @@ def train(
     until_task: int | None = None,
     restart: bool = False,
     redo: bool = False,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Emit] = (),
     verbose: bool = True,
     **options: Any,
 ) -> Runs:
@@ -195,24 +189,13 @@ def train(
     import (a class in a notebook, a lambda, images in memory) is trained in this process, on a CPU one run after
     another; one line says so.
     """
-    machine = Machine(
-        slurm=slurm, data_dir=data_dir, out=out,  # type: ignore[arg-type]  # which it reads
-        on=on, give_up_after=give_up_after, device=device, workers=workers, at_once=at_once, images=images,
-        checkpoint_every=checkpoint_every, graph=graph, save_network=save_network,
-        save_buffer_images=save_buffer_images, track=track, until_task=until_task,
-    )  # fmt: skip
+    arguments = dict(locals())  # by the names of settings, which a test holds them to
+    machine = Machine(**{name: arguments[name] for name in settings_of(Machine)})
     machine.check_given(name for name, each in settings_of(Machine).items() if getattr(machine, name) != each.default)
     target = find_backend(machine).device(device)  # asked for before anything is deleted to be redone
-    given = _given(
-        method=name_method(method), regularizer=regularizer, teacher=teacher, protocol=protocol,
-        dataset=name_dataset(dataset), size=size, fit=fit, test_share=test_share, skip_broken=skip_broken,
-        stream=stream, tasks=tasks, buffer=buffer, epochs=epochs, lr=lr, weight=weight,
-        batch=batch, replay_batch=replay_batch, repeats=repeats, optimizer=optimizer, sgd_momentum=sgd_momentum,
-        weight_decay=weight_decay, network=name_network(network), width=width, pretrained=pretrained, freeze=freeze,
-        augment=augment, normalize=normalize, class_order=class_order, classifier=classifier, validate=validate,
-        evaluate_every=evaluate_every, precision=precision or default_precision(target),
-        threads=threads, compile=compile,
-    )  # fmt: skip
+    arguments |= {"method": name_method(method), "dataset": name_dataset(dataset), "network": name_network(network)}
+    arguments["precision"] = precision or default_precision(target)
+    given = {name: value for name, value in arguments.items() if name in settings_of(Settings) and value is not None}
     settings = make_settings(**given, **options)
     _check_callbacks(callbacks)
     console = Terminal(stderr=True, quiet=not verbose)
@@ -241,7 +224,7 @@ def train_jobs(
     jobs: Sequence[Job],
     machine: Machine,
     console: Terminal,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Emit] = (),
     backend: Backend | None = None,
 ) -> list[str]:
     """Train the jobs, showing progress bars; returns a line for each run that failed.

@@ -502,7 +502,7 @@ def test_settings_that_have_no_effect_are_refused(cler_here):
     assert cler_here("run", "--size", 16)[::2] == (2, "cler: --size has no effect on cifar10-sample: leave it out\n")
     code, _, err = cler_here("run", "--dataset", "fodler:photos")
     assert code == 2
-    assert err.endswith("hf:NAME, folder:PATH, domains:PATH, npz:PATH); did you mean 'folder:PATH'?\n")
+    assert err.endswith("folder:PATH, domains:PATH, npz:PATH, hf:NAME); did you mean 'folder:PATH'?\n")
     code, _, err = cler_here("run", "--dataset", "folder:")
     assert (code, "unknown dataset 'folder:'" in err) == (2, True)
 

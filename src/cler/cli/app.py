@@ -122,10 +122,8 @@ def asked_to_stop() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def read_comparison(
-    folders: list[Path], until_task: int | None = None, against: str | None = None
-) -> tuple[Comparison, list[str]]:
-    """The comparison of the runs in these folders, and a line for each file that was skipped; prints all such lines.
+def read_comparison(folders: list[Path], until_task: int | None = None, against: str | None = None) -> Comparison:
+    """The comparison of the runs in these folders; prints a line for each file that was skipped.
 
     With `until_task`, of those that got as far, as they were then. `against` names what gains are measured against.
     """
@@ -141,7 +139,7 @@ def read_comparison(
     if not comparison.groups:
         which = "complete run" if until_task is None else f"run that got as far as task {until_task}"
         raise UsageError(f"there is no {which} in " + ", ".join(map(str, folders)))
-    return comparison, complaints
+    return comparison
 
 
 def show_comparison(
@@ -153,14 +151,14 @@ def show_comparison(
 ) -> None:
     """Print the comparison of the runs in these folders, as they were after some tasks or at their end."""
     from cler.report.terminal import comparison_table, markdown_table
-    from cler.tune.selection import told
+    from cler.tune.selection import tuning_lines
 
-    comparison, _ = read_comparison(folders, until_task, against)
+    comparison = read_comparison(folders, until_task, against)
     if as_json:
         print(json.dumps(comparison.to_json(), indent=1))
     elif markdown:
         print(markdown_table(comparison.groups))
     else:
         show(comparison_table(comparison.groups))
-        for line in told(comparison.groups):
+        for line in tuning_lines(comparison.groups):
             console.print(line, soft_wrap=True)

@@ -51,8 +51,7 @@ def frontier(
         what = "Is a directory" if out.is_dir() else "is not a plain file"
         raise UsageError(f"{out}: {what}; give a file for the page", "out")
     check_writable(out.parent)
-    comparison, _ = read_comparison(folders)
-    found = make_frontier(comparison.groups, counts, in_the_paper)
+    found = make_frontier(read_comparison(folders).groups, counts, in_the_paper)
     if not found.entries:
         raise UsageError("none of these runs is comparable with what is published: see `cler frontier --help`")
     with_it = with_table(text, best_table(found), into) if into else ""

@@ -30,7 +30,7 @@ from cler.errors import UsageError, unknown
 if TYPE_CHECKING:
     import torch
 
-    from cler.paper.reproduce import Line, State, Work
+    from cler.paper.reproduce import Inventory, Line, Work
     from cler.paper.tables import PaperCell, PaperTable
     from cler.runs.compare import Series
 
@@ -297,7 +297,7 @@ def _train(
 def _show(
     table: PaperTable,
     cells: Sequence[PaperCell],
-    state: State,
+    state: Inventory,
     costs: dict[PaperCell, float],
     precision: str,
     as_json: bool,
@@ -324,7 +324,7 @@ def _show(
 
 
 def _show_whole(
-    cells: Sequence[PaperCell], state: State, costs: dict[PaperCell, float], precision: str, as_json: bool
+    cells: Sequence[PaperCell], state: Inventory, costs: dict[PaperCell, float], precision: str, as_json: bool
 ) -> None:
     """Print how many accuracies of each table agree with the paper's, of those of these cells."""
     from cler.paper.report_section import lines_of_all_tables, summary

@@ -1,30 +1,25 @@
-"""Datasets, built-in and your own: load, check and download them."""
+"""Datasets, built-in and your own: load, check and download them. A new one is a new file here, named in `_FILES`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Hashable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from cler.config.settings import Settings, check_reading
-from cler.data import (  # noqa: F401  each registers its datasets
-    cifar,
-    digits,
-    huggingface,
-    image_folder,
-    mini_imagenet,
-    npz,
-    sample,
-    tiny_imagenet,
-)
 from cler.data.image_folder import ImageFolder
 from cler.data.images import DATASETS, Advance, ImageData, Status, find
 from cler.data.own_arrays import from_arrays as arrays
 from cler.data.own_arrays import from_torch as torch
 from cler.data.reading import Reading, reading
 from cler.files import as_path
+
+_FILES = ("cifar", "digits", "mini_imagenet", "sample", "tiny_imagenet", "image_folder", "npz", "huggingface")
+for _file in _FILES:
+    import_module(f"cler.data.{_file}")
 
 __all__ = [
     "ImageData",

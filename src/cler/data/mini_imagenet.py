@@ -33,7 +33,7 @@ CACHE = "mini-imagenet.pixels"
 """The file of all pixels."""
 
 
-class Entry(NamedTuple):
+class ImageFile(NamedTuple):
     """An image file as it was when it was seen; one that is rewritten counts as another."""
 
     path: Path
@@ -154,7 +154,7 @@ class MiniImageNet:
         kept = kept_pixels(root / CACHE, listed, len(files), lambda: Pixels(self._decode_all(root, files), {}))
         return kept.images
 
-    def _decode_all(self, root: Path, files: list[Entry]) -> np.ndarray:
+    def _decode_all(self, root: Path, files: list[ImageFile]) -> np.ndarray:
         """The images of these files; the published ones have to be as they were published."""
         images, digests = np.empty((len(files), 3, self.pixels, self.pixels), np.uint8), []
         with warnings.catch_warnings():
@@ -168,7 +168,7 @@ class MiniImageNet:
             raise DamagedError(f"{root} does not hold the images that were published (a checksum is wrong)")
         return images
 
-    def _list(self, split: Path, count: int) -> Iterator[Entry]:
+    def _list(self, split: Path, count: int) -> Iterator[ImageFile]:
         """The files of a split, class after class."""
         with os.scandir(split) as found:
             folders = {each.name for each in found if each.is_dir() and not each.name.startswith(".")}
@@ -181,7 +181,7 @@ class MiniImageNet:
             yield from files
 
 
-def _list_images(folder: Path) -> list[Entry]:
+def _list_images(folder: Path) -> list[ImageFile]:
     """The JPEGs in a folder by name, hidden ones left out; none if there is no such folder."""
     if not folder.is_dir():
         return []
@@ -189,11 +189,11 @@ def _list_images(folder: Path) -> list[Entry]:
         files = [each for each in found if each.name.endswith(".jpg") and not each.name.startswith(".")]
         if strange := [each.name for each in files if not each.is_file()]:
             raise DamagedError(f"{folder / min(strange)} is not a file")
-        entries = [Entry(folder / each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]
+        entries = [ImageFile(folder / each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]
     return sorted(entries)
 
 
-def _content(file: Entry) -> bytes:
+def _content(file: ImageFile) -> bytes:
     """The bytes of an image; their number is checked before anything is decoded."""
     if file.size > MOST_BYTES:
         raise DamagedError(f"{file.path} has {file.size} bytes, more than {MOST_BYTES}")

@@ -12,11 +12,10 @@ from cler.frontier.published import Number, sources
 from cler.report.harmless import in_markdown
 from cler.report.markdown import markdown_sheet
 from cler.report.numbers import SIGNIFICANT, bare_p, minus, signed
+from cler.report.prose import LATER
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
 from cler.runs.compare import Series, distinguishing_settings, gain
 
-LATER = "---"
-"""A line of the notes; what follows it comes after the tables."""
 READING = (
     "Accuracy: final average accuracy in %, class-incremental, mean ± standard deviation over the seeds. Averaged over "
     "the stream: the mean, over the tasks as they come, of the accuracy on those seen so far. Forgetting: mean drop of "

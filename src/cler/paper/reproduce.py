@@ -304,7 +304,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class State:
+class Inventory:
     """The runs of a table that a folder holds, those that are missing, and a line for each file that is unusable."""
 
     groups: tuple[Series, ...]
@@ -322,7 +322,7 @@ def look(
     precision: str,
     cells: Sequence[PaperCell] | None = None,
     again: bool = False,
-) -> State:
+) -> Inventory:
     """Which runs a folder has of a table, and which are missing for this many seeds of each cell, or of `cells`.
 
     Without `seeds`, each cell has as many as it wants. Missing runs are to be made in the precision of most runs that
@@ -336,7 +336,7 @@ def look(
     missing, done, complaints = _missing(wanted, comparison.groups, seeds=seeds, precision=usual, out=out, again=again)
     skipped = [line for line in skipped if not any(longer.startswith(line) for longer in complaints)]
     complaints = list(dict.fromkeys([*skipped, *comparison.complaints, *complaints]))
-    return State(comparison.groups, missing, done, complaints)
+    return Inventory(comparison.groups, missing, done, complaints)
 
 
 def _missing(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cler.report.numbers import minus, plus_minus, signed, tenths
 from cler.runs.compare import Estimate, Series
 from cler.runs.results import Result
-from cler.tune.selection import told
+from cler.tune.selection import tuning_lines
 
 NAMES = {"class_il": "class-incremental", "task_il": "task-incremental"}
 
@@ -57,7 +57,7 @@ class Sheet:
     @property
     def stamps(self) -> list[str]:
         """A line for each row whose settings were tuned."""
-        return told(dict.fromkeys(row.runs for row in self.rows))
+        return tuning_lines(dict.fromkeys(row.runs for row in self.rows))
 
 
 def gained(points: float, *, strong: bool = False) -> Cell:

@@ -15,7 +15,7 @@ from cler.report.harmless import in_html
 from cler.report.sheets import Cell, Sheet
 from cler.report.terminal import comparison_table
 from cler.runs.compare import Comparison, Series
-from cler.tune.selection import told
+from cler.tune.selection import tuning_lines
 
 WIDTH = 100
 """Columns of the table as text."""
@@ -38,7 +38,7 @@ class Table(Sequence[Series]):
         return self.comparison.to_json()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = [*told(self.comparison.groups), *map(one_line, self.comparison.complaints)]
+        lines = [*tuning_lines(self.comparison.groups), *map(one_line, self.comparison.complaints)]
         shown = Group(comparison_table(self.comparison.groups), *lines)
         yield from Terminal(width=options.max_width).render(shown, options)  # which shows strings as they are
 

@@ -37,7 +37,7 @@ def no_bar(name: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Prepared:
     """The runs that were asked for."""
 
     jobs: list[Job]
@@ -57,7 +57,7 @@ def prepare(
     tuned: Stamp = lambda one: None,
     say: Callable[[str], None] = lambda line: None,
     bar: Bar = no_bar,
-) -> Plan:
+) -> Prepared:
     """Check the settings, find what has been done already, and say what will run; nothing is trained yet.
 
     `tuned` says how settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
@@ -101,7 +101,7 @@ def prepare(
                 say(line)
     if restart:
         restart_jobs(todo)
-    return Plan(jobs, todo, failures)
+    return Prepared(jobs, todo, failures)
 
 
 def _check_until(task: int | None, one: Settings) -> None:

@@ -18,7 +18,7 @@ from cler.runs.logs import LOG, Log, LogReader
 from cler.runs.results import Result, check_settings, checked_tasks, find_files, read_result
 
 RESULT, SETTINGS = "result.json", "settings.json"
-Stamp = tuple[int, int, int]
+FileStamp = tuple[int, int, int]
 """Of a file: when it was changed, its size, its number; another one means other content."""
 
 
@@ -72,8 +72,8 @@ class Survey:
         """By the folders of the runs that have ended."""
         self.complaints: list[str] = []
         """A line for each file or folder that cannot be read."""
-        self._stamps: dict[Path, Stamp] = {}
-        self._read: dict[Path, tuple[Stamp, Any]] = {}
+        self._stamps: dict[Path, FileStamp] = {}
+        self._read: dict[Path, tuple[FileStamp, Any]] = {}
         """Files that were read: when they had changed last, and what is in them, or what is wrong with them."""
         self._logs: dict[Path, LogReader] = {}
 
@@ -144,7 +144,7 @@ class Survey:
         return self._read[file][1]
 
 
-def _stamp(file: Path) -> Stamp:
+def _stamp(file: Path) -> FileStamp:
     try:
         about = file.stat()
     except OSError:  # which reading it will tell of

@@ -63,7 +63,7 @@ def in_words(tuned: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     return f"{values} tuned on {tuned['select_on']}{where} ({tuned['trials']} trials, {which})"
 
 
-def told(groups: Iterable[Series]) -> list[str]:
+def tuning_lines(groups: Iterable[Series]) -> list[str]:
     """A line for each row whose settings were tuned, with its accuracy on the tasks that tuning did not see."""
     return [
         one_line(f"{row.label}: {in_words(row.tuned, row.settings)}; {_unseen(row)}") for row in groups if row.tuned

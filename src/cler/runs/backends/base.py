@@ -55,7 +55,7 @@ def register(backend: type[B]) -> type[B]:
     return backend
 
 
-State = Literal["waiting", "running", "there", "cancelled"]
+AttemptState = Literal["waiting", "running", "there", "cancelled"]
 """Of an attempt: it waits for a machine; it has one; it has or has not, nobody knows; somebody has cancelled it."""
 
 
@@ -71,7 +71,7 @@ class Cluster(Protocol):
     def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
         """Have `train_attempt` called with this folder on a machine, if possible none of those to avoid."""
 
-    def states(self) -> dict[str, State] | None:
+    def states(self) -> dict[str, AttemptState] | None:
         """The attempts that there are; one that has ended, however it did, is not. None if nobody can tell now."""
 
     def cancel(self, names: Collection[str]) -> None:

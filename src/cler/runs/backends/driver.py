@@ -16,7 +16,7 @@ from cler.engine.events import Checkpointed, Elsewhere, Emit, Evaluated, Event, 
 from cler.errors import UsageError, printable
 from cler.files import HOST
 from cler.runs.backends.attempts import ATTEMPTS, Attempt, find_attempts, sweep_attempts
-from cler.runs.backends.base import Cluster, State
+from cler.runs.backends.base import AttemptState, Cluster
 from cler.runs.backends.wire import Begun, Ended
 from cler.runs.custom import only_here
 from cler.runs.folders import check_writable, locked
@@ -76,7 +76,7 @@ class _Driver:
         """Runs whose end was told."""
         self._missing: dict[str, int] = {}
         """How often in a row the cluster did not know of an attempt."""
-        self._states: dict[str, State] = {}
+        self._states: dict[str, AttemptState] = {}
         self._asked = -math.inf
 
     def _new_folder(self) -> Path:

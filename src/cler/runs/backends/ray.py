@@ -15,7 +15,7 @@ from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError
 from cler.runs.backends.attempts import train_attempt
-from cler.runs.backends.base import Backend, State, register
+from cler.runs.backends.base import AttemptState, Backend, register
 from cler.runs.backends.driver import check_importable, drive
 from cler.runs.jobs import Job
 from cler.runs.machine import find_device
@@ -120,7 +120,7 @@ class RayCluster:
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         return min(cores, max((each.get("CPU", 0) for each in nodes if needed in each), default=cores))
 
-    def states(self) -> dict[str, State] | None:
+    def states(self) -> dict[str, AttemptState] | None:
         """The tasks that have not ended; whether one has a node already, it says itself."""
         if not self._tasks:
             return {}

@@ -18,7 +18,7 @@ from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError, one_line
 from cler.runs.backends.attempts import train_attempt
-from cler.runs.backends.base import Backend, State, register
+from cler.runs.backends.base import AttemptState, Backend, register
 from cler.runs.backends.driver import POLL, check_importable, drive
 from cler.runs.jobs import Job
 from cler.runs.trainers import Order
@@ -101,7 +101,7 @@ class SlurmCluster:
         executor.update_parameters(**{name: value for name, value in values.items() if value is not None})
         executor.submit(Work(), str(attempt))
 
-    def states(self) -> dict[str, State] | None:
+    def states(self) -> dict[str, AttemptState] | None:
         """Our jobs, also those that have ended lately, of which cancelled ones count."""
         command = ["squeue", f"--user={getpass.getuser()}", "--noheader", "--states=all", "--format=%j|%T"]
         try:
@@ -110,7 +110,7 @@ class SlurmCluster:
             said = (getattr(error, "stderr", None) or str(error)).strip()
             self.silence = one_line(said.splitlines()[-1]) if said else "squeue failed"
             return None
-        states: dict[str, State] = {}
+        states: dict[str, AttemptState] = {}
         for line in told.splitlines():
             name, _, state = line.strip().partition("|")
             if name.startswith(NAME):
