@@ -1,4 +1,5 @@
 import errno
+import math
 import os
 import subprocess
 import sys
@@ -8,7 +9,21 @@ from pathlib import Path
 import pytest
 
 from cler.errors import UsageError
-from cler.files import HOST, append, read_bytes, read_json, read_text, sweep, temporary_folder, write_text
+from cler.files import (
+    DEEPEST,
+    HOST,
+    append,
+    frozen,
+    read_bytes,
+    read_json,
+    read_text,
+    replacing,
+    sweep,
+    temporary_folder,
+    without_non_finite,
+    write_json,
+    write_text,
+)
 from cler.runs.folders import check_writable
 
 
@@ -130,6 +145,108 @@ def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(plain, tmp_path
     write_text(tmp_path / "file", "second")
     assert plain.read_bytes() == b"content"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "plain"]
+
+
+def test_a_file_is_whole_on_the_disk_before_it_takes_the_place_of_the_old_one(tmp_path, monkeypatch):
+    path, old, calls = tmp_path / "file", tmp_path / "old", []
+    write_text(path, "first")
+    sync, replace = os.fsync, os.replace
+
+    def note_sync(descriptor):
+        calls.append(("on disk", os.fstat(descriptor).st_size))
+        sync(descriptor)
+
+    def note_replace(source, target):
+        calls.append(("replaced", Path(source).read_text(), Path(target)))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    with replacing(path, previous=old, check=lambda: calls.append("checked")) as file:
+        file.write(b"second")
+        assert path.read_text() == "first"
+    assert calls == [("on disk", 6), "checked", ("replaced", "first", old), ("replaced", "second", path)]
+    assert (path.read_text(), old.read_text()) == ("second", "first")
+
+
+def fail():
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("while_written", [fail, lambda: None], ids=["while it is written", "when it is checked"])
+def test_after_an_error_the_old_file_is_there_and_no_other(plain, tmp_path, while_written):
+    with pytest.raises(ZeroDivisionError), replacing(plain, previous=tmp_path / "old", check=fail) as file:
+        file.write(b"other") and while_written()
+    assert plain.read_bytes() == b"content"
+    assert list(tmp_path.iterdir()) == [plain]
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def nested(levels, kind):
+    """JSON of so many lists or objects in one another."""
+    start, end = {"list": ("[", "]"), "object": ('{"a": ', "}")}[kind]
+    return '{"a": ' + start * (levels - 1) + "1" + end * (levels - 1) + "}"
+
+
+@pytest.mark.parametrize("kind", ["list", "object"])
+def test_json_is_read_to_a_depth(plain, kind):
+    plain.write_text(nested(DEEPEST - 1, kind))
+    read_json(plain)
+    plain.write_text(nested(DEEPEST, kind))
+    with pytest.raises(UsageError, match=f"plain: has more than {DEEPEST} levels"):
+        read_json(plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("NaN", r"not finite \(NaN\)"),
+        ("-Infinity", r"not finite \(-Infinity\)"),
+        ("1e999", r"not finite \(1e999\)"),
+        ("1" * 19, "too large"),
+        ("-" + "1" * 18, "too large"),
+        ('"\\ud800"', "surrogates not allowed"),
+    ],
+)
+def test_numbers_and_strings_that_cannot_be_used_are_refused(plain, text, says):
+    plain.write_text(f'{{"a": [{text}]}}')
+    with pytest.raises(UsageError, match=f"plain: .*{says}"):
+        read_json(plain)
+
+
+def test_only_an_object_of_json_is_read(plain):
+    plain.write_text("[1]")
+    with pytest.raises(UsageError, match="plain is not a JSON object"):
+        read_json(plain)
+    plain.write_text('{"a": 111111111111111111, "b": -0.5}')
+    assert read_json(plain) == {"a": 111_111_111_111_111_111, "b": -0.5}
+
+
+def test_what_is_written_is_read_again_with_a_line_for_each_row(tmp_path):
+    value = {
+        "matrix": [[100 / 3] * row for row in range(1, 10)],
+        "long": list(range(60)),
+        "name": "Grüße",
+        "none": None,
+    }
+    write_json(tmp_path / "new" / "file", value)
+    assert read_json(tmp_path / "new" / "file") == value
+    lines = (tmp_path / "new" / "file").read_text().splitlines()
+    assert len(lines) == 2 + 3 + 2 + 9
+    assert lines[2] == f"    [{100 / 3}],"
+
+
+def test_values_are_the_same_whatever_the_order_of_their_names():
+    one, other = {"a": [1, {"b": 2, "c": 3}], "d": None}, {"d": None, "a": [1.0, {"c": 3, "b": 2}]}
+    assert frozen(one) == frozen(other)
+    assert hash(frozen(one)) == hash(frozen(other))
+    assert frozen(one) != frozen({"d": None, "a": [{"c": 3, "b": 2}, 1.0]})
+
+
+def test_what_json_has_not_is_none():
+    assert without_non_finite({"a": [1.5, math.nan, (-math.inf,)], "b": 3}) == {"a": [1.5, None, [None]], "b": 3}
 
 
 # -- litter ------------------------------------------------------------------------------------------------------------

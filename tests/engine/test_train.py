@@ -132,7 +132,11 @@ def test_evaluation_equals_counting_image_by_image(monkeypatch, chunk):
     monkeypatch.setattr(evaluation, "CHUNK", chunk)
     run = make_run()
     train([run])
+    taped = []
+    hook = run.method.network.register_forward_hook(lambda module, images, output: taped.append(output.requires_grad))
     class_il, task_il = evaluate(run.method, run.stream, run.views, range(3))
+    hook.remove()
+    assert taped == [False] * 3 * math.ceil(10 / chunk)
     run.method.network.eval()
     predicted = [[0] * 3 for _ in range(3)]
     for task in range(3):
@@ -152,6 +156,19 @@ def test_evaluation_equals_counting_image_by_image(monkeypatch, chunk):
     assert run.accuracy["class_il"][-1] == class_il
     assert run.accuracy["task_il"][-1] == task_il
     assert run.confusion == predicted
+
+
+def test_validation_is_on_the_images_that_were_held_out():
+    run = make_run(validate=0.3, lr=0.1)
+    train([run])
+    rows = []
+    with torch.no_grad(), run.method.answering():
+        for held_out in map(run.stream.held_out, range(3)):
+            assert len(held_out.labels) == 8
+            answers = run.method.logits(run.views.plain(held_out.pixels)).argmax(1)
+            rows.append(100 * float((answers == held_out.labels).double().mean()))
+    assert run.accuracy["validation_class_il"][-1] == pytest.approx(rows)
+    assert len(run.accuracy["validation_task_il"]) == 3
 
 
 def test_precision_is_set_for_the_run_only():

@@ -1,11 +1,14 @@
 import json
+from functools import cache
 
 import pytest
 import torch
 
 from cler.config.making import make_settings
-from cler.engine import tensorfile
+from cler.engine import tensorfile, train
 from cler.errors import UsageError
+from cler.promises import toy
+from cler.promises.state import differences
 from cler.runs.build import advice, build_run, check_fit
 from cler.runs.networks import NAME, save_network
 from toys import noise, shades
@@ -70,3 +73,50 @@ def test_what_hardly_makes_sense_is_pointed_out(changes, told):
     data = noise(per_class=10, n_classes=4)
     settings = make_settings(**{"method": "er", "dataset": "cifar10-sample", "tasks": 2, "batch": 2} | changes)
     assert list(advice(settings, data)) == told
+
+
+USUAL = {"method": "er-ace"}
+BLURRY = {"method": "er", "stream": "blurry"}
+LONG_TAILED = {"method": "er", "stream": "long-tailed", "imbalance": 2.0}
+OURS = {"method": "er-ace", "network": None, "width": 2}
+CHANGES = [  # from settings beside which others have an effect, what is changed of them
+    *(
+        (USUAL, changes)
+        for changes in (
+            {"method": "er"}, {"regularizer": "jigsaw"}, {"teacher": "ema"}, {"teacher": "mkd"}, {"stream": "shuffled"},
+            LONG_TAILED, {"tasks": 4}, {"buffer": 10}, {"epochs": 2}, {"lr": 0.01}, {"batch": 12}, {"replay_batch": 4},
+            {"repeats": 2}, {"optimizer": "adam"}, {"optimizer": "adamw"}, {"sgd_momentum": 0.5}, {"weight_decay": 0.1},
+            {"augment": "none"}, {"augment": "crop"}, {"normalize": False}, {"class_order": 1}, {"class_order": "seed"},
+            {"classifier": "ncm"}, {"validate": 0.25}, {"precision": "bf16"},
+        )
+    ),
+    (USUAL | {"regularizer": "rotation"}, {"weight": 0.5}),
+    (USUAL | {"regularizer": "barlow-twins"}, {"weight": 0.5}),
+    (USUAL | {"optimizer": "adam"}, {"weight_decay": 0.1}),
+    (USUAL | {"optimizer": "adamw"}, {"weight_decay": 0.1}),
+    *((OURS, changes) for changes in ({"width": 4}, {"freeze": True})),
+    *((USUAL | {"teacher": "ema"}, changes) for changes in ({"ema_momentum": 0.5}, {"ema_first_momentum": 0.5})),
+    *(
+        (USUAL | {"teacher": "mkd"}, changes)
+        for changes in ({"mkd_rate": 0.1}, {"mkd_weight": 1.0}, {"mkd_temperature": 1.0})
+    ),
+    *((BLURRY, changes) for changes in ({"disjoint": 0}, {"blur": 50}, {"homes": "random"})),
+    *((LONG_TAILED, changes) for changes in ({"imbalance": 3.0}, {"tail": "shuffled"})),
+]  # fmt: skip
+
+
+@cache
+def outcome(changes):
+    """What a short run comes to, and what it answers."""
+    run = toy.make_short_run(**dict(changes), data=toy.colors(train_images=32), seed=3)
+    train([run])
+    with torch.no_grad(), run.method.answering():
+        answers = run.method.logits(run.views.plain(run.stream.data.test_images))
+    rows = [torch.tensor(row) for row in run.accuracy["class_il"]]
+    return run.state().tensors | {"answers": answers, "accuracy": torch.cat(rows)}
+
+
+@pytest.mark.parametrize(("beside", "changes"), CHANGES, ids=lambda each: ",".join(map(str, each.values())))
+def test_every_setting_has_an_effect(beside, changes):
+    plain, changed = (outcome(tuple(each.items())) for each in (beside, beside | changes))
+    assert differences(plain, changed)

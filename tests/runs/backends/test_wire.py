@@ -10,8 +10,8 @@ import toys
 from cler.config.registry import METHODS, import_code
 from cler.engine import RunName
 from cler.engine.events import Event, Progress
-from cler.files import read_json, write_json
-from cler.runs.backends.attempts import ATTEMPTS, Attempt, _jobs, find_attempts
+from cler.files import HOST, read_json, write_json
+from cler.runs.backends.attempts import ATTEMPTS, EVENTS, Attempt, _jobs, find_attempts, train_attempt
 from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, plain_order, read_job, read_line, read_order
 from cler.runs.custom import code_of, only_here
 from cler.runs.folders import ATTEMPT
@@ -60,6 +60,30 @@ def test_a_description_that_is_not_ours_is_no_attempt(tmp_path, order, toy_jobs,
     write_json(attempt.folder / ATTEMPT, read_json(attempt.folder / ATTEMPT) | {name: value})
     found = find_attempts(tmp_path / ATTEMPTS, {job.folder.absolute(): job}, "here")
     assert bool(found) == (name == "tries" and value == -1)
+
+
+def test_attempts_are_found_that_the_same_backend_makes_at_some_of_the_runs(tmp_path, order, toy_jobs):
+    """With all of their runs, those included that nobody asked for."""
+    wanted, beside, unwanted = toy_jobs([0, 1, 2])
+    parent = tmp_path / ATTEMPTS / "driver"
+    ours = Attempt.make(parent, [beside, wanted], order, "here", 2)
+    Attempt.make(parent, [wanted], order, "there", 0)
+    Attempt.make(parent, [unwanted], order, "here", 0)
+    wanted = dataclasses.replace(wanted, save_network=True)
+    found = find_attempts(tmp_path / ATTEMPTS, {wanted.folder.absolute(): wanted}, "here")
+    assert list(found) == [parent]
+    (attempt,) = found[parent]
+    assert (attempt.folder, attempt.tries) == (ours.folder, 2)
+    assert attempt.jobs[0].name == beside.name
+    assert attempt.jobs[1] is wanted
+
+
+def test_who_makes_an_attempt_again_is_heard_though_the_one_before_never_finished_its_line(tmp_path, order, toy_jobs):
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), order, "here", 0)
+    (attempt.folder / EVENTS).write_text('["Progress", {"ru')
+    train_attempt(attempt.folder, signals=[])
+    assert next(attempt.news()) == Begun(HOST)
+    assert attempt.host == HOST
 
 
 @pytest.mark.parametrize(
@@ -150,5 +174,8 @@ def test_code_of_a_user_is_imported_on_the_other_machine(tmp_path, order, toy_jo
     assert about["path"] == [str(folder.resolve()), str(Path(toys.__file__).parent)]  # not what is installed: torch
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(folder.resolve())])
     del sys.modules["elsewhere_mine"], METHODS._entries["elsewhere-mine"]
-    assert [each.settings.method for each in _jobs(about)] == ["elsewhere-mine"]
+    monkeypatch.chdir(folder)
+    assert [each.settings.method for each in _jobs(about | {"folder": str(tmp_path)})] == ["elsewhere-mine"]
+    assert Path.cwd() == tmp_path  # relative paths are from where the driver is
+    assert {str(folder.resolve()), str(Path(toys.__file__).parent)} < set(sys.path)
     del sys.modules["elsewhere_mine"]
