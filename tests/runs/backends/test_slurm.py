@@ -99,6 +99,13 @@ def test_what_sbatch_refuses_is_told_in_one_line(tmp_path, commands, order, toy_
         SlurmCluster(Slurm(gpus=0, exclude="node"), gpu=False).submit(attempt.folder, 1, [])
 
 
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path, commands, order, toy_jobs):
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), order, "slurm", 0)
+    (attempt.folder / "slurm").touch()
+    with pytest.raises(UsageError, match=f"cannot write to {attempt.folder}: File exists"):
+        SlurmCluster(Slurm(gpus=0), gpu=False).submit(attempt.folder, 1, [])
+
+
 @pytest.mark.parametrize(
     ("line", "state"),
     [

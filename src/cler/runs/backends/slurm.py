@@ -17,6 +17,7 @@ from cler.config.cluster import Slurm
 from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError, one_line
+from cler.files import writing
 from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import AttemptState, Backend, register
 from cler.runs.backends.driver import POLL, check_importable, drive
@@ -99,7 +100,8 @@ class SlurmCluster:
             "additional_parameters": {"requeue": True},
         }
         executor.update_parameters(**{name: value for name, value in values.items() if value is not None})
-        executor.submit(Work(), str(attempt))
+        with writing(attempt):
+            executor.submit(Work(), str(attempt))
 
     def states(self) -> dict[str, AttemptState] | None:
         """Our jobs, also those that have ended lately, of which cancelled ones count."""
