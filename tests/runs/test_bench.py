@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from cler.config.protocols import PROTOCOLS
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.runs import bench
-from cler.runs.bench import Combination, arithmetic_rate, measure
+from cler.runs.bench import Combination, arithmetic_rate, flops_of_a_step, measure
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +48,16 @@ def test_a_step_is_one_of_the_second_task_with_all_that_belongs_to_it():
     assert beside.runs == 2
     assert beside.gigaflops == plain.gigaflops  # of one of the runs
     assert plain.gigaflops_per_image == plain.gigaflops / 10
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_a_convolution_takes_as_much_for_each_gradient_as_on_its_way_there(groups, first):
+    """36 places, and for each of 8 output channels a kernel of 3×3 over the channels of its group."""
+    layer = torch.nn.Conv2d(8, 8, 3, padding=1, groups=groups, bias=False)
+    maps = torch.zeros(2, 8, 6, 6, requires_grad=not first)
+    step = SimpleNamespace(step=lambda: layer(maps).sum().backward())
+    assert flops_of_a_step(step) == (2 if first else 3) * 2 * (2 * 36 * 8 * 9 * 8 // groups)
 
 
 def test_teachers_are_timed_beside_what_they_are_added_to(tmp_path):

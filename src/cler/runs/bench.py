@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -219,9 +220,21 @@ def evaluation_share(run: Run, training: float) -> float:
 
 def flops_of_a_step(run: Run) -> float:
     """Arithmetic of one step, counted while it is taken."""
-    with without_our_kernels(), FlopCounterMode(display=False) as counter:
+    gradients = {torch.ops.aten.convolution_backward: flops_of_gradients}
+    with without_our_kernels(), FlopCounterMode(display=False, custom_mapping=gradients) as counter:
         run.step()
     return float(counter.get_total_flops())
+
+
+def flops_of_gradients(
+    gradient: Sequence[int], maps: Sequence[int], weight: Sequence[int], *others: Any, out_shape: Any = None
+) -> int:
+    """Arithmetic of a convolution's way back, from shapes: as much as its way there, for each gradient that it gives.
+
+    PyTorch's own formula counts the weight of a depthwise convolution as if every channel met every other one.
+    """
+    *_, transposed, _, _, (of_maps, of_weight, _) = others
+    return 2 * math.prod(maps if transposed else gradient) * math.prod(weight[1:]) * (of_maps + of_weight)
 
 
 def arithmetic_rate(device: torch.device, precision: str, size: int | None = None) -> float:
