@@ -1287,6 +1287,23 @@ def test_a_child_that_is_forked_between_two_steps_goes_on():
     assert content(learner.partial_fit(IMAGES[30:], LABELS[30:])) == alone
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_does_without_the_threads_that_torch_had_in_its_parent(tmp_path):
+    """Images so large that torch converts, scales, joins and checks them with several threads."""
+    path, threads = tmp_path / "learner.safetensors", torch.get_num_threads()
+    images = (IMAGES / 255).repeat(6, axis=2).repeat(6, axis=3)
+    torch.set_num_threads(2)
+    try:
+        learner = small(width=16).partial_fit(images[:30], LABELS[:30])
+        learner.save(path)
+        alone = content(Learner.load(path).partial_fit(images[30:], LABELS[30:]))
+        assert in_a_fork(lambda: content(learner.partial_fit(images[30:], LABELS[30:])) == alone)
+        assert in_a_fork(lambda: content(Learner.load(path).partial_fit(images[30:], LABELS[30:])) == alone)
+        assert in_a_fork(lambda: len(learner.predict(list(images))) == 60)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def tensor_bytes():
     gc.collect()
     tensors = [each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter)]

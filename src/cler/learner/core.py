@@ -139,10 +139,10 @@ class Core:
         if self.failure is not None:
             raise UsageError(self.failure)
 
-    def what_waits(self) -> tuple[Tensor, list[Label]]:
-        """Images that do not fill a batch yet, with their labels."""
+    def after_what_waits(self, pixels: Tensor, labels: list[Label]) -> tuple[Tensor, list[Label]]:
+        """The images that do not fill a batch yet and then these, with their labels."""
         self.check_whole()
-        return self.waiting
+        return torch.cat([self.waiting[0], pixels]), self.waiting[1] + labels
 
     def keep_waiting(self, pixels: Tensor, labels: list[Label]) -> None:
         """Have a copy of these wait, in the place of those that do."""

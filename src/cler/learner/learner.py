@@ -22,7 +22,7 @@ from cler.learner.core import Content, Core, NotFittedError
 from cler.learner.export import export
 from cler.learner.inputs import to_array, to_pixels
 from cler.learner.parameters import check_among, completed_parameters, resolved_parameters, to_plain
-from cler.learner.worker import Worker, is_awaited
+from cler.learner.worker import Worker, apart_from_fork, is_awaited
 from cler.nets.backbone import Backbone
 from cler.nets.build import TIMM
 
@@ -164,8 +164,7 @@ class Learner:
 
     def _take(self, pixels: Tensor, plain: list[Label]) -> None:
         core = self._core
-        waiting, labels = self._worker(core.what_waits)
-        pixels, plain = torch.cat([waiting, pixels]), labels + plain
+        pixels, plain = self._worker(core.after_what_waits, pixels, plain)
         whole = len(plain) // core.batch * core.batch
 
         def learn(start: int) -> None:
@@ -253,7 +252,7 @@ class Learner:
 
         The file may come from a stranger: nothing in it is run, and all of it is checked.
         """
-        tensors, about = fileformat.read(path)
+        tensors, about = apart_from_fork(fileformat.read, path)
         try:
             parameters = completed_parameters(about["parameters"])
             parameters["network"] = _network(parameters["network"], network)
@@ -381,4 +380,4 @@ def _export(core: Core, path: Path) -> None:
 
 
 def _read(core: Core, images: Any) -> Tensor:
-    return to_pixels(images, channels=core.shape[0], size=core.shape[1]).to(core.device)
+    return apart_from_fork(to_pixels, images, channels=core.shape[0], size=core.shape[1]).to(core.device)

@@ -163,6 +163,17 @@ def is_awaited() -> bool:
     return task is None or task.awaited
 
 
+def apart_from_fork(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """What the function gives that computes in the caller's thread, or in a new one where the caller's has forked.
+
+    Of the threads that torch computes with, each thread has its own. They are gone in a forked child, where the thread
+    that forked would wait for them for ever.
+    """
+    if getattr(_here, "has_forked", False):
+        return Worker()(function, *arguments, **named)
+    return function(*arguments, **named)
+
+
 @atexit.register
 def _at_exit() -> None:
     for worker in list(_workers):
@@ -170,6 +181,7 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
+    _here.has_forked = True
     for worker in list(_workers):
         worker.after_fork()
 
