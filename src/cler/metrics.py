@@ -272,7 +272,7 @@ METRICS: dict[str, Metric] = {
     ),
     "blind_accuracy": Metric(
         blind_accuracy,
-        "Share of the stream that repeats the last label of the batch before: right without a look at the images.",
+        "Share of the stream that repeating the last label of the batch before gets right, without looking at images.",
         "higher",
         "%",
         ("curve",),

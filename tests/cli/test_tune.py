@@ -68,8 +68,8 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     result["settings"]["class_order"] = "seed"
     path.write_text(json.dumps(result))
     out = " ".join(command("compare", "runs").out.split())
-    assert "it may have seen classes of every task here, for each seed has them in another order" in out
-    assert "which it did not see" not in out
+    assert "tuning may have seen classes of every task here, because each seed orders them differently" in out
+    assert "which tuning did not see" not in out
 
     code, _, err = command("run", "--config", "tune/best.toml", *QUICK, "--tasks", 2)
     assert (code, err.splitlines()[-1]) == (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cler.config.comparing import title_of
+from cler.config.registry import REGULARIZERS, TEACHERS
 from cler.frontier.entries import Entry, Frontier
 from cler.frontier.published import Column
 from cler.report.figures import COLORS, GRAY, INK, finish_panel, new_figure, write_figure
@@ -67,10 +69,10 @@ def _draw(panel: Any, frontier: Frontier, column: Column, height: float) -> None
         )  # fmt: skip
     for entry, below in zip(front, _below([one.accuracy.mean for one in front], CLOSE * height), strict=True):
         panel.annotate(
-            entry.row.label, (entry.arithmetic, entry.accuracy.mean), textcoords="offset points", fontsize=8, color=INK,
+            _name(entry), (entry.arithmetic, entry.accuracy.mean), textcoords="offset points", fontsize=8, color=INK,
             xytext=(6, -12) if below else (-6, 5), ha="left" if below else "right", bbox=_BEHIND,
         )  # fmt: skip
-    finish_panel(panel, str(column), "Arithmetic for an image of the stream (ER at 10+10 is 1)")
+    finish_panel(panel, str(column), "Arithmetic per image of the stream (ER at 10+10 is 1)")
     panel.set_xscale("log", base=2)
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.xaxis.set_minor_formatter(NullFormatter())
@@ -86,6 +88,11 @@ def _below(heights: list[float], close: float) -> list[bool]:
     return below
 
 
+def _name(entry: Entry) -> str:
+    """What stands beside its point: its parts, without the pretext task, which all that have one share."""
+    return entry.row.label.replace(title_of(REGULARIZERS, "jigsaw"), "CLER")
+
+
 def _style(entry: Entry) -> dict[str, Any]:
     """Filled with CLER, empty without; a marker for each teacher."""
     marker = MARKERS.get(entry.row.settings["teacher"], "D")
@@ -97,5 +104,6 @@ def _legend(panel: Any, frontier: Frontier) -> None:
     """What colors and markers mean, of those that there are."""
     used = {(one.row.settings["teacher"], one.row.regularized): one for one in frontier.entries}
     for (teacher, regularized), entry in sorted(used.items()):
-        label = f"{'+ CLER' if regularized else 'without CLER'}{'' if teacher == 'none' else f', {teacher}'}"
+        answering = "" if teacher == "none" else f", {title_of(TEACHERS, teacher)}"
+        label = f"{'+ CLER' if regularized else 'without CLER'}{answering}"
         panel.scatter([], [], s=34, linewidths=1.2, label=label, **_style(entry))
