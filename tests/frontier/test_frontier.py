@@ -121,7 +121,7 @@ def test_what_cler_adds_is_told_also_where_it_is_nothing(found):
 
 def test_a_page_of_few_runs_says_what_there_is_not():
     told = page(frontier(results([20.0, 21.0], method="er-ace", buffer=500)), "# Few", "figure.png")
-    assert "## The best row for each protocol and buffer\n\nNo row has all of the seeds 0 to 4, which decide.\n\n## Acc" in told
+    assert "protocol and buffer\n\nNo row has all of the seeds 0 to 4, which decide.\n\n## Acc" in told
     assert told.endswith("## What CLER adds\n\nFor no row with CLER is there one without it.\n")
     assert "\n\n\n" not in told
 
