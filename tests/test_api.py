@@ -80,7 +80,7 @@ def test_a_kept_network_gives_the_logits_of_the_trained_run(tmp_path):
     run.method.network.eval()
     with torch.no_grad():
         assert torch.equal(runs.network(3)(images), run.method.logits(images))
-    with pytest.raises(cler.UsageError, match="seed 4 is none of the seeds of these runs: 3"):
+    with pytest.raises(cler.UsageError, match="seed must be one of these runs' seeds, 3, not 4"):
         runs.network(4)
     with pytest.raises(cler.UsageError, match=r"unknown metric 'acuracy' .*; did you mean 'accuracy'\?$"):
         runs.metric("acuracy")

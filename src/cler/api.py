@@ -77,7 +77,7 @@ class Runs(Series):
         for run in self.results:
             if run.seed == seed:
                 return load_network(run.path.parent)
-        raise UsageError(f"{seed} is none of the seeds of these runs: {', '.join(map(str, self.seeds))}", "seed")
+        raise UsageError(f"must be one of these runs' seeds, {', '.join(map(str, self.seeds))}, not {seed}", "seed")
 
     def table(self) -> Table:
         """A table of means and deviations over the seeds."""
@@ -210,7 +210,7 @@ def train(
         runs = [cut for run in runs if (cut := run.until(until_task))]
     finished = [run for run in runs if run.complete and run.failure is None]
     if not finished:
-        raise RuntimeError("no run has ended here: another process is doing them, or they were stopped")
+        raise RuntimeError("no run has finished here: another process is doing them, or they were stopped")
     return Runs(settings.to_dict(), tuple(sorted(finished, key=lambda run: run.seed)))
 
 
@@ -275,7 +275,7 @@ def register(thing: T) -> T:
         DATASETS.register(thing.name, thing)  # type: ignore[attr-defined]
     else:
         raise UsageError(
-            f"{thing!r} cannot be made known by a name: it is no method, regularizer, teacher, stream, network, "
+            f"{thing!r} cannot be registered: it is not a method, regularizer, teacher, stream, network, "
             "dataset or tracker"
         )
     return thing

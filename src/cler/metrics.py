@@ -1,18 +1,20 @@
-"""What continual learning reports of a run: functions of its accuracy matrix, and the table of them, `METRICS`.
+"""What continual learning reports about a run: functions of its accuracy matrix, and the table of them, `METRICS`.
 
 An accuracy matrix is given as rows: row t holds the accuracies in percent on tasks 0..t after learning task t.
 A model that learned every task at once (Joint) has a single row, with one accuracy per task.
 
 A run that was also evaluated within its tasks has a `Curve`, and more metrics than one without.
 
-Results hold accuracies and no metrics: these are computed when a result is read, so that a metric that is added
-to `METRICS` appears for every result that there is, in Python, `cler compare --json` and the CSV files of a report::
+Results hold accuracies and no metrics: these are computed when a result is read. So a metric that you add to `METRICS`
+appears for existing results too, in Python, `cler compare --json` and the CSV files of a report:
 
-    from cler.metrics import METRICS, Metric
+```python
+from cler.metrics import METRICS, Metric
 
-    METRICS["worst_task"] = Metric(
-        lambda rows: min(rows[-1]), "Accuracy on the worst task at the end.", better="higher", unit="%"
-    )
+METRICS["worst_task"] = Metric(
+    lambda rows: min(rows[-1]), "Accuracy on the worst task at the end.", better="higher", unit="%"
+)
+```
 """
 
 from __future__ import annotations
@@ -272,7 +274,7 @@ METRICS: dict[str, Metric] = {
     ),
     "blind_accuracy": Metric(
         blind_accuracy,
-        "Share of the stream that repeats the last label of the batch before: right without a look at the images.",
+        "Share of the stream that repeating the last label of the batch before gets right, without looking at images.",
         "higher",
         "%",
         ("curve",),

@@ -93,7 +93,7 @@ def test_the_variable_for_the_datasets_is_that_of_each_node_unless_somebody_give
 
 def test_train_takes_its_jobs_to_the_backend(tmp_path, monkeypatch, noting):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RuntimeError, match="no run has ended here"):
+    with pytest.raises(RuntimeError, match="no run has finished here"):
         cler.train("er-ace", width=2, on="slurm", slurm={"account": "lab"}, seeds=2, verbose=False, out="here")
     assert noting.asked[-1].slurm == Slurm(account="lab")
     ((jobs, order),) = noting.trained

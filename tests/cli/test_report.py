@@ -98,7 +98,7 @@ def test_names_that_are_not_utf_8_are_written_out(cler, tmp_path):
 def test_a_run_that_is_not_complete_is_told_of_on_the_page(cler, results, tmp_path):
     begin(results / "more", seed=7)
     code, _, err = cler(results)
-    assert (code, err) == (0, "1 run not finished: the page tells how far\n")
+    assert (code, err) == (0, "1 run not finished: the page shows the progress\n")
     assert "Results of 6 runs" in (tmp_path / "report" / "report.md").read_text("utf-8")
     assert 'id="unfinished"' in (tmp_path / "report" / "index.html").read_text("utf-8")
 

@@ -100,7 +100,7 @@ def test_folders_to_train_and_to_test_on(tmp_path, train, test):
 def test_the_layout_of_tiny_imagenet_has_a_name_of_its_own(tmp_path):
     photos.write_tiny_imagenet(tmp_path / "tiny")
     with pytest.raises(
-        UsageError, match=r"dataset tiny-imagenet is how .*tiny is laid out: name that, and .*tiny as the"
+        UsageError, match=r"dataset .*tiny is laid out like tiny-imagenet: give that name, and .*tiny as the"
     ):
         load(tmp_path / "tiny")
     assert data.load("tiny-imagenet", tmp_path / "tiny").n_classes == 4

@@ -116,14 +116,14 @@ def test_what_cler_adds_is_told_also_where_it_is_nothing(found):
     told = page(found, "# First\n\n---\n\n## Last", "figure.png")
     assert "significantly (after Holm's correction) in 0 of 1 pairs." in told
     assert "Not significantly: ER + MKD (10+64, buffer 1000)." in told
-    assert told.startswith("# First\n\n## The best of each column")
+    assert told.startswith("# First\n\n## The best row for each protocol and buffer")
     assert told.endswith("## Last\n")
     assert "](figure.png)" in told
 
 
 def test_a_page_of_few_runs_says_what_there_is_not():
     told = page(frontier(results([20.0, 21.0], method="er-ace", buffer=500)), "# Few", "figure.png")
-    assert "## The best of each column\n\nNo row has all of the seeds 0 to 4, which decide.\n\n## Acc" in told
+    assert "protocol and buffer\n\nNo row has all of the seeds 0 to 4, which decide.\n\n## Acc" in told
     assert told.endswith("## What CLER adds\n\nFor no row with CLER is there one without it.\n")
     assert "\n\n\n" not in told
 
@@ -159,7 +159,7 @@ def test_names_in_the_figure_cover_neither_points_nor_each_other(tmp_path, monke
     figure.draw_frontier(make_frontier(compare(many).groups, Counted(), in_the_paper), tmp_path / "f.png")
     panel = drawn[0].axes[0]
     names = [text for text in panel.texts if "best published" not in text.get_text()]
-    assert [name.get_text() for name in names] == ["ER-ACE + EMA", "ER + CLER (jigsaw)", "ER"]
+    assert [name.get_text() for name in names] == ["ER-ACE + EMA", "ER + CLER", "ER"]
     boxes = [name.get_window_extent() for name in names]
     points = [panel.transData.transform(x) for drawn in panel.collections for x in drawn.get_offsets()]
     assert not any(box.contains(*point) for box in boxes for point in points)

@@ -168,8 +168,8 @@ def test_many_tests_are_corrected():
     ]
     *_, first, second, corrected = analysis_sentences(analysis, subjects)
     who = "Finetune + CLER (rotation)"
-    assert first == f"{who}: it is so: holds by 2 of 3 definitions. It holds: a*; b. The opposite: c*."
-    assert second == f"{who}: so is this: holds by 0 of 2 definitions. No significant difference: d; e."
+    assert first == f"{who}: it is so: holds under 2 of 3 definitions. It holds: a*; b. The opposite: c*."
+    assert second == f"{who}: so is this: holds under 0 of 2 definitions. No significant difference: d; e."
     assert corrected == "Of these 5 tests, 2 are significant after Holm's correction, marked by *."
 
 
@@ -181,7 +181,7 @@ def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path, mon
     assert "gradient similarity" in out
     assert "Finetune + CLER (rotation)" in out
     told = " ".join(out.split())
-    assert "gradients of successive tasks are more similar: holds by " in told
+    assert "gradients of successive tasks are more similar: holds under " in told
     assert "The paper's runs have dataset cifar100, width 64: what it says about them need not hold for these." in told
     assert Path("analysis/figure1.png").read_bytes().startswith(b"\x89PNG")
     code, again, err = cler("figure1", "--dataset", "toy", "--seeds", "0,1")
@@ -225,7 +225,7 @@ def test_finished_runs_are_shown_again_without_the_images(cler, monkeypatch):
         table.splitlines()[0] == "| | Finetune, 2 runs | Finetune + CSSL, 2 runs | Finetune + CLER (rotation), 2 runs |"
     )
     assert len(table.splitlines()) == 2 + len(ANALYSES["figure1"].measures)
-    assert "- Finetune + CSSL: gradients of successive tasks are more similar: holds by " in sentences
+    assert "- Finetune + CSSL: gradients of successive tasks are more similar: holds under " in sentences
     assert cler(*asked, "--markdown", "--json")[0] == 2
 
 

@@ -161,7 +161,7 @@ def test_what_is_not_there_is_a_mistake(tmp_path):
         UsageError, match=r"unknown method, regularizer, teacher or network 'er-acee'.*did you mean 'er-ace'"
     ):
         check("er-acee")
-    with pytest.raises(UsageError, match="digits is a dataset: `cler data check digits` looks whether it can be used"):
+    with pytest.raises(UsageError, match="digits is a dataset: `cler data check digits` checks whether it can be used"):
         check("digits")
     with pytest.raises(UsageError, match="takes a name, or a method"):
         check(3)

@@ -54,7 +54,7 @@ def order_of(seed):
     ("changes", "told"),
     [
         ({"buffer": 30}, []),
-        ({"buffer": 40}, ["buffer 40 has room for all 40 images of the stream: nothing has to be forgotten"]),
+        ({"buffer": 40}, ["buffer 40 holds all 40 images of the stream: nothing has to be forgotten"]),
         ({"method": "finetune"}, []),
         ({"buffer": 30, "epochs": 2}, []),
         (
@@ -65,7 +65,7 @@ def order_of(seed):
         ({"buffer": 30, "teacher": "ema", "ema_momentum": 1.0, "epochs": 50}, []),
         (
             {"buffer": 30, "freeze": True},
-            ["freeze keeps layers of resnet18 as they are at first, at random: is pretrained missing?"],
+            ["freeze keeps layers of resnet18 at their random weights: did you leave out pretrained?"],
         ),
     ],
 )

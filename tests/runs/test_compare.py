@@ -70,7 +70,9 @@ def test_runs_on_different_images_of_one_name_are_said_to_be_so(other):
     known = [run(PLAIN, data="1a", path="then/seed-0/result.json"), run(PLAIN, seed=1, path="old/seed-1/result.json")]
     assert compare([*known, run(other, seed=2, data="1a")]).complaints == ()  # what a file does not say is the same
     (line,) = compare([*known, run(other, seed=2, data="2b", path="now/seed-2/result.json")]).complaints
-    said = "toy: not comparable, for its runs are on different images: 1 on 1a (then/seed-0 …), 1 on 2b (now/seed-2 …)"
+    said = (
+        "toy: not comparable, because its runs are on different images: 1 on 1a (then/seed-0 …), 1 on 2b (now/seed-2 …)"
+    )
     assert line == said
     smaller = run(other | {"size": 16}, seed=2, data="2b")
     assert compare([*known, smaller]).complaints == ()

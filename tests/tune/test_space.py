@@ -31,7 +31,7 @@ def test_a_methods_own_settings_are_tuned_like_the_others():
         ("weight=0..1:log", "0..1 must rise, from above 0"),
         ("lr=0..1", "lr must be above 0"),
         ("lr=a..b", "lr must be a number, not 'a'"),
-        ("lr=0.1..1:linear", "'linear' is no scale"),
+        ("lr=0.1..1:linear", "'linear' is not a scale"),
         ("lr=0.1..1,lr=1..2", "lr is given twice"),
         ("regularizer=jigsaw|rotation", "regularizer cannot be tuned; these can: "),
         ("tasks=2|5", "tasks cannot be tuned; these can: buffer, lr, "),

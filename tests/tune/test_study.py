@@ -351,7 +351,7 @@ def test_another_study_in_the_folder_is_refused(tmp_path):
 
 
 def test_a_run_that_another_process_has_begun_is_named_as_such(tmp_path):
-    with pytest.raises(UsageError, match="another process is training it; try again after that"):
+    with pytest.raises(UsageError, match="another process is training it; try again later"):
         run(make_study(tmp_path), 2, lambda jobs: None, propose)
 
 
@@ -398,7 +398,7 @@ def refused(out, forged):
     study.write([trial], [trial, Trial({"lr": 0.02})])
     assert study.trials() == ([trial], [trial, Trial({"lr": 0.02})])
     write_json(out / FILE, read_json(out / FILE) | forged)
-    with pytest.raises(UsageError, match="is no study: delete it to start over"):
+    with pytest.raises(UsageError, match="is not a study: delete it to start over"):
         run(study, 2, None, propose)
 
 

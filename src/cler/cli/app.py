@@ -93,7 +93,7 @@ def stopped_at(deadline: float) -> Iterator[None]:
     """Stop what runs inside, as Ctrl-C would, when `time.monotonic()` reaches the deadline."""
     if deadline < math.inf:
         if not hasattr(signal, "setitimer"):
-            raise UsageError("this system cannot stop a command after some time: leave the limit of time out")
+            raise UsageError("this system cannot stop a command after some time: leave the time limit out")
         before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
     try:

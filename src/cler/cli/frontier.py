@@ -72,5 +72,5 @@ def with_table(text: str, table: str, path: Path) -> str:
     head, begin, rest = text.partition(f"{first}\n")
     _, end, tail = rest.partition(last)
     if not begin or not end:
-        raise UsageError(f"{path} lacks the lines {first} and {last}, between which the table is put", "into")
+        raise UsageError(f"{path} needs the lines {first} and {last}; the table goes between them", "into")
     return f"{head}{begin}{table}\n{end}{tail}"

@@ -115,7 +115,7 @@ def _share_held_out(state: Path, given: float | None) -> float:
     if (state / LEARNER).exists() and path.exists():
         kept = read_json(path).get("held_out")
         if not (isinstance(kept, int | float) and 0 <= kept < 1):
-            raise UsageError(f"{path} does not tell a share from 0 to less than 1: delete it, and give --held-out")
+            raise UsageError(f"{path} does not hold a share from 0 to less than 1: delete it, and give --held-out")
         _check_same(state, "held_out", kept, kept if given is None else given)
         return kept
     with writing(path):

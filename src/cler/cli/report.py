@@ -110,7 +110,7 @@ def _write_all(made: Report, out: Path) -> None:
     from cler.report.write import write_page, write_report
 
     if made.unfinished:
-        say(f"{count_runs(made.unfinished)} not finished: the page tells how far")
+        say(f"{count_runs(made.unfinished)} not finished: the page shows the progress")
     written = write_report(made, out) if made.sections else [write_page(made, out)]
     for path in written:
         console.print(readable(str(path)), soft_wrap=True)

@@ -62,13 +62,13 @@ class Slurm:
     partition: str | None = setting(None, "The partition.", role="machine", read=read_word)
     account: str | None = setting(None, "Whose account.", role="machine", read=read_word)
     qos: str | None = setting(None, "The quality of service.", role="machine", read=read_word)
-    time: int | str = setting(240, "Time limit of a job, which resumes after it.", role="machine", read=read_minutes)
+    time: int | str = setting(240, "Time limit of a job, then resumed in another.", role="machine", read=read_minutes)
     gpus: int = setting(1, "GPUs of a job; 0 to train on a CPU.", least=0, most=1, role="machine")
     cpus: int | None = setting(None, "Cores of a job.", least=1, most=1024, role="machine")
     memory: str | None = setting(None, "Memory of a job, as 32G.", role="machine", read=read_word)
     constraint: str | None = setting(None, "Features that the node must have.", role="machine", read=read_word)
-    exclude: str | None = setting(None, "Nodes that are not to be used.", role="machine", read=read_word)
-    setup: str | None = setting(None, "Command of the shell that comes first in each job.", role="machine")
+    exclude: str | None = setting(None, "Nodes not to use.", role="machine", read=read_word)
+    setup: str | None = setting(None, "Shell command to run first in each job.", role="machine")
     notice: int = setting(
         90, "Seconds before the time limit at which a job writes its checkpoints and queues again.",
         least=10, most=3600, role="machine",

@@ -113,7 +113,7 @@ class Settings:
     batch: int = setting(10, "Number of images from the stream in a batch.", least=1, most=100_000, benchmark=True)
     replay_batch: int = setting(10, "Number of images from the buffer in a batch.", least=1, most=100_000)
     repeats: int = setting(
-        1, "Steps on each batch of the stream, each with a new view and a new replay.", least=1, most=10_000
+        1, "Steps on each batch of the stream, each with a new view and a new buffer draw.", least=1, most=10_000
     )
     optimizer: str = setting("sgd", "The optimizer.", choices=OPTIMIZERS)
     sgd_momentum: float = setting(0.0, "Momentum of sgd.", least=0, most=1)
@@ -141,7 +141,7 @@ class Settings:
         least=0, most=0.9, benchmark=True, learner=False,
     )  # fmt: skip
     evaluate_every: int = setting(
-        0, "Also evaluate every so many steps within tasks, and predict the stream before learning it; 0 is never.",
+        0, "Also evaluate within tasks, every so many steps, and predict each batch before learning it; 0 means never.",
         least=0, most=10_000_000, role="bits", learner=False,
     )  # fmt: skip
     precision: str = setting(

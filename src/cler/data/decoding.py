@@ -149,7 +149,7 @@ def _first_size(encoded: Sequence[Encoded], content: Content) -> tuple[int, int]
     if there and needed > there / 2:
         raise UsageError(
             f"must be given, such as 64: {len(encoded)} images of {width}×{height} pixels take {needed / 1e9:.0f} GB "
-            f"of memory, of which there are {there / 1e9:.0f}",
+            f"of memory, and this machine has {there / 1e9:.0f}",
             "size",
         )
     return height, width

@@ -137,7 +137,7 @@ def _fetch_rest(url: str, part: Path, progress: Advance | None, most: int, deadl
                 have += len(block)
                 if max(have, total or 0) > most:
                     part.unlink()
-                    raise UsageError(f"it has more than the {most} bytes that it may have")
+                    raise UsageError(f"it is larger than the limit of {most} bytes")
                 stream.write(block)
                 if progress:
                     progress(have, total)

@@ -159,7 +159,7 @@ def _of_test(root: Path, test: Path, classes: list[str]) -> list[tuple[Encoded, 
     numbers = {name: number for number, name in enumerate(classes)}
     if (test / "val_annotations.txt").is_file():
         raise UsageError(
-            f"tiny-imagenet is how {root} is laid out: name that, and {root} as the data folder", "dataset"
+            f"{root} is laid out like tiny-imagenet: give that name, and {root} as the data folder", "dataset"
         )
     if strange := [name for name in _classes(test) if name not in numbers]:
         raise UsageError(f"{test / strange[0]} is a class that has no images to train on")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.comparing import title_of
-from cler.config.registry import TEACHERS
+from cler.config.registry import REGULARIZERS, TEACHERS
 from cler.frontier.entries import Entry, Frontier
 from cler.frontier.published import Column
 from cler.report.figures import COLORS, GRAY, INK, finish_panel, new_figure, write_figure
@@ -73,7 +73,7 @@ def _draw(panel: Any, frontier: Frontier, column: Column, height: float) -> None
             0.99, 0.03, f"– – best published: {top.label}, {top}", transform=panel.transAxes, fontsize=8, color=INK,
             ha="right", bbox=_BEHIND,
         )  # fmt: skip
-    finish_panel(panel, str(column), "Arithmetic for an image of the stream (ER at 10+10 is 1)")
+    finish_panel(panel, str(column), "Arithmetic per image of the stream (ER at 10+10 is 1)")
     panel.set_xscale("log", base=2)
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.xaxis.set_minor_formatter(NullFormatter())
@@ -90,7 +90,7 @@ def _add_names(panel: Any, frontier: Frontier, column: Column) -> None:
     taken += [text.get_window_extent() for text in panel.texts]
     for entry in reversed(frontier.cheapest(column)):
         name = panel.annotate(
-            entry.row.label, (entry.arithmetic, entry.accuracy.mean), xytext=(0, 0), textcoords="offset points",
+            _name(entry), (entry.arithmetic, entry.accuracy.mean), xytext=(0, 0), textcoords="offset points",
             fontsize=8, color=INK, bbox=_BEHIND,
         )  # fmt: skip
         boxes = [_moved(name, *place).get_window_extent() for place in PLACES]
@@ -116,6 +116,11 @@ def _area_outside(box: Any, panel: Any) -> float:
     return box.width * box.height - _area_shared(box, [panel])
 
 
+def _name(entry: Entry) -> str:
+    """What stands beside its point: its parts, without the pretext task, which all that have one share."""
+    return entry.row.label.replace(title_of(REGULARIZERS, "jigsaw"), "CLER")
+
+
 def _style(entry: Entry) -> dict[str, Any]:
     """Filled with CLER, empty without; a marker for each teacher."""
     marker = MARKERS.get(entry.row.settings["teacher"], "D")
@@ -126,9 +131,7 @@ def _style(entry: Entry) -> dict[str, Any]:
 def _legend(panel: Any, frontier: Frontier) -> None:
     """What colors and markers mean, of those that there are."""
     used = {(one.row.regularized, one.row.settings["teacher"]): one for one in frontier.entries}
-    for (regularized, teacher), entry in sorted(
-        used.items(), key=lambda each: (each[0][0], each[0][1] != "none", each)
-    ):
+    for regularized, teacher in sorted(used, key=lambda one: (one[0], one[1] != "none", one[1])):
         label = "with CLER" if regularized else "without CLER"
         label += "" if teacher == "none" else f", {title_of(TEACHERS, teacher)}"
-        panel.scatter([], [], s=34, linewidths=1.2, label=label, **_style(entry))
+        panel.scatter([], [], s=34, linewidths=1.2, label=label, **_style(used[regularized, teacher]))

@@ -29,8 +29,8 @@ GAINS = (
     "to the accuracy averaged over the stream."
 )
 PICKED = (
-    f"Best row: the one of the column with the highest mean over seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, a mean that "
-    "the choice flatters. Other seeds: the same row on seeds that did not decide, with their number in parentheses."
+    f"Best row: the one with the highest mean over seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, a mean that the choice "
+    "flatters. Other seeds: the same row on seeds that did not decide, with their number in parentheses."
 )
 
 
@@ -41,14 +41,14 @@ def page(frontier: Frontier, notes: str, figure: str) -> str:
 
 
 def _tables(frontier: Frontier, figure: str) -> Iterator[str]:
-    yield "## The best of each column"
+    yield "## The best row for each protocol and buffer"
     if frontier.best():
         yield best_table(frontier)
         yield PICKED
     else:
         yield f"No row has all of the seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, which decide."
     yield "## Accuracy against arithmetic"
-    yield f"![Accuracy against arithmetic, a panel for each column; the best methods are named]({figure})"
+    yield f"![Accuracy against arithmetic, a panel for each protocol and buffer; the best methods are named]({figure})"
     yield from _fronts(frontier)
     yield "## Every row"
     yield READING

@@ -225,7 +225,7 @@ class Core:
     def _check_finite(self, what: str, *tensors: Tensor) -> None:
         if not all(tensor.isfinite().all() for tensor in tensors):
             raise UsageError(
-                f"{what} not finite after {self.steps * self.batch} images, so this learner is of no more use: "
+                f"{what} not finite after {self.steps * self.batch} images, so this learner can no longer be used: "
                 f"{self._last_save}; a new one may need a lower lr or weight"
             )
 

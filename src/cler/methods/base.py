@@ -76,7 +76,7 @@ class Method:
     """The method's own setting for several steps on a batch, in place of `repeats`."""
     teachable: ClassVar[tuple[str, ...]] = ()
     """What a teacher may show its network, in the order in which it sees it: 'raw' images and a 'strong' view of them.
-    A method that has this gives `outputs` a `lesson` in `observe`; no teacher that teaches works with another."""
+    Such a method gives `outputs` a `lesson` in `observe`; teachers that teach work with no other method."""
     task_free: ClassVar[bool] = False
     """Whether the method can learn a stream that does not say where tasks begin and end."""
     own_classes: ClassVar[bool] = True
@@ -173,7 +173,7 @@ class Method:
         return self.make_reservoir()
 
     def make_reservoir(self, **extra: Sequence[int]) -> Reservoir:
-        """A reservoir of the size in the settings; `extra` are the shapes of what it stores with each image besides."""
+        """A reservoir of the size in the settings; `extra` gives the shapes of what else it stores with each image."""
         setup = self.setup
         return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
 
@@ -186,11 +186,11 @@ class Method:
         return {"observe": epochs * epoch}
 
     def begin_task(self, task: int) -> None:
-        """Before the first batch of a task; host logic is welcome."""
+        """Before the first batch of a task; Python may look at tensors here."""
         self.task = task
 
     def begin_phase(self, phase: str) -> None:
-        """Before the first step of a phase; host logic is welcome."""
+        """Before the first step of a phase; Python may look at tensors here."""
         self.phase = phase
 
     def observe(self, batch: Batch) -> Terms:
@@ -198,10 +198,10 @@ class Method:
         raise TypeError(f"{type(self).__name__} has to define observe")
 
     def learn(self, batch: Batch) -> Terms:
-        """What the engine asks for with each batch: a step of the phase, or several; gives back their mean terms.
+        """Called by the engine with each batch: take one step of the phase, or several, and return their mean terms.
 
-        Each of several steps sees a new view of the batch and draws a new replay; the last one offers the batch to the
-        buffer.
+        Each of several steps sees a new view of the batch and draws anew from the buffer; the last one offers the batch
+        to it.
         """
         step: Callable[[Batch], Terms] = getattr(self, self.phase)
         if self.setup.repeats == 1:
@@ -215,7 +215,7 @@ class Method:
         return mean_terms(taken)
 
     def end_task(self, task: int, batches: Iterable[Batch]) -> None:
-        """After the last batch of a task; host logic is welcome.
+        """After the last batch of a task; Python may look at tensors here.
 
         `batches` are the task's batches in a new order: a second look at its images, for methods that take one.
         """
@@ -230,11 +230,11 @@ class Method:
 
     @property
     def is_taught(self) -> bool:
-        """Whether there is a teacher that has a part in the loss."""
+        """Whether a teacher adds to the loss."""
         return self.teacher is not None and self.teacher.teaches
 
     def lesson(self, *sources: Batch | Replay | Recollection) -> Lesson | None:
-        """What the teacher, if there is one that teaches, has to say of the images of all sources; replay comes first.
+        """The teacher's lesson on the images of all sources, replay first; None where no teacher teaches.
 
         It draws a strong view, after what the method draws itself.
         """

@@ -51,7 +51,7 @@ class CclDcOptions:
     With one network it is its own peer: only the three terms of D remain in which a harder view teaches an easier one.
     """
 
-    base: str = setting("er-ace", "The replay that CCL-DC is put on.", choices=WEIGHTS)
+    base: str = setting("er-ace", "The replay method that CCL-DC builds on.", choices=WEIGHTS)
     networks: int = setting(2, "Networks that teach each other; 1 teaches itself.", least=1, most=2)
     distill: float | None = setting(None, "Weight of the distillation (λ; default: 1, with base er 2).", least=0)
     temperature: float | None = setting(

@@ -116,7 +116,7 @@ class CopeOptions:
     """
 
     temperature: float = setting(0.05, "Temperature τ of CoPE's loss.", above=0)
-    momentum: float = setting(0.99, "Share of a prototype that stays in each update (α).", least=0, most=1)
+    momentum: float = setting(0.99, "Share of a prototype that is kept in each update (α).", least=0, most=1)
     inner: int = setting(5, "Steps on each batch of the stream, each with a new replay draw.", least=1, most=1_000_000)
     variant: str = setting(
         "released",

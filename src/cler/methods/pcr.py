@@ -48,7 +48,7 @@ class PcrOptions:
     scd_weight: float = setting(0.5, "Weight of the distance to the stored similarities (λ_scd).", least=0)
     scale_least: float = setting(0.5625, "What L_PCR is multiplied by at the start of a task.", least=0)
     scale_most: float = setting(1.8, "What L_PCR is multiplied by half a period later.", least=0)
-    period: int = setting(500, "Steps after which that factor is at its start again.", least=1, most=1_000_000_000)
+    period: int = setting(500, "Steps after which that factor is back where it started.", least=1, most=1_000_000_000)
 
 
 def occurrences(labels: Tensor, like: Tensor) -> Tensor:

@@ -127,7 +127,7 @@ def _statements(found: Sequence[Tested]) -> Iterator[str]:
     for (who, statement), some in _grouped(found).items():
         names = {verdict: [_definition(one) for one in some if one.verdict == verdict] for verdict in VERDICTS}
         told = [f"{words} {'; '.join(names[verdict])}" for verdict, words in VERDICTS.items() if names[verdict]]
-        count = f"holds by {len(names['holds'])} of {len(some)} definitions"
+        count = f"holds under {len(names['holds'])} of {len(some)} definitions"
         yield f"{who}: {statement}: {count}. {'. '.join(told)}."
 
 

@@ -31,7 +31,7 @@ TRAINING: Mapping[str, Promise] = {
     "the rule in the first task, and a recorded step serves all with its recording_key": training.recorded_step_serves,
     "initial weights and draws come from the seed": training.begins_from_the_seed,
     "the same seed gives the same result": training.repeats,
-    "beside other runs it gives what it gives alone": training.together_equals_alone,
+    "gives the same beside other runs as alone": training.together_equals_alone,
     "resumed in the middle of a task and between tasks, it ends the same to the bit": training.resumes,
     "evaluation changes nothing": training.evaluation_changes_nothing,
     "the logits of an image do not depend on the others in the batch": training.answers_by_the_image_alone,
@@ -51,7 +51,7 @@ BACKBONE: Mapping[str, Promise] = {
     "parts of a batch give what a pass for each gives": networks.parts_equal_passes,
     "pretext images leave outputs and running statistics alone": networks.pretext_images_are_silent,
     "a deep copy is the same network": networks.can_be_copied,
-    "its state dict holds all that it is": networks.can_be_stored,
+    "its state dict holds all of its state": networks.can_be_stored,
 }
 WITH_METHODS = ("er-ace", "finetune")
 """What a regularizer or a teacher is tried with."""
@@ -86,7 +86,7 @@ def _find(thing: Any) -> tuple[str, str, Any]:
         if found or thing.startswith(TIMM):
             return (found or ["network"])[0], thing, thing
         if thing in DATASETS:
-            raise UsageError(f"{thing} is a dataset: `cler data check {thing}` looks whether it can be used")
+            raise UsageError(f"{thing} is a dataset: `cler data check {thing}` checks whether it can be used")
         raise unknown(
             "method, regularizer, teacher or network", thing, [name for each in tables.values() for name in each]
         )

@@ -79,7 +79,7 @@ def parts_equal_passes(network: NetworkLike) -> None:
         apart = torch.cat([other(batch[:4]), other(batch[4:])])
     _demand_close(together, apart, "outputs of a batch of two parts are not those of a pass for each")
     moved = _differing_statistics(one, other)
-    demand(not moved, f"a batch of two parts moves running statistics otherwise than two passes: {named(moved)}")
+    demand(not moved, f"a batch of two parts moves running statistics differently than two passes do: {named(moved)}")
     with torch.no_grad():
         one(batch, Parts((4, 3), silent=1))
         other(batch[:4])
@@ -124,7 +124,7 @@ def can_be_stored(network: NetworkLike) -> None:
         for each in one.parameters():
             each.add_(0.01)
         other.load_state_dict(one.state_dict(), strict=True)
-        _demand_close(one.eval()(images(4)), other.eval()(images(4)), "its state dict does not hold all that it is")
+        _demand_close(one.eval()(images(4)), other.eval()(images(4)), "its state dict does not hold all of its state")
 
 
 def _demand_close(one: Tensor, other: Tensor, otherwise: str) -> None:

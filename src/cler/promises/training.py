@@ -75,13 +75,13 @@ def _shortfall(method: str, runs: Sequence[Run], least: float, kept: float | Non
     """What is too low at the end, in words; None where nothing is."""
     told = fmean(fmean(run.accuracy["task_il"][-1]) for run in runs)
     if told <= 65:
-        return f"{told:.0f} % right where the task is told; chance is 50 %, wanted are 65 %"
+        return f"{told:.0f} % correct when it is told the task, not above 65 % (chance is 50 %)"
     class_il = [run.accuracy["class_il"][-1] for run in runs]
     if METHODS[method].replays and kept is not None:
         first = fmean(row[0] for row in class_il)
-        return None if first > kept else f"{first:.0f} % right of the first task at the end; wanted are {kept:g} %"
+        return None if first > kept else f"{first:.0f} % correct on the first task at the end, not above {kept:g} %"
     all_classes = fmean(map(fmean, class_il))
-    return None if all_classes > least else f"{all_classes:.0f} % right over all classes; wanted are {least:g} %"
+    return None if all_classes > least else f"{all_classes:.0f} % correct over all classes, not above {least:g} %"
 
 
 def begins_from_the_seed(method: str, regularizer: str = "none", **changes: Any) -> None:
@@ -241,7 +241,7 @@ def names_its_losses(method: str, regularizer: str = "none", **changes: Any) -> 
     for phase in run.phases[-1]:
         run.begin_phase(phase)
         terms = getattr(run.method, phase)(run._batch(torch.arange(8)))
-        demand(isinstance(terms, dict) and bool(terms), f"{phase} gives back no dictionary of the terms of its loss")
+        demand(isinstance(terms, dict) and bool(terms), f"{phase} does not return a dictionary of its loss terms")
         for name, term in terms.items():
             demand(
                 isinstance(name, str) and name == name.strip().lower() != "", f"a term of the loss is called {name!r}"
@@ -253,7 +253,7 @@ def names_its_losses(method: str, regularizer: str = "none", **changes: Any) -> 
         wanted = regularizer != "none" and phase == "observe"
         demand(
             (regularizer in terms) == wanted,
-            f"{phase} gives back the terms {', '.join(terms)}: {_about(regularizer, wanted)}",
+            f"{phase} returns the terms {', '.join(terms)}: {_about(regularizer, wanted)}",
         )
 
 
@@ -268,7 +268,7 @@ def evaluation_changes_nothing(method: str, regularizer: str = "none", **changes
     first = evaluate(watched.method, watched.stream, watched.views, tasks)
     moved = differences(before, snapshot(watched))
     demand(not moved, f"evaluation changes {named(moved)}")
-    demand(watched.method.network.training, "after evaluation the network is not in training any more")
+    demand(watched.method.network.training, "after evaluation the network is no longer in training mode")
     again = evaluate(watched.method, watched.stream, watched.views, tasks)
     demand(first == again, "evaluation gives other accuracies the second time")
     for run in (watched, unwatched):
@@ -312,10 +312,10 @@ def says_whether_it_moves_statistics(method: str, regularizer: str, **changes: A
     moved = moves_statistics(method, regularizer, **changes)
     demand(
         moved == built.moves_statistics,
-        "its own pass moves the running statistics of batch norm once more: wrap it in frozen_statistics(network), or "
-        "say moves_statistics = True"
+        "its own pass moves the running statistics of batch norm a second time: wrap it in frozen_statistics(network), "
+        "or say moves_statistics = True"
         if moved
-        else "it says moves_statistics = True, and leaves them alone",
+        else "it says moves_statistics = True, but leaves them alone",
     )
 
 

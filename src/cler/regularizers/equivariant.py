@@ -279,7 +279,7 @@ for _name, _kind in FAMILIES.items():
         Entry(
             name=_name,
             title=f"CLER ({_name})",
-            summary=f"CLER: recognize which {_name} an image went through ({_ours.n_transforms} kinds)",
+            summary=f"CLER: recognize which of {_ours.n_transforms} {_name}s was applied to an image",
             build=partial(_on_our_network, transforms=_name),
             weight=1.0,
             check=_ours.check,

@@ -40,12 +40,12 @@ def advice(settings: Settings, data: ImageData, seed: int = 0) -> Iterator[str]:
     stream = _stream(settings, data, _class_order(settings, seed))
     images, steps = sum(stream.schedule) * settings.batch // settings.epochs, min(stream.schedule)
     if find_method(settings.method).replays and settings.buffer >= images:
-        yield f"buffer {settings.buffer} has room for all {images} images of the stream: nothing has to be forgotten"
+        yield f"buffer {settings.buffer} holds all {images} images of the stream: nothing has to be forgotten"
     if settings.teacher != "none":
         teacher = TEACHERS[settings.teacher]
         yield from teacher.advice(settings.options_of(teacher), steps)
     if settings.freeze and not settings.pretrained and not settings.network.startswith(CUSTOM):
-        yield f"freeze keeps layers of {settings.network} as they are at first, at random: is pretrained missing?"
+        yield f"freeze keeps layers of {settings.network} at their random weights: did you leave out pretrained?"
 
 
 def _class_order(settings: Settings, seed: int) -> int | None:

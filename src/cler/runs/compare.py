@@ -217,7 +217,7 @@ def _on_different_images(groups: Sequence[Series]) -> Iterator[str]:
     for (dataset, *_), by_data in found.items():
         if len(by_data) > 1:
             told = ", ".join(f"{len(runs)} on {data} ({runs[0].path.parent} …)" for data, runs in by_data.items())
-            yield one_line(f"{dataset}: not comparable, for its runs are on different images: {told}")
+            yield one_line(f"{dataset}: not comparable, because its runs are on different images: {told}")
 
 
 def measured_against(groups: Sequence[Series]) -> str:

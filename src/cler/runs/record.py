@@ -55,7 +55,7 @@ LOG_SECONDS = 2.0
 
 
 class LostError(UsageError):
-    """The run is another process's by now."""
+    """The run was taken over by another process."""
 
 
 class Recorder(Control):
@@ -152,7 +152,7 @@ class Recorder(Control):
     def _check_owned(self, folder: Path) -> None:
         """Called before anything is published."""
         if not self._owns(folder):
-            raise LostError(f"{folder} is another process's by now")
+            raise LostError(f"{folder} was taken over by another process")
 
     def _owns(self, folder: Path) -> bool:
         """Whether a run may be written; training ends, with nothing written, when another process has taken it over."""

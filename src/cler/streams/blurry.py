@@ -22,7 +22,7 @@ class BlurryOptions:
     """Settings that only this stream has."""
 
     disjoint: int = setting(50, "Percent of the classes that come in one task only.", least=0, most=100)
-    blur: int = setting(10, "Percent of the images of the other classes that are dealt out anew.", least=0, most=100)
+    blur: int = setting(10, "Percent of the other classes' images that are spread over all tasks.", least=0, most=100)
     homes: str = setting(
         "equal", "Classes of each task: equally many (equal, i-Blurry), or any number (random, Si-Blurry).",
         choices=HOMES,

@@ -18,7 +18,7 @@ TAILS = ("ordered", "shuffled")
 class LongTailedOptions:
     """Settings that only this stream has."""
 
-    imbalance: float = setting(100.0, "Images of the largest class for one of the smallest.", least=1, most=1e6)
+    imbalance: float = setting(100.0, "Images of the largest class per image of the smallest.", least=1, most=1e6)
     tail: str = setting(
         "ordered", "Which classes have few: those that come last (ordered), or any (shuffled).", choices=TAILS
     )

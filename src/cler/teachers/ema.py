@@ -27,9 +27,9 @@ class EmaOptions:
     steps 0.9.
     """
 
-    ema_momentum: float = setting(0.99, "Share of the average that stays in each step (m).", least=0, most=1)
+    ema_momentum: float = setting(0.99, "Share of the average that is kept in each step (m).", least=0, most=1)
     ema_first_momentum: float = setting(
-        0.9, "Share of the average that stays in each step of the first task.", least=0, most=1
+        0.9, "Share of the average that is kept in each step of the first task.", least=0, most=1
     )
 
 

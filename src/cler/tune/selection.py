@@ -72,16 +72,16 @@ def tuning_lines(groups: Iterable[Series]) -> list[str]:
 
 def _unseen(row: Series) -> str:
     if not row.seen_by_tuning:
-        return "it saw none of these tasks"
+        return "tuning saw none of these tasks"
     unseen = {name: row.unseen_by_tuning(name) for name in ("class_il", "task_il")}
     if None in unseen.values() and row.settings.get("class_order") == OWN_SEED:
-        return "it may have seen classes of every task here, for each seed has them in another order"
+        return "tuning may have seen classes of every task here, because each seed orders them differently"
     if None in unseen.values():
         return "it saw every task here"
     numbers = [
         f"{each.mean:.2f}" + ("" if isnan(each.std) else f" ± {each.std:.2f}") for each in unseen.values() if each
     ]
     return (
-        f"on the tasks from {row.seen_by_tuning + 1} on, which it did not see, accuracy is {numbers[0]} "
+        f"on the tasks from {row.seen_by_tuning + 1} on, which tuning did not see, accuracy is {numbers[0]} "
         f"class-incremental, {numbers[1]} task-incremental"
     )

@@ -72,7 +72,7 @@ def _parse_range(each: Setting, text: str) -> Range:
     values, colon, scale = text.partition(":")
     low, _, high = values.partition("..")
     if colon and scale != "log":
-        raise UsageError(f"'{scale}' is no scale: leave it out, or write {values}:log", "space")
+        raise UsageError(f"'{scale}' is not a scale: leave it out, or write {values}:log", "space")
     first, last = each.parsed(low.strip()), each.parsed(high.strip())
     if not {type(first), type(last)} <= {int, float}:
         raise UsageError(f"{each.name} takes no range: write {each.name}=first|second", "space")

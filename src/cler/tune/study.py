@@ -104,7 +104,7 @@ class Study:
                 "out",
             )
         if not whole:
-            raise UsageError(f"{self.out / FILE} is no study: delete it to start over")
+            raise UsageError(f"{self.out / FILE} is not a study: delete it to start over")
         return ended, under_way
 
     def _may_be(self, trial: Trial, most: int) -> bool:
@@ -247,7 +247,7 @@ def _held_out_accuracy(job: Job) -> float:
     if "failure" in result:
         return 0.0
     if not rows or (job.until_task and len(rows) < job.until_task) or not (job.until_task or result["complete"]):
-        raise UsageError(f"{job.folder} has not got as far: another process is training it; try again after that")
+        raise UsageError(f"{job.folder} is not that far yet: another process is training it; try again later")
     return fmean(rows[(job.until_task or 0) - 1])
 
 

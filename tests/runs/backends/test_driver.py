@@ -363,7 +363,7 @@ def test_a_job_that_somebody_cancels_is_not_made_again(here, order, toy_jobs):
     def cancelled(cluster, folder):
         cluster.listed[folder.name] = "cancelled"
 
-    with pytest.raises(UsageError, match="its job was cancelled"):
+    with pytest.raises(UsageError, match="its job was canceled"):
         drive(toy_jobs(), here({1: cancelled}), order, ignore, poll=0)
 
 

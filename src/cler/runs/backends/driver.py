@@ -221,7 +221,7 @@ class _Driver:
         elif state == "cancelled":
             self._forget(attempt)
             raise UsageError(
-                f"{attempt.jobs[0].label}: its job was cancelled; finished runs are kept, and the same command resumes"
+                f"{attempt.jobs[0].label}: its job was canceled; finished runs are kept, and the same command resumes"
             )
         elif gone:
             self._again(attempt, "was stopped" if ended else "was lost")
