@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,8 @@ def parse_options(texts: Iterable[str], chosen: Mapping[str, Any]) -> dict[str, 
 
 def parse_seeds(seeds: int | str | Sequence[int], parameter: str = "seeds") -> list[int]:
     """Which seeds are meant: 10 is ten of them, from 0; '3,7' and '0..9' are lists, and so is a list of numbers."""
-    if isinstance(seeds, int) and not isinstance(seeds, bool):
-        seeds = str(seeds)
+    if isinstance(seeds, Integral) and not isinstance(seeds, bool):
+        seeds = str(int(seeds))
     if not isinstance(seeds, str):
         numbers = _whole(seeds, parameter)
         if not numbers or min(numbers) < 0 or max(numbers) > LARGEST_SEED:
@@ -182,6 +183,6 @@ def _whole(seeds: Any, parameter: str) -> list[int]:
         numbers = list(seeds)
     except TypeError:
         numbers = [None]
-    if not all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
+    if not all(isinstance(each, Integral) and not isinstance(each, bool) for each in numbers):
         raise UsageError(f"must be a number of seeds, or a list of seeds, not {seeds!r}", parameter)
-    return numbers
+    return [int(each) for each in numbers]
