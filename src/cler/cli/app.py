@@ -16,6 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from cler import __version__
+from cler.cli.options import Commands
 from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.errors import UsageError, one_line, stopped_by
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Online continual learning with CLER (equivariant regularization) and the methods it is compared with.",
+    cls=Commands,
+    context_settings={"help_option_names": ["--help", "-h"]},
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
