@@ -19,12 +19,12 @@ from cler.data import (  # noqa: F401  each registers its datasets
     sample,
     tiny_imagenet,
 )
+from cler.data.download import data_folder
 from cler.data.image_folder import ImageFolder
 from cler.data.images import DATASETS, ImageData, Progress, Status, find
 from cler.data.own_arrays import from_arrays as arrays
 from cler.data.own_arrays import from_torch as torch
 from cler.data.reading import Reading, reading
-from cler.files import as_path
 
 __all__ = [
     "ImageData",
@@ -39,12 +39,6 @@ __all__ = [
     "names",
     "torch",
 ]
-
-
-def data_folder(data_dir: str | Path | None = None) -> Path:
-    """Where datasets are kept: `data_dir`, else the variable CLER_DATA, else a folder in the user's cache."""
-    chosen = data_dir or os.environ.get("CLER_DATA")
-    return as_path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cler", "data"))
 
 
 def names() -> tuple[str, ...]:
