@@ -443,7 +443,7 @@ def test_only_the_order_of_tasks_matters_not_the_numbers_of_classes(method):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_cannot_take_the_name_of_another(name):
     taken = METHODS[name]
-    with pytest.raises(ValueError, match=f"two methods are named '{name}'"):
+    with pytest.raises(ValueError, match=f"two methods are named '{name}': give yours a name of its own"):
         register(type("Other", (Finetune,), {"name": name}))
     assert METHODS[name] is taken
 
