@@ -384,5 +384,7 @@ def usual_stream(dataset: str) -> str:
 def no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:
     """The mistake of a setting that neither all runs nor these parts have."""
     of_its_own = f"only has {', '.join(own)} of its own" if own else "has none of its own"
-    meant = hint(name, [*own, *settings_of(Settings)])
-    return UsageError(f"unknown setting '{name}': {method} {of_its_own}, and it is no setting of all runs{meant}")
+    meant = hint(name, [*own, *settings_of(Settings), *settings_of(Machine), "seeds"])
+    return UsageError(
+        f"unknown setting '{name}': {method} {of_its_own}, and `cler run --help` lists those of all runs{meant}"
+    )
