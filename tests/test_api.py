@@ -242,6 +242,8 @@ def test_a_misspelled_setting_is_told_its_name_and_only_runs_are_compared():
         cler.train("er-ace", bufer=3)
     with pytest.raises(cler.UsageError, match=r"unknown setting 'alfa': derpp only has alpha, beta .* 'alpha'\?$"):
         cler.train("derpp", alfa=3)
+    with pytest.raises(cler.UsageError, match=r"'eta': er-ace has none .*; the method xder has one of that name$"):
+        cler.train("er-ace", eta=0.5)
     for name, meant in (("seed", "seeds"), ("num_workers", "workers"), ("output", "out")):
         with pytest.raises(cler.UsageError, match=rf"unknown setting '{name}': .*; did you mean '{meant}'\?$"):
             cler.train("er-ace", **{name: 1})

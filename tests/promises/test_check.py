@@ -3,6 +3,7 @@
 import inspect
 import json
 import random
+from dataclasses import dataclass, make_dataclass
 
 import pytest
 import torch
@@ -42,6 +43,23 @@ def test_a_method_without_a_name_is_told_so():
     for take in (check, cler.register, cler.train):
         with pytest.raises(UsageError, match=r"^the method .*Nameless has no name: write one in the class"):
             take(Nameless)
+
+
+class Plain:
+    alpha: float = 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (Plain, r"the Options of own must be a frozen dataclass: write @dataclass\(frozen=True\) above the class"),
+        (dataclass(type("Thawed", (Plain,), {})), "the Options of own must be a frozen dataclass"),
+        (make_dataclass("Bare", ["alpha"], frozen=True), "the Options of own must have defaults: alpha has none"),
+    ],
+)
+def test_settings_of_its_own_that_cannot_be_are_refused(options, says):
+    with pytest.raises(UsageError, match=f"^{says}"):
+        cler.train(type("Own", (Finetune,), {"name": "own", "Options": options}))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of, with_underscores
-from cler.config.settings import PARTS, Machine, Settings, own_settings, parts_with, usual_stream
+from cler.config.settings import PARTS, Machine, Settings, elsewhere, own_settings, usual_stream
 from cler.errors import UsageError, unknown
 from cler.files import read_text
 
@@ -125,13 +125,9 @@ def parse_options(texts: Iterable[str], chosen: Mapping[str, Any]) -> dict[str, 
                 )
             method = chosen.get("method", Settings.method)
             method = ", ".join(method) if isinstance(method, list) else method
-            others = [f"the {each}" for each in parts_with(name)]
-            elsewhere = (
-                f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} one of that name" if others else ""
-            )
             if not own:
-                raise UsageError(f"{method} has no settings of its own: leave --set out{elsewhere}")
-            raise UsageError(f"{unknown(f'setting of {method}', name, own)}{elsewhere}")
+                raise UsageError(f"{method} has no settings of its own: leave --set out{elsewhere(name)}")
+            raise UsageError(f"{unknown(f'setting of {method}', name, own)}{elsewhere(name)}")
         if name in options:
             raise UsageError(f"--set {name} is given twice: give it once; several values are NAME=1,2")
         options[name] = one_or_more(parsed_grid(own[name], value))
