@@ -369,7 +369,8 @@ def _own_of(part: Any) -> dict[str, Setting]:
     if not options:
         return {}
     named = f"the Options of {getattr(part, 'name', part)}"
-    if not dataclasses.is_dataclass(options) or not options.__dataclass_params__.frozen:
+    made = getattr(options, "__dataclass_params__", None)
+    if made is None or not made.frozen:
         raise UsageError(f"{named} must be a frozen dataclass: write @dataclass(frozen=True) above the class")
     for each in dataclasses.fields(options):
         if each.default is dataclasses.MISSING:
