@@ -20,7 +20,7 @@ from cler.cli.options import Commands
 from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.errors import UsageError, one_line, stopped_by
-from cler.report.console import Terminal
+from cler.report.console import TABLE_WIDTH, Terminal
 
 if TYPE_CHECKING:
     from cler.runs.backends import Backend
@@ -37,9 +37,6 @@ app = typer.Typer(
 )
 console = Terminal()
 errors = Terminal(stderr=True)
-TABLE_WIDTH = 80
-"""Columns that tables of numbers have at least."""
-
 DataDir = Annotated[Path | None, typer.Option(help=settings_of(Machine)["data_dir"].help, show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 OwnSettings = Annotated[
