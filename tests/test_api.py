@@ -242,8 +242,18 @@ def test_a_misspelled_setting_is_told_its_name_and_only_runs_are_compared():
         cler.train("er-ace", bufer=3)
     with pytest.raises(cler.UsageError, match=r"unknown setting 'alfa': derpp only has alpha, beta .* 'alpha'\?$"):
         cler.train("derpp", alfa=3)
+    with pytest.raises(cler.UsageError, match=r"'eta': er-ace has none .*; the method xder has one of that name$"):
+        cler.train("er-ace", eta=0.5)
+    for name, meant in (("seed", "seeds"), ("num_workers", "workers"), ("output", "out")):
+        with pytest.raises(cler.UsageError, match=rf"unknown setting '{name}': .*; did you mean '{meant}'\?$"):
+            cler.train("er-ace", **{name: 1})
+    with pytest.raises(cler.UsageError, match="unknown network 'resnet50'"):
+        cler.train("er-ace", network="resnet50", width=2)
+    with pytest.raises(cler.UsageError, match=r"^width 2 has no effect on a network of your own: leave it out$"):
+        cler.train("er-ace", network=cler.ResNet18, width=2)
     for name in ("out", "data_dir"):
         with pytest.raises(cler.UsageError, match=f"^{name} must be a path, not 3$"):
             cler.train("er-ace", **{name: 3})
-    with pytest.raises(cler.UsageError, match="give the runs to compare"):
-        cler.compare("runs")
+    for given in ("runs", []):
+        with pytest.raises(cler.UsageError, match=r"give the runs to compare, .*cler.compare\(\*runs\) for a list$"):
+            cler.compare(given)

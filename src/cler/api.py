@@ -260,7 +260,7 @@ def register(thing: T) -> T:
     `cler.data.images.Dataset`. Worker processes know it too if they can import it.
     """
     if isinstance(thing, type) and issubclass(thing, Method):
-        METHODS.register(thing.name, thing)
+        METHODS.register_class(thing)
     elif isinstance(thing, type) and issubclass(thing, Teacher):
         register_teacher(thing)
     elif isinstance(thing, type) and issubclass(thing, Stream):
@@ -298,7 +298,10 @@ def compare(*runs: Series, against: Series | str | None = None) -> Table:
     those.
     """
     if not runs or not all(isinstance(one, Series) for one in runs):
-        raise UsageError("give the runs to compare, each as cler.train gives them: cler.compare(alone, regularized)")
+        raise UsageError(
+            "give the runs to compare, each as cler.train gives them: cler.compare(alone, regularized), or "
+            "cler.compare(*runs) for a list"
+        )
     if isinstance(against, Series):
         runs = (*runs, against)
     return _table([result for one in runs for result in one.results], against=against)

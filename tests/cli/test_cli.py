@@ -232,6 +232,27 @@ def test_help_has_a_sentence_for_every_option(cler, command):
         assert re.search(r"[A-Za-z][a-z]+ ?[a-z]*", rest.replace("INTEGER", "").replace("TEXT", "")), name
 
 
+@pytest.mark.parametrize("command", [(), ("data",), ("run",)])
+def test_help_of_flags_has_no_values_and_a_short_form(cler, command):
+    told = cler(*command, "--help")
+    assert re.search(r"--help +-h +Show this message", told.out)
+    assert cler(*command, "-h").out == told.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train"], "No such command 'train'; see `cler --help`"),
+        (["rn"], "No such command 'rn'. Did you mean 'run'?"),
+        (["data", "fetch"], "No such command 'fetch'; see `cler data --help`"),
+        (["run", "--learning-rate", 1], "No such option: --learning-rate; see `cler run --help`"),
+        (["reproduce"], "Missing argument 'TABLE'; see `cler reproduce --help`"),
+    ],
+)
+def test_a_word_that_no_command_knows_leads_to_the_help(cler, arguments, says):
+    assert cler(*arguments).err == f"cler: {says}\n"
+
+
 def help_of(answer):
     """What the help says, without its frames."""
     return " ".join(re.sub("[│|]", " ", answer.out).split())

@@ -1,5 +1,6 @@
 import re
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -178,6 +179,8 @@ def test_a_setting_in_a_file_that_is_true_or_false(config):
         (3, [0, 1, 2]),
         ([3, 7, 3], [3, 7]),
         (range(2, 4), [2, 3]),
+        (np.int64(3), [0, 1, 2]),
+        (np.array([3, 7]), [3, 7]),
         ("0..3", [0, 1, 2, 3]),
         ("7..7", [7]),
         ("0,2,5", [0, 2, 5]),
@@ -186,7 +189,9 @@ def test_a_setting_in_a_file_that_is_true_or_false(config):
     ],
 )
 def test_seeds(text, seeds):
-    assert parse_seeds(text) == seeds
+    found = parse_seeds(text)
+    assert found == seeds
+    assert all(type(each) is int for each in found)  # as JSON takes
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ def test_properties():
     assert tiny().image_size == 2
 
 
+def test_it_is_shown_without_its_pixels():
+    assert repr(tiny()) == "ImageData('tiny', 4 + 2 images of 3×2×2, 2 classes)"
+
+
 def test_fingerprint_depends_on_every_tensor():
     reference = tiny().fingerprint()
     assert reference == tiny().fingerprint()

@@ -180,7 +180,7 @@ def test_gray_images_become_colors(root: Path):
 
 
 @pytest.mark.parametrize("made", [(), ("train",), ("n01",), ("images/train", "images/val")])
-def test_missing_says_what_to_do(tmp_path: Path, made: tuple[str, ...]):
+def test_missing_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: tuple[str, ...]):
     for name in made:
         (tmp_path / "mini-imagenet" / name).mkdir(parents=True)
     message = (
@@ -191,6 +191,8 @@ def test_missing_says_what_to_do(tmp_path: Path, made: tuple[str, ...]):
         TINY.load(tmp_path)
     assert str(raised.value) == message
     assert TINY.check(tmp_path) == images.Status("missing", message, tmp_path)
+    monkeypatch.setenv("CLER_DATA", str(tmp_path))
+    assert "run `cler data get mini-imagenet`, look" in TINY.check(tmp_path).reason
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------

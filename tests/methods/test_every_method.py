@@ -547,7 +547,7 @@ def test_every_setting_of_a_method_has_an_effect(method, name):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_cannot_take_the_name_of_another(name):
     taken = METHODS[name]
-    with pytest.raises(ValueError, match=f"two methods are named '{name}'"):
+    with pytest.raises(ValueError, match=f"two methods are named '{name}': give yours a name of its own"):
         register(type("Other", (Finetune,), {"name": name}))
     assert METHODS[name] is taken
 

@@ -158,6 +158,7 @@ def test_a_new_classifier_takes_the_place_of_the_old_one():
     ("change", "message"),
     [
         ({"tap": "nowhere"}, "no sub-module 'nowhere'"),
+        ({"classifier": "fc"}, r"no sub-module 'fc'; .*\(give the last layer as classifier=\)"),
         ({"tap": "0.0:2"}, "has to name one sub-module"),
         ({"head": "1.7"}, "no sub-module '1.7'"),
         ({"head": nn.Identity()}, "head must be the name of a sub-module"),

@@ -3,6 +3,7 @@
 import inspect
 import json
 import random
+from dataclasses import dataclass, make_dataclass
 
 import pytest
 import torch
@@ -33,6 +34,46 @@ def restored_tables(shallow):
 
 def failures(thing):
     return {each.promise: each.failure for each in check(thing).failures}
+
+
+def test_a_method_without_a_name_is_told_so():
+    class Nameless(cler.Method):
+        """Forgot it."""
+
+    for take in (check, cler.register, cler.train):
+        with pytest.raises(UsageError, match=r"^the method .*Nameless has no name: write one in the class"):
+            take(Nameless)
+
+
+class Plain:
+    alpha: float = 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (Plain, r"the Options of own must be a frozen dataclass: write @dataclass\(frozen=True\) above the class"),
+        (dataclass(type("Thawed", (Plain,), {})), "the Options of own must be a frozen dataclass"),
+        (make_dataclass("Bare", ["alpha"], frozen=True), "the Options of own must have defaults: alpha has none"),
+    ],
+)
+def test_settings_of_its_own_that_cannot_be_are_refused(options, says):
+    with pytest.raises(UsageError, match=f"^{says}"):
+        cler.train(type("Own", (Finetune,), {"name": "own", "Options": options}))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (None, "observe must return the terms of its loss by name, as {'replay': loss}, not a NoneType"),
+        (torch.zeros(()), "observe must return the terms of its loss by name, as {'replay': loss}, not a Tensor"),
+        ({"loss": 0.5}, "observe must return each term of its loss as a tensor of one number: loss is not"),
+        ({"loss": torch.zeros(3)}, "observe must return each term of its loss as a tensor of one number: loss is not"),
+    ],
+)
+def test_what_observe_returns_is_looked_at(given, says):
+    method = type("Returning", (Finetune,), {"name": "returning", "observe": lambda self, batch: given})
+    assert [*failures(method).values()] == [says]
 
 
 class Looking(Finetune):
@@ -178,6 +219,15 @@ def test_the_exit_code_is_one_where_a_promise_is_broken(tmp_path):
     assert "crashes.py, line 7: ZeroDivisionError" in json.loads(answer.stdout)["promises"][0]["failure"]
     missing = CliRunner().invoke(app, ["check", "er", "--import", "nowhere.py"])
     assert isinstance(missing.exception, UsageError)
+
+
+def test_a_file_without_a_registered_part_and_a_file_instead_of_a_name(tmp_path, cler_here):
+    (tmp_path / "unregistered.py").write_text("import cler\nclass Mine(cler.Method):\n    name = 'my-own'\n")
+    unregistered = cler_here("check", "my-own", "--import", tmp_path / "unregistered.py")
+    assert unregistered.err.endswith("'my-own': unregistered.Mine is not registered; put @cler.register above it\n")
+    for command in ("run", "check"):
+        swapped = cler_here(command, "mine.py")
+        assert swapped.err == "cler: mine.py is a file: write --import mine.py, and the name of what it registers\n"
 
 
 CELL = """

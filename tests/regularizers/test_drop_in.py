@@ -594,6 +594,7 @@ def without_gradients():
         (small_network, {"weight": True}, "weight must be a number that is at least zero, not True"),
         (small_network, {"weight": math.inf}, "weight must be a number that is at least zero, not inf"),
         (small_network, {"tap": nn.Identity()}, "tap must be the name of a sub-module, .*, not a Identity"),
+        (small_network, {"generator": 0}, "generator must be a torch.Generator, .*, not 0"),
         (small_network, {"head": None}, "head must be the name of a sub-module, or a module, not a NoneType"),
         (
             small_network,

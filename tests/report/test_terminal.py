@@ -95,6 +95,11 @@ def test_a_table_of_runs_before_their_end_says_after_which_task(groups):
     assert "as of the end of" not in printed(joint)
 
 
+def test_the_heading_of_the_buffer_is_broken_only_where_80_columns_are_too_few(groups):
+    assert "buffer runs" in printed(groups[:2])  # without gains
+    assert "buf-" in printed(groups)
+
+
 @pytest.mark.parametrize(
     ("p_value", "text"),
     [

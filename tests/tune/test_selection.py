@@ -40,7 +40,7 @@ def test_a_dataset_that_nobody_knows_is_refused():
 
 
 def test_more_tasks_than_there_are_and_tasks_of_joint_are_refused():
-    with pytest.raises(UsageError, match="toy has 2 tasks here"):
+    with pytest.raises(UsageError, match="toy has 2 tasks here; take first-tasks:2 or whole-stream"):
         Selection.parse("first-tasks:3").rungs(make_settings(method="er", dataset="toy", tasks=2))
     joint = make_settings(method="joint", dataset="toy", tasks=4)
     with pytest.raises(UsageError, match="joint learns all tasks at once"):

@@ -105,6 +105,9 @@ def _mistakes_in_one_line() -> Iterator[None]:
             raise
         if not (message := error.format_message()):
             raise SystemExit(2) from None  # the help has been printed
+        context = getattr(error, "ctx", None)
+        if context and not message.endswith(("?", ")")):  # which say what may have been meant
+            message = f"{message.removesuffix('.')}; see `{context.command_path} --help`"
         _stop(message, 2)
 
 

@@ -16,10 +16,11 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from cler import __version__
+from cler.cli.options import Commands
 from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.errors import UsageError, one_line, stopped_by
-from cler.report.console import Terminal
+from cler.report.console import TABLE_WIDTH, Terminal
 
 if TYPE_CHECKING:
     from cler.runs.backends import Backend
@@ -28,15 +29,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Online continual learning with CLER (equivariant regularization) and the methods it is compared with.",
+    cls=Commands,
+    context_settings={"help_option_names": ["--help", "-h"]},
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 console = Terminal()
 errors = Terminal(stderr=True)
-TABLE_WIDTH = 80
-"""Columns that tables of numbers have at least."""
-
 DataDir = Annotated[Path | None, typer.Option(help=settings_of(Machine)["data_dir"].help, show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 OwnSettings = Annotated[

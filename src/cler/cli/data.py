@@ -9,9 +9,9 @@ import typer
 from rich.table import Table
 
 from cler.cli.app import AsJson, DataDir, Imports, app, console, errors
-from cler.cli.options import OnceEach
+from cler.cli.options import Commands, OnceEach
 
-data_app = typer.Typer(help="Datasets: list them, download them, check them.", no_args_is_help=True)
+data_app = typer.Typer(cls=Commands, help="Datasets: list them, download them, check them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 

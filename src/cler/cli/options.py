@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 from rich.markup import escape
-from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from cler.config.learner import learner_settings
 from cler.config.registry import DATASETS, import_code
@@ -21,6 +21,15 @@ from cler.config.settings import PARTS, Machine, Settings, parts_with
 from cler.errors import UsageError
 
 _METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: "true|false", str: "TEXT"}
+
+
+class Commands(TyperGroup):
+    """A command with commands of its own."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help, in which flags take no value."""
+        _show_no_values_of_flags(self.get_params(ctx))
+        super().format_help(ctx, formatter)
 
 
 class OnceEach(TyperCommand):
@@ -33,6 +42,10 @@ class OnceEach(TyperCommand):
         """Import what is to be imported, then begin."""
         for code in ctx.params.get("imports") or ():
             import_code(code)
+        for parameter in self.params:
+            word = ctx.params.get(parameter.name or "")
+            if isinstance(parameter, TyperArgument) and isinstance(word, str) and word.endswith(".py"):
+                raise UsageError(f"{word} is a file: write --import {word}, and the name of what it registers")
         return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -65,9 +78,8 @@ class OnceEach(TyperCommand):
                 told, _, _ = (parameter.help or "").partition(" One of ")
                 parameter.help = f"{told} One of {', '.join(each.choices)}."
         self._tell_whose_defaults()
+        _show_no_values_of_flags(self.get_params(ctx))
         for parameter in self.get_params(ctx):
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""  # it takes no value
             if isinstance(parameter, TyperArgument):
                 parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]  # as `<list[Path]>`
             if isinstance(shown := getattr(parameter, "show_default", None), str):
@@ -87,6 +99,12 @@ class OnceEach(TyperCommand):
                 *others, last = [f"{part}'s" for part in parts]
                 told = f"{', '.join(others)} or {last}" if others else last
                 shown[name].show_default = f"{default.partition(', or the ')[0]}, or the {told}"
+
+
+def _show_no_values_of_flags(parameters: Iterable[Any]) -> None:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
 
 
 def _as_it_is(shown: str, **_: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from cler.config.protocols import PROTOCOLS, protocol_defaults
 from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS
 from cler.config.schema import joined, settings_of
-from cler.config.settings import OF_REPLAY, PARTS, Settings, no_such_option, own_settings, usual_stream
+from cler.config.settings import CUSTOM, OF_REPLAY, PARTS, Settings, no_such_option, own_settings, usual_stream
 from cler.config.values import has_own_network, is_own_network, read_weight
 from cler.errors import UsageError
 
@@ -103,10 +103,13 @@ def make_settings(**given: Any) -> Settings:
             if given.get(name):
                 raise UsageError(f"{given[name]} has no effect: {method} has no buffer; leave it out", name)
         merged["buffer"] = 0
-    if given.get("width") is not None and not has_width(merged["network"]):
-        raise UsageError(f"{given['width']} has no effect on {merged['network']}: leave it out", "width")
+    network = declared["network"].checked(merged["network"])
+    if given.get("width") is not None and not has_width(network):
+        which = "a network of your own" if network.startswith(CUSTOM) else network
+        raise UsageError(f"{given['width']} has no effect on {which}: leave it out", "width")
     stream = declared["stream"].checked(merged["stream"])
-    own = own_settings(merged | {"method": method, "regularizer": regularizer, "teacher": teacher, "stream": stream})
+    parts = {"method": method, "regularizer": regularizer, "network": network, "teacher": teacher, "stream": stream}
+    own = own_settings(merged | parts)
     options = {name: merged.pop(name) for name in list(merged) if name in own}
     if "tasks" not in given:
         merged["tasks"] = _usual_tasks(dataset, stream, options, merged["tasks"])

@@ -6,12 +6,13 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of, with_underscores
-from cler.config.settings import PARTS, Machine, Settings, own_settings, parts_with, usual_stream
+from cler.config.settings import PARTS, Machine, Settings, elsewhere, own_settings, usual_stream
 from cler.errors import UsageError, unknown
 from cler.files import read_text
 
@@ -125,13 +126,9 @@ def parse_options(texts: Iterable[str], chosen: Mapping[str, Any]) -> dict[str, 
                 )
             method = chosen.get("method", Settings.method)
             method = ", ".join(method) if isinstance(method, list) else method
-            others = [f"the {each}" for each in parts_with(name)]
-            elsewhere = (
-                f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} one of that name" if others else ""
-            )
             if not own:
-                raise UsageError(f"{method} has no settings of its own: leave --set out{elsewhere}")
-            raise UsageError(f"{unknown(f'setting of {method}', name, own)}{elsewhere}")
+                raise UsageError(f"{method} has no settings of its own: leave --set out{elsewhere(name)}")
+            raise UsageError(f"{unknown(f'setting of {method}', name, own)}{elsewhere(name)}")
         if name in options:
             raise UsageError(f"--set {name} is given twice: give it once; several values are NAME=1,2")
         options[name] = one_or_more(parsed_grid(own[name], value))
@@ -140,8 +137,8 @@ def parse_options(texts: Iterable[str], chosen: Mapping[str, Any]) -> dict[str, 
 
 def parse_seeds(seeds: int | str | Sequence[int], parameter: str = "seeds") -> list[int]:
     """Which seeds are meant: 10 is ten of them, from 0; '3,7' and '0..9' are lists, and so is a list of numbers."""
-    if isinstance(seeds, int) and not isinstance(seeds, bool):
-        seeds = str(seeds)
+    if isinstance(seeds, Integral) and not isinstance(seeds, bool):
+        seeds = str(int(seeds))
     if not isinstance(seeds, str):
         numbers = _whole(seeds, parameter)
         if not numbers or min(numbers) < 0 or max(numbers) > LARGEST_SEED:
@@ -183,6 +180,6 @@ def _whole(seeds: Any, parameter: str) -> list[int]:
         numbers = list(seeds)
     except TypeError:
         numbers = [None]
-    if not all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
+    if not all(isinstance(each, Integral) and not isinstance(each, bool) for each in numbers):
         raise UsageError(f"must be a number of seeds, or a list of seeds, not {seeds!r}", parameter)
-    return numbers
+    return [int(each) for each in numbers]

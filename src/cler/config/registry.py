@@ -10,6 +10,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from cler.errors import UsageError, unknown
@@ -40,9 +41,17 @@ class Registry(Mapping[str, T], Generic[T]):
         """Register an entry; the same class again, as from a notebook cell that runs twice, replaces it."""
         known = self._entries.get(name)
         if known is not None and _origin(known) != _origin(entry):
-            raise ValueError(f"two {self.kind}s are named '{name}'")
+            raise UsageError(f"two {self.kind}s are named '{name}': give yours a name of its own")
         self._entries[name] = entry
         return entry
+
+    def register_class(self, entry: T) -> T:
+        """Register a class under its attribute `name`."""
+        name = getattr(entry, "name", None)
+        if not isinstance(name, str) or not name:
+            named = getattr(entry, "__qualname__", entry)
+            raise UsageError(f"the {self.kind} {named} has no name: write one in the class, as name = 'mine'")
+        return self.register(name, entry)
 
     def register_family(self, written: str, make: Callable[[str], T], likely: Callable[[str], bool] = _never) -> None:
         """Register all names of a form, such as 'folder:PATH': `make` is given what stands for PATH.
@@ -67,7 +76,7 @@ class Registry(Mapping[str, T], Generic[T]):
         for prefix, (_, _, likely) in self._families.items():
             if likely(name):
                 return UsageError(f"unknown {self.kind} '{name}': write {prefix}:{name}")
-        return unknown(self.kind, name, self.offered)
+        return forgotten(self.kind, name) or unknown(self.kind, name, self.offered)
 
     def __getitem__(self, name: str) -> T:
         self._load()
@@ -121,6 +130,16 @@ def class_or_function(made: Any) -> Any:
     return made if hasattr(made, "__qualname__") else type(made)
 
 
+def forgotten(kind: str, name: str) -> UsageError | None:
+    """The mistake of a class of that name that a file of the user's has, but does not register, if there is one."""
+    for where, module in _IMPORTED.items():
+        for each in vars(module).values():
+            if isinstance(each, type) and each.__module__ == where and getattr(each, "name", None) == name:
+                found = f"{where}.{each.__qualname__}"
+                return UsageError(f"unknown {kind} '{name}': {found} is not registered; put @cler.register above it")
+    return None
+
+
 @cache
 def load_plugins() -> None:
     """Import what installed packages name in the group `cler.plugins`; one that fails is skipped with a warning."""
@@ -130,6 +149,10 @@ def load_plugins() -> None:
         except Exception as error:
             told = f"the plug-in {point.name} ({point.value}) cannot be imported: {type(error).__name__}: {error}"
             warnings.warn(told, stacklevel=2)
+
+
+_IMPORTED: dict[str, ModuleType] = {}
+"""What `import_code` has imported, by name."""
 
 
 def import_code(named: str) -> None:
@@ -148,6 +171,7 @@ def import_code(named: str) -> None:
         module = import_module(path.stem if is_file else named)
         if is_file and os.path.realpath(module.__file__ or "") != os.path.realpath(path):
             raise UsageError(f"{named} cannot be imported: there is another module {path.stem}; rename the file")
+        _IMPORTED[module.__name__] = module
     except UsageError:
         raise
     except Exception as error:

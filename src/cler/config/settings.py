@@ -368,7 +368,17 @@ def own_settings(chosen: Mapping[str, Any]) -> dict[str, Setting]:
 
 
 def _own_of(part: Any) -> dict[str, Setting]:
-    return settings_of(part.Options) if getattr(part, "Options", None) else {}
+    options: Any = getattr(part, "Options", None)
+    if not options:
+        return {}
+    named = f"the Options of {getattr(part, 'name', part)}"
+    made = getattr(options, "__dataclass_params__", None)
+    if made is None or not made.frozen:
+        raise UsageError(f"{named} must be a frozen dataclass: write @dataclass(frozen=True) above the class")
+    for each in dataclasses.fields(options):
+        if each.default is dataclasses.MISSING:
+            raise UsageError(f"{named} must have defaults: {each.name} has none")
+    return settings_of(options)
 
 
 def parts_with(name: str) -> list[str]:
@@ -376,6 +386,12 @@ def parts_with(name: str) -> list[str]:
     return [
         f"{kind} {part}" for kind, table in PARTS.items() for part, entry in table.items() if name in _own_of(entry)
     ]
+
+
+def elsewhere(name: str) -> str:
+    """The end of a line about a setting that these parts do not have: the parts that have one of that name."""
+    others = [f"the {each}" for each in parts_with(name)]
+    return f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} one of that name" if others else ""
 
 
 def usual_stream(dataset: str) -> str:
@@ -386,5 +402,7 @@ def usual_stream(dataset: str) -> str:
 def no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:
     """The mistake of a setting that neither all runs nor these parts have."""
     of_its_own = f"only has {', '.join(own)} of its own" if own else "has none of its own"
-    meant = hint(name, [*own, *settings_of(Settings)])
-    return UsageError(f"unknown setting '{name}': {method} {of_its_own}, and it is no setting of all runs{meant}")
+    meant = elsewhere(name) or hint(name, [*own, *settings_of(Settings), *settings_of(Machine), "seeds"])
+    return UsageError(
+        f"unknown setting '{name}': {method} {of_its_own}, and `cler run --help` lists those of all runs{meant}"
+    )

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.settings import Settings, check_reading
+from cler.data.download import data_folder
 from cler.data.image_folder import ImageFolder
 from cler.data.images import DATASETS, Advance, ImageData, Status, find
 from cler.data.own_arrays import from_arrays as arrays
 from cler.data.own_arrays import from_torch as torch
 from cler.data.reading import Reading, reading
-from cler.files import as_path
 
 _FILES = ("cifar", "digits", "mini_imagenet", "sample", "tiny_imagenet", "image_folder", "npz", "huggingface")
 for _file in _FILES:
@@ -34,12 +34,6 @@ __all__ = [
     "names",
     "torch",
 ]
-
-
-def data_folder(data_dir: str | Path | None = None) -> Path:
-    """Where datasets are kept: `data_dir`, else the variable CLER_DATA, else a folder in the user's cache."""
-    chosen = data_dir or os.environ.get("CLER_DATA")
-    return as_path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cler", "data"))
 
 
 def names() -> tuple[str, ...]:

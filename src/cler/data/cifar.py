@@ -159,7 +159,7 @@ class Cifar:
 
     def _missing(self, folder: Path) -> str:
         return (
-            f"{self.title} is not in {folder}: run `cler data get {self.name} --data-dir {folder}`, look in another "
+            f"{self.title} is not in {folder}: run {download.get_command(self.name, folder)}, look in another "
             f"data folder, or fetch {self.url} by hand and put it in {folder}"
         )
 

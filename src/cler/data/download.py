@@ -23,7 +23,7 @@ from urllib.error import HTTPError, URLError
 
 from cler.data.images import Advance
 from cler.errors import UsageError, one_line
-from cler.files import temporary_folder
+from cler.files import as_path, temporary_folder
 
 BLOCK = 1 << 18
 TIMEOUT = 30.0
@@ -42,6 +42,17 @@ LARGEST_HEADER = 1 << 15
 """Bytes in which an archive may tell of one member, or of all."""
 
 Value = TypeVar("Value")
+
+
+def data_folder(data_dir: str | Path | None = None) -> Path:
+    """Where datasets are kept: `data_dir`, else the variable CLER_DATA, else a folder in the user's cache."""
+    chosen = data_dir or os.environ.get("CLER_DATA")
+    return as_path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cler", "data"))
+
+
+def get_command(name: str, folder: Path) -> str:
+    """The command that downloads a dataset into this folder, which is named if it is not the usual one."""
+    return f"`cler data get {name}`" if folder == data_folder() else f"`cler data get {name} --data-dir {folder}`"
 
 
 def fetch(

@@ -62,6 +62,11 @@ class ImageData:
         if not len(self.mean) == len(self.std) == channels:
             raise UsageError(f"{self.name}: mean and std need one number for each of the {channels} channels")
 
+    def __repr__(self) -> str:
+        train, test = self.train_images, self.test_images
+        shape = "×".join(map(str, train.shape[1:]))
+        return f"ImageData({self.name!r}, {len(train)} + {len(test)} images of {shape}, {self.n_classes} classes)"
+
     @property
     def n_classes(self) -> int:
         """How many classes there are."""

@@ -140,7 +140,7 @@ class MiniImageNet:
 
     def _missing(self, folder: Path) -> str:
         return (
-            f"{self.title} is not in {folder}: run `cler data get {self.name} --data-dir {folder}`, look in another "
+            f"{self.title} is not in {folder}: run {download.get_command(self.name, folder)}, look in another "
             f"data folder, or put its folders train and val in {folder / self.name} by hand"
         )
 

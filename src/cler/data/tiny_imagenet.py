@@ -90,7 +90,7 @@ class TinyImageNet(Pictures):
 
     def _missing(self, folder: Path) -> str:
         return (
-            f"Tiny-ImageNet is not in {folder}: run `cler data get {self.name} --data-dir {folder}`, look in another "
+            f"Tiny-ImageNet is not in {folder}: run {download.get_command(self.name, folder)}, look in another "
             f"data folder, or fetch {self.url} by hand and unpack it in {folder}"
         )
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from cler.errors import UsageError
+
 Sums = dict[str, tuple[float, int]]
 """For each loss term: the sum of its values, and the number of steps."""
 
@@ -24,7 +26,16 @@ class LossSums:
 
     def add(self, terms: Mapping[str, Tensor]) -> Tensor:
         """Add the loss terms of a step to the totals; returns their sum."""
+        if not isinstance(terms, Mapping):
+            given = type(terms).__name__
+            raise UsageError(f"observe must return the terms of its loss by name, as {{'replay': loss}}, not a {given}")
         names = tuple(terms)
+        if names not in self._totals:
+            for name, term in terms.items():
+                if not isinstance(term, Tensor) or term.numel() != 1:
+                    raise UsageError(
+                        f"observe must return each term of its loss as a tensor of one number: {name} is not"
+                    )
         values = torch.stack([*(term.detach().reshape(()) for term in terms.values()), self._one])
         if names not in self._totals:
             self._totals[names] = _Total(len(values), values.device)

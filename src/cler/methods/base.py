@@ -374,7 +374,7 @@ M = TypeVar("M", bound=Method)
 
 def register(method: type[M]) -> type[M]:
     """Register a method for the command line and the tests."""
-    METHODS.register(method.name, method)
+    METHODS.register_class(method)
     return method
 
 

@@ -55,7 +55,7 @@ class AdaptedBackbone(Backbone):
         for path in (tap, head):
             find_part(self.module, path)
         self.tap, self.head = f"module.{tap}", f"module.{head}"
-        layer = find_part(self.module, classifier)
+        layer = find_part(self.module, classifier, "give the last layer as classifier=")
         if not isinstance(layer, nn.Linear):
             raise UsageError(f"classifier '{classifier}' has to be an nn.Linear, not a {type(layer).__name__}")
         self._classifier = classifier

@@ -104,7 +104,7 @@ def unwrapped(network: nn.Module) -> nn.Module:
             return network
 
 
-def find_part(network: nn.Module, path: str) -> nn.Module:
+def find_part(network: nn.Module, path: str, remedy: str = "give them as tap= and head=") -> nn.Module:
     """The sub-module at a dotted path, which may end in a slice: 'blocks.9:12'."""
     parent, _, last = path.rpartition(".")
     found = None
@@ -122,7 +122,7 @@ def find_part(network: nn.Module, path: str) -> nn.Module:
         return nn.Sequential(*found[start:stop])
     names = [name for name, _ in network.named_modules() if name]
     near = ", ".join(difflib.get_close_matches(path, names, n=6, cutoff=0))
-    told = f"near names: {near} (give them as tap= and head=)" if near else "it has none at all, and CLER needs two"
+    told = f"near names: {near} ({remedy})" if near else "it has none at all, and CLER needs two"
     raise UsageError(f"the network has no sub-module '{path}'; {told}")
 
 

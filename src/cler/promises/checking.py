@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, TEACHERS
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, TEACHERS, forgotten
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.build import TIMM
@@ -87,14 +87,13 @@ def _find(thing: Any) -> tuple[str, str, Any]:
             return (found or ["network"])[0], thing, thing
         if thing in DATASETS:
             raise UsageError(f"{thing} is a dataset: `cler data check {thing}` checks whether it can be used")
-        raise unknown(
-            "method, regularizer, teacher or network", thing, [name for each in tables.values() for name in each]
-        )
+        kinds = "method, regularizer, teacher or network"
+        raise forgotten(kinds, thing) or unknown(kinds, thing, [name for each in tables.values() for name in each])
     if isinstance(thing, type) and issubclass(thing, Method):
-        METHODS.register(thing.name, thing)
+        METHODS.register_class(thing)
         return "method", thing.name, thing
     if isinstance(thing, type) and issubclass(thing, Teacher):
-        TEACHERS.register(thing.name, thing)
+        TEACHERS.register_class(thing)
         return "teacher", thing.name, thing
     if isinstance(thing, Entry) or (isinstance(thing, type) and issubclass(thing, Regularizer)):
         entry = thing if isinstance(thing, Entry) else _entry_of(thing)

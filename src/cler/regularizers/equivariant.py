@@ -88,6 +88,8 @@ class Equivariant(Regularizer):
             raise UsageError(f"tap must be the name of a sub-module, as in tap='layer3', not a {type(tap).__name__}")
         if not isinstance(head, str | nn.Module):
             raise UsageError(f"head must be the name of a sub-module, or a module, not a {type(head).__name__}")
+        if not isinstance(generator, torch.Generator | None):
+            raise UsageError(f"generator must be a torch.Generator, as from .manual_seed(0), not {generator!r}")
         self.transforms = _family(transforms)
         self.generator = generator
         self.tap = tap

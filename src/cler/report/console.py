@@ -11,6 +11,9 @@ from rich.segment import Segment
 
 from cler.errors import printable
 
+TABLE_WIDTH = 80
+"""Columns that tables of numbers have at least."""
+
 
 class Terminal(Console):
     """A console that shows strings as they are, whoever wrote them: no markup, no escape sequence in them counts."""

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cler.config.registry import METHODS
+from cler.report.console import TABLE_WIDTH
 from cler.report.content import BEST, make_sections, note
 from cler.report.markdown import markdown_sections
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
@@ -23,6 +24,8 @@ FOOTNOTE = (
     "accuracy: final average accuracy in %, mean ± std over runs. adj. forg.: adjusted forgetting, how much of their "
     "best accuracy earlier tasks had lost at the end, in %."
 )
+NAMES = len("+ CLER (jigsaw)")
+"""Columns of the terminal that names have at least."""
 GAIN_FOOTNOTE = " gain: accuracy minus that of {against}, in points, with the p-value of Student's two-sided t-test."
 HELD_OUT_FOOTNOTE = " held-out: class-incremental accuracy on held-out training images in %."
 BEST_FOOTNOTE = f" {BEST}: the settings that do best there for this method."
@@ -39,12 +42,13 @@ def comparison_table(groups: Sequence[Series]) -> Table:
         show_edge=False,
         padding=0,
     )
-    table.add_column("method", min_width=len("+ CLER (jigsaw)"))
+    table.add_column("method", min_width=NAMES)
     columns = _columns(groups)
+    if NAMES + sum(1 + _width(*column, groups) for column in columns) > TABLE_WIDTH:
+        columns[0] = ("buf-\nfer", columns[0][1])
     for heading, cell in columns:
         # Numbers stay whole: a narrow terminal folds the names instead.
-        lines = [line for text in (heading, *map(cell, groups)) for line in text.splitlines()]
-        table.add_column(heading, justify="right", no_wrap=True, min_width=max(map(len, lines)))
+        table.add_column(heading, justify="right", no_wrap=True, min_width=_width(heading, cell, groups))
     for dataset in datasets:
         if len(datasets) > 1:
             table.add_section()
@@ -58,7 +62,7 @@ def comparison_table(groups: Sequence[Series]) -> Table:
 def _columns(groups: Sequence[Series]) -> list[tuple[str, Callable[[Series], str]]]:
     """The numbers of a row, each with its heading: those that some of the groups have."""
     columns: list[tuple[str, Callable[[Series], str]]] = [
-        ("buf-\nfer", lambda group: str(group.settings["buffer"] or "–")),
+        ("buffer", lambda group: str(group.settings["buffer"] or "–")),
         ("runs", lambda group: str(len(group.results))),
     ]
     if any(group.validation for group in groups):
@@ -69,6 +73,10 @@ def _columns(groups: Sequence[Series]) -> list[tuple[str, Callable[[Series], str
         if any(group.gain for group in groups):
             columns.append(("gain", partial(_gain, name)))
     return columns
+
+
+def _width(heading: str, cell: Callable[[Series], str], groups: Sequence[Series]) -> int:
+    return max(len(line) for text in (heading, *map(cell, groups)) for line in text.splitlines())
 
 
 def _accuracy(name: str, group: Series) -> str:

@@ -43,7 +43,7 @@ def name_method(method: Any) -> str:
         return method
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise UsageError(f"must be the name of a method or a subclass of cler.Method, not {method!r}", "method")
-    METHODS.register(method.name, method)
+    METHODS.register_class(method)
     return method.name
 
 

@@ -265,5 +265,5 @@ S = TypeVar("S", bound=Stream)
 
 def register(stream: type[S]) -> type[S]:
     """Register a stream for the command line and the tests."""
-    STREAMS.register(stream.name, stream)
+    STREAMS.register_class(stream)
     return stream

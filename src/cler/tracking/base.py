@@ -62,7 +62,8 @@ T = TypeVar("T", bound=Tracker)
 
 def register(tracker: type[T]) -> type[T]:
     """Make a tracker known by its name."""
-    if tracker.name == "none" or "+" in tracker.name:  # what settings say for no tracker at all, and between two
-        raise ValueError(f"a tracker cannot be named '{tracker.name}'")
-    TRACKERS.register(tracker.name, tracker)
+    name = getattr(tracker, "name", "")
+    if name == "none" or "+" in name:  # what settings say for no tracker at all, and between two
+        raise ValueError(f"a tracker cannot be named '{name}'")
+    TRACKERS.register_class(tracker)
     return tracker

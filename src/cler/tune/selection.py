@@ -49,7 +49,8 @@ class Selection:
                 raise UsageError(f"{self}: {settings.method} learns all tasks at once; take whole-stream", "select_on")
             return [tasks]
         if self.first_tasks and self.first_tasks > tasks:
-            raise UsageError(f"{self}: {settings.dataset} has {tasks} tasks here", "select_on")
+            instead = f"first-tasks:{tasks} or whole-stream"
+            raise UsageError(f"{self}: {settings.dataset} has {tasks} tasks here; take {instead}", "select_on")
         last = self.first_tasks or tasks
         return [*(2**n for n in range(1, last.bit_length()) if 2**n < last), last]
 
