@@ -20,9 +20,9 @@ LATER = "---"
 READING = (
     "Accuracy: final average accuracy in %, class-incremental, mean ± standard deviation over the seeds. Averaged over "
     "the stream: the mean, over the tasks as they come, of the accuracy on those seen so far. Forgetting: mean drop of "
-    "earlier tasks from their best accuracy, in points. Arithmetic: of training, for an image of the stream, in "
-    "multiples of what ER takes with ten images of the buffer a step. Published: what others print for the same method "
-    "in the same protocol."
+    "earlier tasks from their best accuracy, in points. Arithmetic: of training, for an image of the stream, in a step "
+    "of the second task, in multiples of what ER takes with ten images of the buffer a step. Published: what others "
+    "print for the same method in the same protocol."
 )
 GAINS = (
     "What CLER (jigsaw) adds to the same method with the same teacher, in points: to the final accuracy, with the "
