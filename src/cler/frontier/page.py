@@ -128,8 +128,9 @@ def _row(entry: Entry, entries: Sequence[Entry], picked: bool) -> Row:
     return Row(entry.row, tuple(cells))
 
 
-def _published(number: Number | None) -> Cell:
-    return Cell(str(number), note=f"({number.source})") if number else Cell("")
+def _published(numbers: Sequence[Number]) -> Cell:
+    note = f"({', '.join(number.source for number in numbers)})" if numbers else ""
+    return Cell(", ".join(map(str, numbers)), note=note)
 
 
 def gains_sheet(frontier: Frontier) -> Sheet:
