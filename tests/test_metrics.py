@@ -101,6 +101,16 @@ def test_golden_metrics_of_capymoa(anytime):
     curve = metrics.Curve(task.tolist(), rows, [anytime["capymoa.y_true"].shape[1]] * tasks, ahead)
     assert close(metrics.average_anytime_accuracy([], curve), anytime["capymoa.anytime_accuracy_seen_avg"])
     assert close(metrics.future_accuracy([], curve), anytime["capymoa.forward_transfer"])
+    after_each = [row[: now + 1].tolist() for now, row in enumerate(at_ends)]
+    assert close(metrics.incremental_accuracy(after_each), anytime["capymoa.accuracy_seen_avg"])
+    assert close(metrics.accuracy(after_each), anytime["capymoa.accuracy_final"])
+
+
+def test_golden_accuracy_on_the_classes_met(anytime):
+    """In a stream without boundaries it is what i-Blurry's authors call A_AUC."""
+    met = anytime["auc.query_accuracy"].tolist()
+    curve = metrics.Curve([0] * len(met), [[0.0]] * len(met), [1], met=met)
+    assert close(metrics.average_anytime_accuracy([], curve), anytime["auc.A_auc"])
 
 
 def test_golden_forward_transfer(golden):

@@ -16,6 +16,7 @@ from cler.methods.lwf_mc import LwfMc, LwfMcOptions, distillation
 from cler.methods.rdfcil import RDfcil, RDfcilOptions, relations, weights
 from cler.nets import ResNet18
 from cler.nets.synthesizer import Synthesizer, blur_kernel, one_sidedness, roughness, watched
+from cler.promises import toy
 from cler.runs.build import make_network
 from cler.streams import Batch, Tasks
 from toys import CIFAR, ours
@@ -206,6 +207,24 @@ def test_every_inversion_begins_with_a_new_optimizer(golden, method):
         assert not method.inverter.state
         method.invert(Batch(images, images, torch.zeros(len(images))))
         assert method.inverter.state
+
+
+@pytest.mark.parametrize("variant", ["released", "text"])
+def test_refinement_has_the_momentum_and_decay_of_the_learning_from_a_new_start(variant):
+    """v ← 0.9·v + g + 0.01·w and w ← w − lr·v, by hand; v begins at zero in each refinement."""
+    run = toy.make_run("r-dfcil", variant=variant, sgd_momentum=0.9, weight_decay=0.01, tasks="2+1+1")
+    method, weight = run.method, run.method.network.classifier.weight
+    for task in range(3):
+        run.begin_task(task)
+        speed, lr = torch.zeros_like(weight), method.options.refinement_lr
+        for phase in run.phases[task]:
+            run.begin_phase(phase)
+            for _ in range(2):
+                before = weight.detach().clone()
+                run.step()
+                if phase == "refine":
+                    speed = 0.9 * speed + weight.grad + 0.01 * before
+                    assert torch.allclose(weight, before - lr * speed, atol=1e-7)
 
 
 def test_a_step(golden, assert_close, method):

@@ -187,21 +187,18 @@ def test_golden_step_of_a_linear_network(golden, assert_close, name):
         assert torch.equal(case["merged_indices"][case["refreshed"]].sort().values, case["changed_rows"])
 
 
+TERMS = {"stream": "stream", "mse": "distillation", "ce": "replay", "past": "past margin", "future": "future margin"}
+"""Our names of the loss's terms, by the golden files'."""
+
+
 @pytest.mark.parametrize("name", ["first", "middle", "last"])
 def test_golden_terms(golden, assert_close, name):
     fixture = golden("xder")
     case = fixture.under(f"{name}.")
     terms = stand_in_at(fixture, case).observe(Batch(case["x"], case["x"], case["labels"]))
-    names = {
-        "stream": "stream",
-        "mse": "distillation",
-        "ce": "replay",
-        "past": "past margin",
-        "future": "future margin",
-    }
-    for theirs, name in names.items():
+    for theirs, name in TERMS.items():
         assert_close(terms.get(name, torch.tensor(0.0)), case[f"loss_{theirs}"], name)
-    assert terms.keys() == (set(names.values()) if "draw1" in case else {"stream", "future margin"})
+    assert terms.keys() == (set(TERMS.values()) if "draw1" in case else {"stream", "future margin"})
 
 
 def tensors(method):
@@ -255,9 +252,12 @@ def test_golden_step(golden, load_golden, golden_cler, assert_close, case, varia
     regularizer.classify = lambda *inputs: pretext.append(original(*inputs)) or pretext[-1]
     before, labels = tensors(method), fixture["stream_labels"]
 
-    loss = total(method.observe(Batch(pixels, method.views.augmented(pixels), labels)))
+    terms = method.observe(Batch(pixels, method.views.augmented(pixels), labels))
 
-    assert_close(loss, expected["loss_total"])
+    assert_close(total(terms), expected["loss_total"])
+    for theirs, name in TERMS.items():
+        assert_close(terms[name], expected[f"loss_{theirs}"], name)
+    assert_close(terms[regularizer.name], regularizer.weight * expected["loss_pretext_unweighted"])
     assert_close(pretext[0], expected["pretext_logits"])
     assert_close(outputs[0][: len(labels)], fixture["stream_logits"])
 

@@ -68,7 +68,8 @@ def test_golden_steps(golden, load_golden, assert_close, case):
     buffer = method.buffer
     buffer.extra = {name: each.double() for name, each in buffer.extra.items()}
     buffer.add(fixture["buffer_images"], fixture["buffer_labels"], logits=fixture["buffer_logits"])
-    buffer.add = lambda *batch, **extra: None  # which the fixture replays as it was
+    offered = []
+    buffer.add = lambda *batch, **extra: offered.append(extra)  # the fixture replays what was there before
     if hasattr(method, "seen"):
         method.seen.fill_(True)
     method.begin_task(1)
@@ -86,6 +87,8 @@ def test_golden_steps(golden, load_golden, assert_close, case):
         for name in ("loss_stream", "loss_replay", "loss_replay_unweighted"):
             if name in found:
                 assert_close(terms[name.split("_")[1]], found[name][step] * (weights["beta"] if "un" in name else 1))
+    if "stored_logits" in found:
+        assert_close(torch.stack([each["logits"] for each in offered]), found["stored_logits"])
     for kind, each in {"": network, "teacher.": teacher.network}.items():
         state = each.state_dict()
         stored = fixture.under(f"{case}.{kind}after.")

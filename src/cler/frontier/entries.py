@@ -1,4 +1,4 @@
-"""Rows of runs that are comparable, in columns: each with its arithmetic and the number that was published for it."""
+"""Rows of runs that are comparable, in columns: each with its arithmetic and the numbers published for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Entry:
     column: Column
     arithmetic: float
     """For an image of the stream, in multiples of what ER takes with ten images of the buffer a step."""
-    published: Number | None
+    published: tuple[Number, ...]
+    """What others print for it, the highest first."""
 
     @property
     def accuracy(self) -> Estimate:
@@ -95,7 +96,7 @@ class Frontier:
 
     def not_run(self, column: Column) -> list[Number]:
         """What was published in a column and has no runs of ours, the highest first."""
-        ours = {entry.published for entry in self.entries}
+        ours = {number for entry in self.entries for number in entry.published}
         found = [number for number in self.numbers if number.column == column and number not in ours]
         return sorted(found, key=lambda number: -number.mean)
 
@@ -135,7 +136,8 @@ def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> F
     for row in rows:
         column = column_of(row)
         same = [one for one in numbers if one.column == column and one.label == row.label and _as_published(row)]
-        entries.append(Entry(row, column, counts.relative(row.settings), printed.get(row) or next(iter(same), None)))
+        found = [printed[row]] if row in printed else sorted(same, key=lambda number: -number.mean)
+        entries.append(Entry(row, column, counts.relative(row.settings), tuple(found)))
     return Frontier(tuple(entries), (*printed.values(), *numbers))
 
 

@@ -19,9 +19,9 @@ from cler.runs.compare import Series, distinguishing_settings, gain
 READING = (
     "Accuracy: final average accuracy in %, class-incremental, mean ± standard deviation over the seeds. Averaged over "
     "the stream: the mean, over the tasks as they come, of the accuracy on those seen so far. Forgetting: mean drop of "
-    "earlier tasks from their best accuracy, in points. Arithmetic: that of training, per image of the stream, in "
-    "multiples of what ER takes with ten images from the buffer per step. Published: what others print for the same "
-    "method in the same protocol."
+    "earlier tasks from their best accuracy, in points. Arithmetic: that of training, per image of the stream, in a "
+    "step of the second task, in multiples of what ER takes with ten images from the buffer per step. Published: what "
+    "others print for the same method in the same protocol, the highest first."
 )
 GAINS = (
     "What CLER (jigsaw) adds to the same method with the same teacher, in points: to the final accuracy, with the "
@@ -127,8 +127,9 @@ def _row(entry: Entry, entries: Sequence[Entry], picked: bool) -> Row:
     return Row(entry.row, tuple(cells))
 
 
-def _published(number: Number | None) -> Cell:
-    return Cell(str(number), note=f"({number.source})") if number else Cell("")
+def _published(numbers: Sequence[Number]) -> Cell:
+    note = f"({', '.join(number.source for number in numbers)})" if numbers else ""
+    return Cell(", ".join(map(str, numbers)), note=note)
 
 
 def gains_sheet(frontier: Frontier) -> Sheet:

@@ -99,8 +99,7 @@ class RDfcil(Method):
         self.projection, self.old_projection = projections
         """Projections of the network's features, and of the old network's."""
         self.draw_weights()
-        refined = self.network if self.as_released else self.network.classifier
-        self.refiner = make_optimizer("sgd", list(refined.parameters()), self.options.refinement_lr)
+        self.refiner = self.make_refiner()
         self.counts = torch.zeros(self.n_classes, device=setup.device)
         """How many images of each class this refinement has had, if it is not as released."""
         self.inverter = self.make_inverter()
@@ -122,6 +121,12 @@ class RDfcil(Method):
         parameters, lr = self.synthesizer.parameters(), self.options.inversion_lr
         return torch.optim.Adam(parameters, lr=lr, fused=True, capturable=on_gpu)
 
+    def make_refiner(self) -> torch.optim.Optimizer:
+        """The optimizer of the refinement: SGD with the momentum and the weight decay of the learning."""
+        refined = self.network if self.as_released else self.network.classifier
+        parameters, lr, setup = list(refined.parameters()), self.options.refinement_lr, self.setup
+        return make_optimizer("sgd", parameters, lr, momentum=setup.momentum, weight_decay=setup.weight_decay)
+
     @classmethod
     def phases(cls, options: Any, task: int, *, epoch: int, epochs: int) -> dict[str, int]:
         """Inversion before and refinement after, from the second task on."""
@@ -138,9 +143,9 @@ class RDfcil(Method):
             self.draw_weights()
 
     def begin_phase(self, phase: str) -> None:
-        """Inversion begins with a new optimizer; once it is over, its moments need no more room."""
+        """Inversion and refinement begin with new optimizers; once they are over, moments need no more room."""
         super().begin_phase(phase)
-        self.inverter = self.make_inverter()
+        self.inverter, self.refiner = self.make_inverter(), self.make_refiner()
         self.counts.zero_()
 
     def draw_weights(self) -> None:

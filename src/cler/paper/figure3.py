@@ -187,5 +187,8 @@ ANALYSIS = Analysis(
         *_measures_of_distance(),
         *_measures_of_recovery(),
     ),
-    note="A network that has not recovered after so many batches, or all of a task's, is counted with one batch more.",
+    note=(
+        f"Importance is measured on {BATCH * BATCHES} training images of all tasks. A network that has not recovered "
+        "after so many batches, or all of a task's, is counted with one batch more."
+    ),
 )
