@@ -1374,6 +1374,7 @@ def test_an_exported_onnx_model_gives_the_same(fitted, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     fitted.export(tmp_path / "classifier.onnx")
     session = runtime.InferenceSession(tmp_path / "classifier.onnx")
+    assert session.get_inputs()[0].shape == ["images", 3, SIZE, SIZE]
     for count in (1, 2, 60):
         (outputs,) = session.run(None, {"images": IMAGES[:count]})
         assert np.allclose(outputs, fitted.predict_proba(IMAGES[:count]), atol=1e-5)

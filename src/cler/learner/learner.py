@@ -50,7 +50,7 @@ class Learner:
         method: a method that needs no tasks: 'er-ace', 'er', 'derpp', 'pcr', 'cope', 'ccl-dc' or 'finetune'.
         regularizer: 'jigsaw' or 'rotation' (CLER), 'barlow-twins', several, such as 'jigsaw+barlow-twins', or 'none'.
         teacher: 'ema', a moving average of the network, which answers and is exported in its place; 'mkd', a slow copy
-            that also teaches it, for 'er-ace', 'er' and 'derpp'; or 'none'.
+            that also teaches it, for 'er', 'er-ace', 'derpp' and 'pcr'; or 'none'.
         image_size: height and width that images are scaled to, whatever their own.
         channels: 3 for color, 1 for gray.
         classes: the labels that can occur, or 'grow' to accept every new one as it arrives.
