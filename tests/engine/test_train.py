@@ -20,6 +20,7 @@ from cler.engine.evaluate import evaluate
 from cler.engine.events import Evaluated, Failed, Finished, Message, Progress, Started
 from cler.methods import METHODS
 from cler.methods.loss import total
+from cler.nets import passes
 from cler.promises.toy import make_short_run
 from cler.runs.build import build_run
 from toys import noise
@@ -129,7 +130,7 @@ def test_epochs_multiply_the_steps(epochs):
 
 @pytest.mark.parametrize("chunk", [3, 500])
 def test_evaluation_equals_counting_image_by_image(monkeypatch, chunk):
-    monkeypatch.setattr(evaluation, "CHUNK", chunk)
+    monkeypatch.setattr(evaluation, "images_at_once", lambda *_, **__: chunk)
     run = make_run()
     train([run])
     taped = []
@@ -169,6 +170,16 @@ def test_validation_is_on_the_images_that_were_held_out():
             rows.append(100 * float((answers == held_out.labels).double().mean()))
     assert run.accuracy["validation_class_il"][-1] == pytest.approx(rows)
     assert len(run.accuracy["validation_task_il"]) == 3
+
+
+def test_evaluation_on_a_cpu_takes_few_images_at_a_time(monkeypatch):
+    monkeypatch.setattr(passes, "MOST", 8)
+    run, sizes = make_run(), []
+    logits = run.method.logits
+    monkeypatch.setattr(run.method, "logits", lambda images: sizes.append(len(images)) or logits(images))
+    evaluate(run.method, run.stream, run.views, range(2))
+    assert sum(sizes) == len(run.stream.test(0).labels) + len(run.stream.test(1).labels)
+    assert max(sizes) == 8
 
 
 def test_precision_is_set_for_the_run_only():

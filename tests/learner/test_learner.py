@@ -336,7 +336,7 @@ def test_an_interrupted_prediction_does_not_go_on(fitted, handled, monkeypatch):
         raise EndedError
 
     handled(signal.SIGTERM, end)
-    monkeypatch.setattr("cler.learner.core.CHUNK", 1)
+    monkeypatch.setattr("cler.learner.core.images_at_once", lambda *_, **__: 1)
     before = content(fitted)
     with monkeypatch.context() as patch:
         patch.setattr(Classifier, "forward", interrupt)
@@ -569,6 +569,14 @@ def test_an_image_is_judged_by_itself(fitted):
     at_once = fitted.predict_proba(IMAGES)
     assert np.allclose(np.concatenate([fitted.predict_proba(each[None]) for each in IMAGES]), at_once, atol=1e-5)
     assert np.array_equal(fitted.predict_proba(IMAGES), at_once)
+
+
+def test_many_images_are_classified_a_few_at_a_time(fitted, monkeypatch):
+    sizes, forward = [], Classifier.forward
+    monkeypatch.setattr(Classifier, "forward", lambda self, pixels: sizes.append(len(pixels)) or forward(self, pixels))
+    answers = fitted.predict_proba(np.concatenate([IMAGES] * 3))
+    assert sizes == [64, 64, 52]
+    assert np.allclose(answers, np.concatenate([fitted.predict_proba(IMAGES)] * 3), atol=1e-6)
 
 
 def test_score_counts_strange_labels_as_mistakes(fitted):
@@ -1366,6 +1374,7 @@ def test_an_exported_onnx_model_gives_the_same(fitted, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     fitted.export(tmp_path / "classifier.onnx")
     session = runtime.InferenceSession(tmp_path / "classifier.onnx")
+    assert session.get_inputs()[0].shape == ["images", 3, SIZE, SIZE]
     for count in (1, 2, 60):
         (outputs,) = session.run(None, {"images": IMAGES[:count]})
         assert np.allclose(outputs, fitted.predict_proba(IMAGES[:count]), atol=1e-5)

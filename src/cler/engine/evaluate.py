@@ -11,11 +11,12 @@ from cler.data.views import Views
 from cler.methods.base import Method
 from cler.methods.nearest_mean import nearest_mean
 from cler.metrics import class_and_task_correct
+from cler.nets.passes import images_at_once
 from cler.streams import Stream
 from cler.streams.base import Examples
 
 CHUNK = 1000
-"""Test images in one pass; the result does not depend on it."""
+"""Test images in one pass on a GPU."""
 
 
 @torch.no_grad()
@@ -38,7 +39,8 @@ def evaluate(
         answer = nearest_mean(method) if method.setup.classifier == "ncm" else method.logits
         for task in tasks:
             tested = (images or stream.test)(task)
-            logits = torch.cat([answer(views.plain(chunk)) for chunk in tested.chunks(CHUNK)])
+            size = images_at_once(tested.images.shape, tested.labels.device, on_gpu=CHUNK)
+            logits = torch.cat([answer(views.plain(chunk)) for chunk in tested.chunks(size)])
             if confusion is not None:
                 confusion[task] += stream.tasks.of_class[logits.argmax(-1)].bincount(minlength=len(confusion))
             right = class_and_task_correct(logits, tested.labels, stream.tasks.of_class)

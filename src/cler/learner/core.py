@@ -23,13 +23,14 @@ from cler.learner.saved import Saved
 from cler.methods import Method
 from cler.methods.loss import total
 from cler.nets.build import NetworkLike
+from cler.nets.passes import images_at_once
 from cler.runs.build import build_method
 from cler.runs.machine import find_device
 from cler.streams import Batch, Tasks
 
 Content: TypeAlias = tuple[dict[str, Tensor], dict[str, Any]]
 CHUNK = 500
-"""Images that are classified in one pass; the result does not depend on it."""
+"""Images that are classified in one pass on a GPU."""
 FIRST_SIZE = 16
 """Classes that a network which grows begins with room for."""
 
@@ -207,7 +208,8 @@ class Core:
         """Probabilities (N, labels) of uint8 images, on the device."""
         classifier = self.classifier()
         assert self.method is not None
-        chunks = takewhile(lambda _: is_awaited(), pixels.split(CHUNK))
+        size = images_at_once(self.shape, self.device, on_gpu=CHUNK)
+        chunks = takewhile(lambda _: is_awaited(), pixels.split(size))
         with self.method.answering():
             probabilities = torch.cat([classifier(chunk) for chunk in chunks])
         self._check_finite("probabilities are", probabilities)

@@ -71,7 +71,13 @@ def _write_onnx(program: torch.export.ExportedProgram, path: Path, labels: str) 
     import onnxruntime
 
     with _quiet():
-        converted = torch.onnx.export(program, input_names=["images"], output_names=["probabilities"], verbose=False)
+        converted = torch.onnx.export(
+            program,
+            input_names=["images"],
+            output_names=["probabilities"],
+            dynamic_shapes=({0: "images"},),  # for its name alone, which would be another one each time
+            verbose=False,
+        )
     assert converted is not None
     converted.model.metadata_props[LABELS] = labels
     converted.save(path)
