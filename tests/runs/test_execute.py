@@ -501,7 +501,7 @@ def test_in_processes_equals_in_turn(tmp_path):
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])  # this dataset is not known in a new process
     with pytest.raises(UsageError, match="unknown dataset 'toy'"):
-        workers.train_in_processes([jobs], Order(CPU), [None], ignore)
+        workers.Workers().train([jobs], Order(CPU), [None], ignore)
 
 
 @pytest.mark.parametrize(
@@ -523,9 +523,7 @@ def test_every_gpu_has_a_process_and_its_share(tmp_path, monkeypatch, gpus, at_o
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: max(len(named), 1))
     seen = []
-    monkeypatch.setattr(
-        local, "train_in_processes", lambda bundles, _, places, *__, **___: seen.append((bundles, places))
-    )
+    monkeypatch.setattr(workers.Workers, "train", lambda _, bundles, __, places, ___: seen.append((bundles, places)))
     monkeypatch.setattr(local, "train_bundles", lambda bundles, *_, **__: seen.append((bundles, [None])))
     jobs = make_jobs(tmp_path, seeds=range(seeds))
     execute(jobs, Order(torch.device("cuda"), at_once=at_once))

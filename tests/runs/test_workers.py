@@ -1,6 +1,7 @@
 import multiprocessing
 import os
 import signal
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from cler.engine.events import Progress, ignore
 from cler.errors import UsageError
 from cler.files import read_json
 from cler.runs import workers
-from cler.runs.jobs import make_jobs
+from cler.runs.jobs import make_jobs, remaining
 from cler.runs.trainers import Order
 
 CPU = torch.device("cpu")
@@ -31,7 +32,7 @@ def test_a_worker_that_is_killed_ends_the_others_and_the_command_with_one_line(t
     for job in jobs:
         job.folder.mkdir(parents=True)
     with pytest.raises(UsageError, match="a worker process was killed"):
-        workers.train_in_processes([[job] for job in jobs], Order(CPU), [None, None], kill_one)
+        workers.Workers().train([[job] for job in jobs], Order(CPU), [None, None], kill_one)
     assert not multiprocessing.active_children()
 
 
@@ -40,7 +41,36 @@ def test_a_worker_sees_its_gpu_alone_and_trains_its_bundle_side_by_side(tmp_path
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,7")
     settings = make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5)
     jobs = [replace(job, probe=toys.visible_gpus) for job in make_jobs(settings, [0, 1], tmp_path)]
-    workers.train_in_processes([jobs], Order(CPU, at_once=2), ["7"], ignore)
+    with closing(workers.Workers()) as seeing:
+        seeing.train([jobs], Order(CPU, at_once=2), ["7"], ignore)
     assert [read_json(job.finding(1)) for job in jobs] == [{"gpus": "7"}] * 2
     assert [read_json(job.folder / "result.json")["at_once"] for job in jobs] == [2, 2]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,7"
+
+
+@pytest.mark.usefixtures("known_to_new_processes")
+def test_workers_stay_between_two_calls_and_others_join_them(tmp_path):
+    settings = make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5)
+    jobs = make_jobs(settings, range(4), tmp_path)
+    with closing(workers.Workers()) as staying:
+        staying.train([[jobs[0]]], Order(CPU), [None], ignore)
+        (first,) = multiprocessing.active_children()
+        staying.train([[job] for job in jobs[1:]], Order(CPU), [None, None], ignore)
+        assert first in multiprocessing.active_children()
+        assert len(multiprocessing.active_children()) == 2
+    assert not multiprocessing.active_children()
+    assert not remaining(jobs)
+
+
+@pytest.mark.usefixtures("known_to_new_processes")
+def test_a_worker_that_went_between_two_calls_is_told_in_one_line(tmp_path):
+    jobs = make_jobs(make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5), range(2), tmp_path)
+    with closing(workers.Workers()) as going:
+        going.train([[jobs[0]]], Order(CPU), [None], ignore)
+        (worker,) = multiprocessing.active_children()
+        worker.kill()
+        worker.join()
+        with pytest.raises(UsageError, match="a worker process was killed"):
+            going.train([[jobs[1]]], Order(CPU), [None], ignore)
+        going.train([[jobs[1]]], Order(CPU), [None], ignore)
+    assert not remaining(jobs)

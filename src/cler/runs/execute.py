@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from statistics import fmean
 
 from cler.engine.events import Elsewhere, Emit, Event, Finished, Message, each_line_once, to_all
@@ -30,12 +31,12 @@ def execute(
         check_writable(job.folder)
     others = _Others()
     emit = each_line_once(to_all([others, *callbacks]))
-    backend = backend or Local()
     trained = trained_once(jobs)
-    backend.train(trained, order, emit)
     along = [job.along for job in trained if job.along]
-    if left := remaining(along):
-        backend.train(left, order, emit)
+    with nullcontext(backend) if backend else closing(Local()) as backend:
+        backend.train(trained, order, emit)
+        if left := remaining(along):
+            backend.train(left, order, emit)
     for job in along:
         if job not in left:
             emit(_finished(job))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from typing import Literal
 
 from cler.engine.events import Emit, Event
@@ -20,6 +21,7 @@ from cler.errors import UsageError
 from cler.processes import end_with_parent, without_main
 from cler.runs.custom import Code, code_of
 from cler.runs.machine import VISIBLE
+from cler.runs.record import Loaded
 from cler.runs.trainers import Bundle, Order, raising_when_terminated, train_bundles
 
 
@@ -44,37 +46,49 @@ class Request:
     why: str = ""
 
 
-def train_in_processes(bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
-    """Train the bundles, each by the next process that is free: there is one for each of `gpus`, and sees it alone.
+class Workers:
+    """Processes that train bundles, until they are closed; between two calls they stay, with the images they have."""
 
-    None stands for a process that sees whatever there is. An error in one of them ends them all and is raised here.
+    def __init__(self) -> None:
+        self._ears: list[Connection] = []
+        self._processes: list[SpawnProcess] = []
 
-    Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
-    """
-    with raising_when_terminated():
-        _train_in_processes(bundles, order, gpus, emit)
+    def train(self, bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
+        """Train the bundles, each by the next process that is free: there is one for each of `gpus`, and sees it alone.
 
+        None stands for a process that sees whatever there is. The GPUs of an earlier call come first again. An error in
+        one of the processes ends them all and is raised here.
 
-def _train_in_processes(bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
-    context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
-    ears, processes = [], []
-    try:
-        for gpu in gpus:
-            ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
-            process = context.Process(target=_work, args=(mouth, order), daemon=True)
-            with without_main(), _seeing(gpu):
-                process.start()
-            mouth.close()
-            ears.append(ear)
-            processes.append(process)
-        _listen(ears, iter(bundles), emit)
-    finally:
-        for process in processes:
+        Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
+        """
+        with raising_when_terminated():
+            try:
+                for gpu in gpus[len(self._processes) :]:
+                    self._start(gpu)
+                _listen(self._ears[: len(gpus)], order, iter(bundles), emit)
+            except BaseException:
+                self.close()
+                raise
+
+    def _start(self, gpu: str | None) -> None:
+        context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
+        ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
+        process = context.Process(target=_work, args=(mouth,), daemon=True)
+        with without_main(), _seeing(gpu):
+            process.start()
+        mouth.close()
+        self._ears.append(ear)
+        self._processes.append(process)
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
             process.terminate()
-        for ear in ears:
+        for ear in self._ears:
             ear.close()
-        for process in processes:
+        for process in self._processes:
             process.join()
+        self._ears, self._processes = [], []
 
 
 @contextmanager
@@ -90,8 +104,11 @@ def _seeing(gpu: str | None) -> Iterator[None]:
         os.environ.update({VISIBLE: before} if before is not None else {})
 
 
-def _listen(ears: Sequence[Connection], bundles: Iterator[Bundle], emit: Emit) -> None:
+def _listen(ears: Sequence[Connection], order: Order, bundles: Iterator[Bundle], emit: Emit) -> None:
     """Give each worker that asks the next bundle, and pass on the events they send, until all are done."""
+    for each in ears:
+        with contextlib.suppress(OSError):  # one that has gone is noticed as it is listened to
+            each.send(order)
     working = list(ears)
     while working:
         for ear in wait(working):
@@ -117,12 +134,12 @@ def _listen(ears: Sequence[Connection], bundles: Iterator[Bundle], emit: Emit) -
                 raise RuntimeError(heard.why)
 
 
-def _work(mouth: Connection, order: Order) -> None:
-    """What a worker does: bundles until there are no more."""
+def _work(mouth: Connection) -> None:
+    """What a worker does: bundles until there are no more, as often as it gets an order."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
     end_with_parent()
-    sender = Sender(mouth)
+    sender, loaded = Sender(mouth), Loaded()
 
     def ask() -> Bundle | None:
         sender(Request("next"))
@@ -135,8 +152,10 @@ def _work(mouth: Connection, order: Order) -> None:
         return bundle
 
     try:
-        train_bundles(iter(ask, None), order, sender, signals=[signal.SIGTERM])
-        sender(Request("done"))
+        while True:
+            order: Order = mouth.recv()
+            train_bundles(iter(ask, None), order, sender, signals=[signal.SIGTERM], loaded=loaded)
+            sender(Request("done"))
     except (SystemExit, EOFError, ConnectionError):
         pass  # the process that started this one has gone
     except UsageError as mistake:

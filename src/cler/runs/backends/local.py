@@ -16,17 +16,17 @@ from cler.runs.jobs import Job
 from cler.runs.machine import find_device, gpus, workers_that_fit
 from cler.runs.record import Loaded
 from cler.runs.trainers import Bundle, Order, in_bundles, train_bundles
-from cler.runs.workers import train_in_processes
+from cler.runs.workers import Workers
 
 
 @register
 class Local(Backend):
-    """A process per GPU, or some on a CPU; a single one is this process, which keeps the images until it is closed."""
+    """A process per GPU, or some on a CPU; a single one is this process. They keep the images until it is closed."""
 
     name = "local"
 
     def __init__(self, machine: Machine | None = None) -> None:
-        self._loaded: Loaded = {}
+        self._loaded, self._workers = Loaded(), Workers()
 
     def device(self, name: str) -> torch.device:
         """The device of that name here; 'auto' is the GPU where there is one."""
@@ -40,12 +40,13 @@ class Local(Backend):
             bundles, seen, told = ([jobs], seen[:1], "on one GPU") if on_gpu else (bundles, seen[:1], "in turn")
             emit(Message(f"{', '.join(strange)}: no other process can import this, so this one trains all runs {told}"))
         if len(seen) > 1:
-            train_in_processes(bundles, order, seen, emit)
+            self._workers.train(bundles, order, seen, emit)
         else:
             train_bundles(bundles, order, emit, loaded=self._loaded)
 
     def close(self) -> None:
-        """Let the images go, and give the memory of a GPU back."""
+        """End the processes, let the images go, and give the memory of a GPU back."""
+        self._workers.close()
         self._loaded.clear()
         release_memory()
 
