@@ -166,7 +166,7 @@ def test_one_run_has_a_gain_but_no_p_value_nor_deviation():
     value = json.loads(json.dumps(cler.to_json(), allow_nan=False))
     assert value["class_il"]["gain"] == {"points": pytest.approx(5), "p_value": None}
     assert value["class_il"]["accuracy"] == {"mean": pytest.approx(35), "std": None}
-    assert value["twin"] == PLAIN
+    assert (value["settings"], value["twin"]) == (CLER, PLAIN)
     assert (value["label"], value["runs"], value["seeds"]) == ("ER-ACE + CLER (jigsaw)", 1, [0])
 
 
@@ -213,6 +213,8 @@ def test_gains_over_other_runs():
     the_same = compare(runs, next(group for group in groups if group.parts == "er-ace+jigsaw")).groups
     assert measured_against(the_same) == "ER-ACE + CLER (jigsaw) with a buffer of 50"
     assert measured_against(compare(runs).groups) == "the same method without the regularizer"
+    turned = CLER | {"regularizer": "rotation"}  # two regularizers of one method
+    assert measured_against(compare([run(CLER), run(turned)], "er-ace+rotation").groups) == "ER-ACE + CLER (rotation)"
     with pytest.raises(UsageError, match=r"compared, er, er-ace, er-ace\+jigsaw, not 'er-acee'; did you mean 'er-ace'"):
         compare(runs, "er-acee")
 
