@@ -7,7 +7,13 @@ import scipy.stats
 
 from cler.config.comparing import completed, of_a_row
 from cler.errors import UsageError
-from cler.runs.compare import best_by_validation, compare, distinguishing_settings, measured_against
+from cler.runs.compare import (
+    best_by_validation,
+    compare,
+    distinguishing_settings,
+    measured_against,
+    without_teacher,
+)
 from cler.runs.results import Result, make_result
 
 PLAIN = of_a_row(
@@ -300,3 +306,15 @@ def test_another_benchmark_is_told_in_every_row_of_its_dataset():
 
 def test_nothing_to_compare():
     assert compare([]).to_json() == {"groups": [], "complaints": []}
+
+
+def test_the_same_without_a_teacher_differs_in_nothing_else():
+    taught = CLER | {"teacher": "ema", "ema_momentum": 0.9}
+    others = [CLER | {"lr": 0.5}, PLAIN, CLER | {"buffer": 9}]
+    groups = compare([run(each) for each in (taught, *others)]).groups
+    (group,) = [each for each in groups if each.settings["teacher"] == "ema"]
+    assert without_teacher(group, groups) is None
+    groups = compare([run(each) for each in (taught, *others, CLER)]).groups
+    (group,) = [each for each in groups if each.settings["teacher"] == "ema"]
+    assert without_teacher(group, groups).settings == CLER
+    assert all(without_teacher(each, groups) is None for each in groups if each is not group)

@@ -66,9 +66,9 @@ def test_more_tasks_than_there_are_and_tasks_of_joint_are_refused():
             "tuned on whole-stream of toy (60 trials, seeds 0, 1); it saw every task here",
         ),
         (
-            {"select_on": "whole-stream", "dataset": "toy", "seeds": [0]},
+            {"select_on": "first-tasks:2", "dataset": "toy", "seeds": [0]},
             {"class_order": "seed"},
-            "tuned on whole-stream of toy (60 trials, seed 0); it may have seen classes of every task here, for each "
+            "tuned on first-tasks:2 of toy (60 trials, seed 0); it may have seen classes of every task here, for each "
             "seed has them in another order",
         ),
         (
