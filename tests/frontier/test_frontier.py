@@ -63,6 +63,22 @@ def test_columns_are_protocols_and_buffers_and_rows_are_the_comparable_ones(foun
     assert [entry.row.label for entry in found.of(found.columns[1])] == ["ER", "ER + CLER (jigsaw) + MKD", "ER + MKD"]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stream": "shuffled"}, {"tasks": 20}, {"epochs": 2}, {"batch": 20}, {"validate": 0.1}, {"width": 32},
+        {"freeze": True}, {"classifier": "ncm"}, {"class_order": 3}, {"network": "slim-resnet18"},
+        {"regularizer": "rotation"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_runs_of_another_benchmark_or_network_are_not_compared(changes):
+    chosen = {"method": "er-ace", "buffer": 500}
+    found = frontier(results([20.0] * 5, **chosen), results([50.0] * 5, **chosen, **changes))
+    assert [entry.accuracy.mean for entry in found.entries] == [20.0]
+    assert str(found.entries[0].published) == "20.17 ± 1.31"
+
+
 def test_the_best_is_picked_on_the_first_seeds_and_told_on_others(found):
     _, best = found.best()
     assert best.entry.row.label == "ER + CLER (jigsaw) + MKD"  # ER has too few seeds to be picked
@@ -139,8 +155,9 @@ def test_of_several_precisions_the_one_of_most_runs_is_taken():
     other = results([90.0] * 3, method="er-ace", buffer=500)
     for run in other:
         run.settings["precision"] = "fp32"
-    (entry,) = frontier(results([20.0] * 5, method="er-ace", buffer=500), other).entries
-    assert entry.accuracy.mean == 20.0
+    few = [results([20.0] * 2, method="er-ace", buffer=buffer) for buffer in (500, 1000)]
+    assert [entry.accuracy.mean for entry in frontier(*few, other).entries] == [20.0, 20.0]
+    assert [entry.accuracy.mean for entry in frontier(few[0], other).entries] == [90.0]
 
 
 def test_all_that_others_print_for_a_method_stands_beside_it_the_highest_first():

@@ -288,7 +288,8 @@ class Meddling(Ema):
             parameter.mul_(0.999)
 
 
-def test_a_teacher_that_changes_what_is_learned_has_to_say_that_it_teaches():
-    broken = failures(Meddling)
-    (promise,) = [each for each in broken if each == "what is learned is the same without it"]
-    assert "it says teaches = False, but the network learns something else with it: " in broken[promise]
+def test_a_teacher_that_changes_what_is_learned_has_to_say_that_it_teaches(monkeypatch):
+    monkeypatch.setattr("cler.promises.checking.TRAINING", {})  # which takes long, and is asked of every thing
+    ((promise, failure),) = failures(Meddling).items()
+    assert promise == "what is learned is the same without it"
+    assert "it says teaches = False, but the network learns something else with it: " in failure

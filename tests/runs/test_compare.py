@@ -7,7 +7,13 @@ import scipy.stats
 
 from cler.config.comparing import completed, of_a_row
 from cler.errors import UsageError
-from cler.runs.compare import best_by_validation, compare, distinguishing_settings, measured_against
+from cler.runs.compare import (
+    best_by_validation,
+    compare,
+    distinguishing_settings,
+    measured_against,
+    without_teacher,
+)
 from cler.runs.results import Result, make_result
 
 PLAIN = of_a_row(
@@ -168,7 +174,7 @@ def test_one_run_has_a_gain_but_no_p_value_nor_deviation():
     value = json.loads(json.dumps(cler.to_json(), allow_nan=False))
     assert value["class_il"]["gain"] == {"points": pytest.approx(5), "p_value": None}
     assert value["class_il"]["accuracy"] == {"mean": pytest.approx(35), "std": None}
-    assert value["twin"] == PLAIN
+    assert (value["settings"], value["twin"]) == (CLER, PLAIN)
     assert (value["label"], value["runs"], value["seeds"]) == ("ER-ACE + CLER (jigsaw)", 1, [0])
 
 
@@ -215,6 +221,8 @@ def test_gains_over_other_runs():
     the_same = compare(runs, next(group for group in groups if group.pair == "er-ace+jigsaw")).groups
     assert measured_against(the_same) == "ER-ACE + CLER (jigsaw) with a buffer of 50"
     assert measured_against(compare(runs).groups) == "the same method without the regularizer"
+    turned = CLER | {"regularizer": "rotation"}  # two regularizers of one method
+    assert measured_against(compare([run(CLER), run(turned)], "er-ace+rotation").groups) == "ER-ACE + CLER (rotation)"
     with pytest.raises(UsageError, match=r"compared, er, er-ace, er-ace\+jigsaw, not 'er-acee'; did you mean 'er-ace'"):
         compare(runs, "er-acee")
 
@@ -300,3 +308,15 @@ def test_another_benchmark_is_told_in_every_row_of_its_dataset():
 
 def test_nothing_to_compare():
     assert compare([]).to_json() == {"groups": [], "complaints": []}
+
+
+def test_the_same_without_a_teacher_differs_in_nothing_else():
+    taught = CLER | {"teacher": "ema", "ema_momentum": 0.9}
+    others = [CLER | {"lr": 0.5}, PLAIN, CLER | {"buffer": 9}]
+    groups = compare([run(each) for each in (taught, *others)]).groups
+    (group,) = [each for each in groups if each.settings["teacher"] == "ema"]
+    assert without_teacher(group, groups) is None
+    groups = compare([run(each) for each in (taught, *others, CLER)]).groups
+    (group,) = [each for each in groups if each.settings["teacher"] == "ema"]
+    assert without_teacher(group, groups).settings == CLER
+    assert all(without_teacher(each, groups) is None for each in groups if each is not group)

@@ -8,11 +8,23 @@ import pytest
 
 from cler.config.making import make_settings
 from cler.engine import checkpoint
-from cler.files import write_json
+from cler.engine.events import Elsewhere
+from cler.files import read_json, write_json
 from cler.methods import METHODS
 from cler.methods.er_ace import ErAce
 from cler.paper import settings as paper
-from cler.runs.jobs import Index, finished, make_jobs, outdated, redo, remaining, restart, same_run
+from cler.runs.jobs import (
+    Index,
+    claimed,
+    finished,
+    make_jobs,
+    outdated,
+    redo,
+    remaining,
+    restart,
+    same_run,
+    to_do_and_ended,
+)
 from cler.runs.results import find_results, make_result
 
 RESULTS = Path(__file__).parent.parent.parent / "results"
@@ -97,6 +109,51 @@ def test_what_a_file_lacks_is_what_its_absence_meant(tmp_path):
     assert not same_run(None, settings)
     write_json(tmp_path / "run" / "settings.json", {"settings": settings | {"compile": False}, "seed": 0})
     assert make_jobs(settings_of(), [0], tmp_path)[0].folder == tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("other", "data", "same"),
+    [
+        ({}, (None, None), True),
+        ({"dataset": "folder:b"}, ("1a", "1a"), True),
+        ({"dataset": "folder:b", "size": 16}, ("1a", "1a"), True),  # the pixels are as they are, however they are read
+        ({"dataset": "folder:b"}, ("1a", "2b"), False),
+        ({"dataset": "folder:b"}, (None, None), False),
+        ({"dataset": "folder:b"}, ("1a", None), False),
+        ({"dataset": "folder:b"}, (None, "1a"), False),
+        ({"dataset": "folder:b", "lr": 0.5}, ("1a", "1a"), False),
+        ({"dataset": "cifar10-sample", "size": None}, ("1a", "1a"), False),
+    ],
+)
+def test_runs_on_the_same_pixels_at_other_paths_are_the_same(other, data, same):
+    first, second = (settings_of(**({"dataset": "folder:a", "size": 12} | each)).to_dict() for each in ({}, other))
+    assert same_run(first, second, data) == same
+    assert same_run(second, first, data[::-1]) == same
+
+
+def test_what_is_claimed_says_which_run_it_is_and_what_has_ended_is_not_done_again(tmp_path):
+    job, other = make_jobs(settings_of(), [0, 1], tmp_path)
+    heard, job = [], replace(job, data="1a")
+    with claimed(job, heard.append) as todo:
+        assert todo
+        about = {"settings": job.settings.to_dict(), "seed": 0, "data": "1a"}
+        assert read_json(job.folder / "settings.json") == about
+        with claimed(job, heard.append) as again:
+            assert not again
+    with claimed(other, heard.append):
+        assert read_json(other.folder / "settings.json") == {"settings": about["settings"], "seed": 1}
+    assert heard == [Elsewhere(job.name, complete=False)]
+    end(job)
+    assert to_do_and_ended([job, other]) == ([other], [job])
+    with claimed(job, heard.append) as todo:
+        assert not todo
+    assert heard[1:] == [Elsewhere(job.name, complete=True)]
+
+
+def test_a_run_that_stops_after_some_tasks_has_ended_when_it_got_as_far(tmp_path):
+    (job,) = make_jobs(settings_of(tasks=5), [0], tmp_path)
+    end(job, complete=False)
+    assert [finished(replace(job, until_task=tasks)) for tasks in (None, 1, 2, 3)] == [False, True, True, False]
 
 
 def test_one_look_serves_many_jobs(tmp_path, monkeypatch):

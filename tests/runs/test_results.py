@@ -7,6 +7,7 @@ import pytest
 
 from cler import files
 from cler.errors import UsageError
+from cler.metrics import Curve
 from cler.runs import results
 
 RESULTS = Path(__file__).parent.parent.parent / "results"
@@ -43,6 +44,44 @@ def as_format_1(value):
     """The same run as it was written before: with metrics, which nobody reads, and without much that is known now."""
     kept = {name: content for name, content in value.items() if name not in ("counts", "data", "revisions")}
     return kept | {"format": 1, "steps_per_second": 34.5, "faa": {"class_il": 99.0, "task_il": None}, "bwt": "x"}
+
+
+CURVES = {
+    "task": [0, 0, 1, 1],
+    "step": [2, 4, 2, 4],
+    "class_il": [[60.0], [80.0], [40.0, 10.0], [20.0, 30.0]],
+    "task_il": [[70.0], [90.0], [50.0, 60.0], [90.0, 70.0]],
+    "met_class_il": [60.0, 80.0, 30.0, 22.5],
+    "met_task_il": [70.0, 90.0, 52.5, 85.0],
+    "predicted": [[1, 2, 0, 8], [3, 6, 1, 16], [5, 10, 3, 24], [8, 12, 4, 32]],
+    "ahead_class_il": [[5.0, 15.0], [25.0]],
+    "ahead_task_il": [[45.0, 55.0], [65.0]],
+    "tested": [30, 10],
+}
+"""What a run found that was evaluated twice in each of its two tasks."""
+
+
+def test_what_was_found_within_tasks_is_read_for_each_scenario(folder):
+    files.write_json(folder / "result.json", make(curves=CURVES))
+    ((result,), _) = results.find_results([folder])
+    assert result.curve("task_il") == Curve(
+        task=[0, 0, 1, 1],
+        rows=CURVES["task_il"],
+        tested=[30, 10],
+        ahead=[[45.0, 55.0], [65.0]],
+        met=[70.0, 90.0, 52.5, 85.0],
+        predicted=[(2, 0, 8), (6, 1, 16), (10, 3, 24), (12, 4, 32)],
+    )
+    assert result.curve("class_il").predicted == [(1, 0, 8), (3, 1, 16), (5, 3, 24), (8, 4, 32)]
+    assert result.metrics["average_anytime_accuracy"]["class_il"] == pytest.approx((60 + 80 + 30 + 22.5) / 4)
+    assert result.metrics["worst_case_accuracy"] == {"class_il": (20 + 30) / 2, "task_il": (50 + 70) / 2}
+    assert result.metrics["forward_transfer"] == {"class_il": 10.0, "task_il": 10.0}
+    assert result.metrics["prequential_accuracy"] == {"class_il": 25.0, "task_il": 37.5}
+    cut = result.until(1)
+    assert cut.accuracy == {"class_il": [[80.0]], "task_il": [[80.0]]}
+    assert cut.curves == {
+        name: values[: 1 if name.startswith("ahead") else 2] for name, values in CURVES.items()
+    }  # of both tasks it is known how many images they are tested on
 
 
 def test_a_result_is_facts_and_its_metrics_are_computed_when_it_is_read(folder):

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from cler.config.making import make_settings
 from cler.errors import UsageError
-from cler.tune.selection import Selection
+from cler.runs.compare import compare
+from cler.tune.selection import Selection, told
 
 
 @pytest.mark.parametrize(
@@ -46,3 +49,38 @@ def test_more_tasks_than_there_are_and_tasks_of_joint_are_refused():
     with pytest.raises(UsageError, match="joint learns all tasks at once"):
         Selection.parse("first-tasks:3").rungs(joint)
     assert Selection.parse("whole-stream").rungs(joint) == [4]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "changes", "line"),
+    [
+        (
+            {"select_on": "first-tasks:2", "dataset": "toy", "seeds": [0]},
+            {},
+            "tuned on first-tasks:2 of toy (60 trials, seed 0); on the tasks from 3 on, which it did not see, accuracy "
+            "is 32.00 ± 2.83 class-incremental, 52.00 ± 2.83 task-incremental",
+        ),
+        (
+            {"select_on": "whole-stream", "dataset": "toy", "seeds": [0, 1]},
+            {},
+            "tuned on whole-stream of toy (60 trials, seeds 0, 1); it saw every task here",
+        ),
+        (
+            {"select_on": "first-tasks:2", "dataset": "toy", "seeds": [0]},
+            {"class_order": "seed"},
+            "tuned on first-tasks:2 of toy (60 trials, seed 0); it may have seen classes of every task here, for each "
+            "seed has them in another order",
+        ),
+        (
+            {"select_on": "other-dataset:photos", "dataset": "photos", "seeds": [0]},
+            {"class_order": "seed"},
+            "tuned on other-dataset:photos (60 trials, seed 0); it saw none of these tasks",
+        ),
+    ],
+)
+def test_of_tuned_settings_is_told_what_decided_and_what_did_not(runs, stamp, changes, line):
+    made = runs.make(runs.plain | changes, [30.0, 34.0])
+    tuned = {"names": ["lr", "sparkle"], "trials": 60} | stamp
+    groups = compare([replace(each, tuned=tuned) for each in made]).groups
+    assert told(groups) == [f"ER-ACE: lr 0.01, sparkle – {line}"]
+    assert told(compare(made).groups) == []

@@ -1,3 +1,4 @@
+import itertools
 import json
 import os
 from contextlib import contextmanager, nullcontext
@@ -222,21 +223,26 @@ def test_who_was_given_up_and_comes_back_publishes_nothing(tmp_path, order, toy_
     assert remaining([job])
 
 
-@pytest.mark.parametrize("name", ["checkpoint.safetensors", "result.json"])
-def test_what_is_being_written_when_it_is_given_up_is_not_published(tmp_path, order, toy_jobs, monkeypatch, name):
+@pytest.mark.parametrize(("name", "time"), [("checkpoint.safetensors", 1), ("result.json", 1), ("result.json", 2)])
+def test_what_is_being_written_when_it_is_given_up_is_not_published(tmp_path, order, toy_jobs, monkeypatch, name, time):
+    """And at its end, which is when it has learned both tasks, its checkpoint stays for those who take it over."""
     (job,) = toy_jobs()
     attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
-    sync = os.fsync
+    sync, times = os.fsync, itertools.count(1)
 
     def slow(descriptor):
         sync(descriptor)
-        if f".{name}." in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if f".{name}." in os.readlink(f"/proc/self/fd/{descriptor}") and next(times) == time:
             attempt.discard()
 
     monkeypatch.setattr(os, "fsync", slow)
     train_attempt(attempt.folder, signals=[])
     assert not attempt.folder.exists()
-    assert not (job.folder / name).exists()
+    if time == 1:
+        assert not (job.folder / name).exists()
+    else:
+        assert not read_json(job.folder / name)["complete"]
+        assert (job.folder / "checkpoint.safetensors").exists()
     assert not [path for path in job.folder.iterdir() if path.suffix == ".tmp"]
 
 
