@@ -20,8 +20,9 @@ from cler.engine.events import Emit, Message
 from cler.errors import stopped_by
 from cler.methods import find_method
 from cler.runs.jobs import Job, claimed, finished
+from cler.runs.loading import Builder, Loaded
 from cler.runs.machine import threads
-from cler.runs.record import Builder, Loaded, Recorder
+from cler.runs.record import Recorder
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 """Signals that ask training to stop: Ctrl-C, and the one that systems send to end a process."""

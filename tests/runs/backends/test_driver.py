@@ -161,7 +161,7 @@ def of_photos(tmp_path, order, toy_jobs, monkeypatch):
     """An attempt at a run on a folder of photos, which are decoded two at a time, each time anew."""
     write_folder(tmp_path / "photos", size=(24, 24))
     monkeypatch.setattr(decoding, "CHUNK", 2)
-    monkeypatch.setattr("cler.runs.record.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("cler.runs.loading.REPORT_SECONDS", 0.0)
     (job,) = toy_jobs(dataset=f"folder:{tmp_path / 'photos'}")
     ordered = replace(order, data_dir=tmp_path / "data")
     return Attempt.make(tmp_path / ATTEMPTS / "driver", [job], ordered, "here", 0)
