@@ -22,6 +22,7 @@ from cler.data.images import ImageData
 from cler.engine.events import Emit
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
+from cler.metrics import SCENARIOS
 from cler.nets.backbone import Backbone
 from cler.nets.build import Network
 from cler.regularizers.base import Entry
@@ -38,7 +39,7 @@ from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
 from cler.runs.modes import usual_modes
 from cler.runs.networks import load_network
-from cler.runs.results import SCENARIOS, Result, find_results
+from cler.runs.results import Result, find_results
 from cler.runs.start import prepare
 from cler.runs.trainers import Order
 from cler.streams.base import Stream
