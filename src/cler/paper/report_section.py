@@ -72,9 +72,7 @@ def beside_paper(groups: Sequence[Series]) -> Published:
     )
 
 
-def lines_of_all_tables(
-    groups: Sequence[Series], precision: str = Settings.precision
-) -> list[tuple[PaperTable, list[Line]]]:
+def lines_of_all_tables(groups: Sequence[Series], precision: str = Settings.precision) -> list[Told]:
     """Every table of the paper, with both pretext tasks, and its lines."""
     tables = [find_table(name).with_both_pretexts() for name in table_names()]
     return [(table, lines(table, groups, precision)) for table in tables]
