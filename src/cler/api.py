@@ -200,9 +200,8 @@ def train(
     settings = make_settings(**given, **options)
     _check_callbacks(callbacks)
     console = Terminal(stderr=True, quiet=not verbose)
-    say = _sayer(console)
     bar = partial(decoding_bar, console)
-    plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=say, bar=bar)
+    plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=console.say, bar=bar)
     failures = plan.past_failures + train_jobs(plan.todo, machine, console, callbacks)
     runs, _ = find_results([job.folder / "result.json" for job in plan.jobs if (job.folder / "result.json").exists()])
     if failures:
@@ -244,10 +243,6 @@ def train_jobs(
             backend=backend,
         )
     return bars.failures
-
-
-def _sayer(console: Terminal) -> Callable[[str], None]:
-    return lambda line: console.print(one_line(line), soft_wrap=True)
 
 
 T = TypeVar("T")

@@ -44,6 +44,7 @@ class Request:
     why: str = ""
 
 
+@raising_when_terminated()
 def train_in_processes(bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
     """Train the bundles, each by the next process that is free: there is one for each of `gpus`, and sees it alone.
 
@@ -51,11 +52,6 @@ def train_in_processes(bundles: Sequence[Bundle], order: Order, gpus: Sequence[s
 
     Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
     """
-    with raising_when_terminated():
-        _train_in_processes(bundles, order, gpus, emit)
-
-
-def _train_in_processes(bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
     context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
     ears, processes = [], []
     try:
