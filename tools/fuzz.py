@@ -53,7 +53,8 @@ from cler.runs import results
 from cler.runs.backends.attempts import Attempt
 from cler.runs.compare import compare
 from cler.runs.jobs import Job, remaining
-from cler.runs.record import Builder, Recorder
+from cler.runs.loading import Builder
+from cler.runs.record import Recorder
 from cler.tune.selection import Selection
 from cler.tune.space import Range
 from cler.tune.study import Study, settings_file

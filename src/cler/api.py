@@ -22,6 +22,7 @@ from cler.data.images import ImageData
 from cler.engine.events import Emit
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
+from cler.metrics import SCENARIOS
 from cler.nets.backbone import Backbone
 from cler.nets.build import Network
 from cler.regularizers.base import Entry
@@ -38,7 +39,7 @@ from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
 from cler.runs.modes import usual_modes
 from cler.runs.networks import load_network
-from cler.runs.results import SCENARIOS, Result, find_results
+from cler.runs.results import Result, find_results
 from cler.runs.start import prepare
 from cler.runs.trainers import Order
 from cler.streams.base import Stream
@@ -199,9 +200,8 @@ def train(
     settings = make_settings(**given, **options)
     _check_callbacks(callbacks)
     console = Terminal(stderr=True, quiet=not verbose)
-    say = _sayer(console)
     bar = partial(decoding_bar, console)
-    plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=say, bar=bar)
+    plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=console.say, bar=bar)
     failures = plan.past_failures + train_jobs(plan.todo, machine, console, callbacks)
     runs, _ = find_results([job.folder / "result.json" for job in plan.jobs if (job.folder / "result.json").exists()])
     if failures:
@@ -243,10 +243,6 @@ def train_jobs(
             backend=backend,
         )
     return bars.failures
-
-
-def _sayer(console: Terminal) -> Callable[[str], None]:
-    return lambda line: console.print(one_line(line), soft_wrap=True)
 
 
 T = TypeVar("T")

@@ -29,6 +29,8 @@ from torch import Tensor
 
 from cler.errors import UsageError
 
+SCENARIOS = ("class_il", "task_il")
+"""The names of both accuracies: class-incremental, among all classes, and task-incremental, among those of its task."""
 Rows = Sequence[Sequence[float]]
 """An accuracy matrix in percent: row t has the accuracies on tasks 0..t after task t."""
 

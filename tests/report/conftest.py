@@ -1,8 +1,8 @@
 import pytest
 
+from cler.metrics import SCENARIOS
 from cler.report.content import Glance, Mark, Published, make_report
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
-from cler.runs.results import SCENARIOS
 
 
 def _glance(anchor):

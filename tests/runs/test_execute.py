@@ -32,7 +32,7 @@ from cler.errors import UsageError
 from cler.files import read_json, write_json
 from cler.methods import METHODS
 from cler.methods.loss import total
-from cler.runs import record, trainers, workers
+from cler.runs import loading, record, trainers, workers
 from cler.runs.build import check_fit
 from cler.runs.execute import execute
 from cler.runs.folders import OWNER, check_writable, locked
@@ -452,7 +452,7 @@ def test_a_failure_is_recorded_and_the_next_run_goes_on(tmp_path):
 
 
 def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatch):
-    build = record.build_run
+    build = loading.build_run
 
     def poisoned(settings, seed, data, name):
         run = build(settings, seed, data, name)
@@ -462,7 +462,7 @@ def test_a_failure_in_a_later_task_keeps_what_was_evaluated(tmp_path, monkeypatc
         }
         return run
 
-    monkeypatch.setattr(record, "build_run", poisoned)
+    monkeypatch.setattr(loading, "build_run", poisoned)
     (job,) = make_jobs(tmp_path)
     run_all([job])
     result = read_result(job.folder)
@@ -544,7 +544,7 @@ def test_threads_are_the_runs_own(tmp_path, monkeypatch):
 
 def test_a_finished_run_gives_its_memory_back(tmp_path):
     (job,) = make_jobs(tmp_path)
-    builder = record.Builder(CPU, None, record.Recorder(ignore))
+    builder = loading.Builder(CPU, None, record.Recorder(ignore))
     run = builder(job)
     gone = weakref.ref(run)
     del run

@@ -27,7 +27,7 @@ from cler.engine.events import Failed, Finished, Message, Progress, Started
 from cler.errors import UsageError
 from cler.methods.er_ace import ErAce
 from cler.methods.loss import total
-from cler.runs import record
+from cler.runs import loading, record
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy
 from cler.runs.trainers import STOPPING, Order, stopping_after_a_step, train_bundles
@@ -206,7 +206,7 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
     """The way of a GPU, on a CPU: a run fails, memory runs out later, and the others go on from where they stand."""
     alone, together = ([make_job(tmp_path / name, seed) for seed in range(4)] for name in ("alone", "together"))
     run(*alone[1:])
-    build = record.build_run
+    build = loading.build_run
 
     def build_badly(settings, seed, data, name):
         built = build(settings, seed, data, name)
@@ -225,7 +225,7 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
         built.method.observe, built.evaluate = learn_badly, evaluate_badly
         return built
 
-    monkeypatch.setattr(record, "build_run", build_badly)
+    monkeypatch.setattr(loading, "build_run", build_badly)
     for job in together:
         job.folder.mkdir(parents=True)
     notes = Notes()
@@ -378,7 +378,7 @@ def test_checkpoints_that_are_written_in_the_background_are_asked_for_at_the_end
     monkeypatch.setattr(checkpoint, "write", full_disk)
     notes = Notes()
     with contextlib.suppress(Stopped, KeyboardInterrupt), record.Recorder(notes) as recorder:
-        build = record.Builder(CPU, None, recorder)
+        build = loading.Builder(CPU, None, recorder)
         for job in (make_job(tmp_path), make_job(tmp_path, seed=1)):
             job.folder.mkdir(parents=True)
             built = build(job)

@@ -25,7 +25,7 @@ from cler.data.sample import pack
 from cler.engine import Run, train
 from cler.engine.events import ignore
 from cler.files import write_json
-from cler.runs import record
+from cler.runs import loading, record
 from cler.runs.results import make_result
 
 CORPUS = Path(__file__).parent
@@ -141,7 +141,7 @@ def make_runs() -> None:
     write_json(folder / "settings.json", {"settings": job.settings.to_dict(), "seed": 0})
     recorder = Recorder(ignore)
     with suppress(KeyboardInterrupt):
-        train([record.Builder(torch.device("cpu"), None, recorder)(job)], recorder.hear, recorder)
+        train([loading.Builder(torch.device("cpu"), None, recorder)(job)], recorder.hear, recorder)
     for path in list(folder.iterdir()):
         path.rename(folder / f"good-{path.name}")
     deep = "[" * 3000 + "]" * 3000

@@ -95,10 +95,8 @@ def _mistakes_in_one_line() -> Iterator[None]:
             _cannot_print(error)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             _stop(f"{os.fsdecode(error.filename)}: {error.strerror}", 2)
-        if (
-            isinstance(error, FileNotFoundError) and error.strerror
-        ):  # of tempfile, on a disk that takes nothing any more
-            _stop(error.strerror, 2)
+        if isinstance(error, FileNotFoundError) and error.strerror:
+            _stop(error.strerror, 2)  # of tempfile, on a disk that takes nothing any more
         if isinstance(error, RuntimeError) and (lack := _lack_of_memory(error)):
             _stop(f"{str(lack).splitlines()[0]}; {NO_ROOM}", 1)
         if not hasattr(error, "format_message"):  # typer's own errors have it, whichever click they come from

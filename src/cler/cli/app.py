@@ -19,7 +19,7 @@ from cler import __version__
 from cler.cli.options import Commands
 from cler.config.schema import settings_of
 from cler.config.settings import Machine
-from cler.errors import UsageError, one_line, stopped_by
+from cler.errors import UsageError, stopped_by
 from cler.report.console import TABLE_WIDTH, Terminal
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def show(table: Table) -> None:
 
 def say(line: str) -> None:
     """Print a line for people, on stderr, apart from the command's output."""
-    errors.print(one_line(line), soft_wrap=True)
+    errors.say(line)
 
 
 def train_with_progress(

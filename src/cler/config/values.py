@@ -107,8 +107,8 @@ def read_track(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be the name of a tracker, or several as tensorboard+wandb, not {value!r}")
     if "," in value:
-        joined = "+".join(name.strip() for name in value.split(","))
-        raise ValueError(f"must join several trackers by '+', as {joined}, not by a comma")
+        meant = joined([name.strip() for name in value.split(",")])
+        raise ValueError(f"must join several trackers by '+', as {meant}, not by a comma")
     names = value.split("+")
     for name in names:
         package = TRACKERS.find(name).package

@@ -23,7 +23,7 @@ SAME = {
 """What runs have to share to be compared with what is published, beside the class order of their protocol."""
 AS_PUBLISHED = ("optimizer", "augment", "normalize")
 """Settings that a method has to have from its protocol to be called the published one."""
-REGULARIZERS = ("none", "jigsaw")
+WITHOUT_AND_WITH_CLER = ("none", "jigsaw")
 Beside = Callable[[Sequence[Series]], Mapping[Series, Number]]
 PICKED_ON = range(5)
 """Seeds that decide which row of a column is the best; others tell how good it is."""
@@ -146,7 +146,7 @@ def _comparable(row: Series) -> bool:
     same = all(settings.get(name) == value for name, value in SAME.items())
     ordered = settings["class_order"] == PROTOCOLS.get(_protocol(row), {}).get("class_order")
     network = settings["network"] == Settings.network or is_own_network(settings["network"])
-    known = settings["method"] in METHODS and settings["regularizer"] in REGULARIZERS
+    known = settings["method"] in METHODS and settings["regularizer"] in WITHOUT_AND_WITH_CLER
     return same and ordered and network and known and settings["buffer"] > 0
 
 

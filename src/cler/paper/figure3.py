@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cler.config.registry import VIEWS
 from cler.engine import Run
+from cler.metrics import SCENARIOS
 from cler.nets.frozen import copy_of
 from cler.paper.analysis import Analysis, Findings, Measure, Panel, mean_of
 from cler.paper.filters import importance, important_share, redundancy
@@ -84,7 +85,7 @@ def _recovery(run: Run, task: int) -> dict[str, Any]:
             recovered = recover(network, batches, tested, of_class=of_class, lr=run.method.setup.lr)
             for scenario, values in recovered.items():
                 curve[scenario].append([round(value, 2) for value in values])
-    return {"before": dict(zip(("class_il", "task_il"), before, strict=True)), "after": curves}
+    return {"before": dict(zip(SCENARIOS, before, strict=True)), "after": curves}
 
 
 def _batches(run: Run, task: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:

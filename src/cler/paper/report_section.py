@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cler.config.settings import Settings
+from cler.metrics import SCENARIOS
 from cler.paper.glance import Told, anchor_of, count_marks, glances
 from cler.paper.reproduce import CHOSEN, GAIN_TOLERANCE, Line, lines, notes, verdict
 from cler.paper.tables import PAPER_RUNS, PaperTable, find_table, table_names
@@ -15,7 +16,6 @@ from cler.report.content import Published
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, minus, signed, tenths
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate, gained
 from cler.runs.compare import Estimate, Series
-from cler.runs.results import SCENARIOS
 
 TITLE = "On the Effectiveness of Equivariant Regularization for Robust Online Continual Learning"
 READING = (
@@ -72,9 +72,7 @@ def beside_paper(groups: Sequence[Series]) -> Published:
     )
 
 
-def lines_of_all_tables(
-    groups: Sequence[Series], precision: str = Settings.precision
-) -> list[tuple[PaperTable, list[Line]]]:
+def lines_of_all_tables(groups: Sequence[Series], precision: str = Settings.precision) -> list[Told]:
     """Every table of the paper, with both pretext tasks, and its lines."""
     tables = [find_table(name).with_both_pretexts() for name in table_names()]
     return [(table, lines(table, groups, precision)) for table in tables]

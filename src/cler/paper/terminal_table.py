@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from cler.metrics import SCENARIOS
 from cler.paper.glance import Told, count_marks
 from cler.paper.report_section import P_VALUES, PROBABILITIES, probabilities
 from cler.paper.reproduce import CHOSEN, GAIN_TOLERANCE, Line
@@ -18,7 +19,6 @@ from cler.report.numbers import plus_minus, signed, tenths
 from cler.report.sheets import NAMES
 from cler.report.terminal import gain_text
 from cler.runs.compare import Estimate, Gain
-from cler.runs.results import SCENARIOS
 
 FOOTNOTE = (
     "accuracy: final average accuracy in %, mean ± std over runs; below it, in parentheses, adjusted forgetting in %. "

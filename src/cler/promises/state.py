@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from cler.engine import Run
 
 
-def tensors_of(thing: Any, path: str = "run") -> dict[str, Tensor]:
+def tensors_of(thing: Any) -> dict[str, Tensor]:
     """Every tensor that can be reached from an object's attributes, by the way that leads there."""
     found: dict[str, Tensor] = {}
-    _visit(thing, path, found, set())
+    _visit(thing, "run", found, set())
     return found
 
 

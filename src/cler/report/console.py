@@ -9,7 +9,7 @@ from typing import IO, Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from cler.errors import printable
+from cler.errors import one_line, printable
 
 TABLE_WIDTH = 80
 """Columns that tables of numbers have at least."""
@@ -25,6 +25,10 @@ class Terminal(Console):
         """The pieces of what is shown; only those that rich itself has made are orders."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+    def say(self, line: str) -> None:
+        """Print a line for people, which a terminal that is too narrow wraps."""
+        self.print(one_line(line), soft_wrap=True)
 
     def _check_buffer(self) -> None:
         """Write what is to be shown; what the standard error does not take is dropped, and stops nothing."""

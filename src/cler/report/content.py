@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cler.config.comparing import default_settings
+from cler.metrics import SCENARIOS
 from cler.report.evidence import Evidence, evidence
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, duration, interval, minus
 from cler.report.prose import Block, split
@@ -22,7 +23,7 @@ from cler.runs.compare import (
     distinguishing_settings,
     measured_against,
 )
-from cler.runs.results import SCENARIOS, Result
+from cler.runs.results import Result
 from cler.runs.survey import Trace, Unfinished
 
 MEASURES = (

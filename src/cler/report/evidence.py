@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cler import stats
+from cler.metrics import SCENARIOS
 from cler.runs.compare import Series
-from cler.runs.results import SCENARIOS
 
 Bounds = tuple[float, float]
 

@@ -17,6 +17,7 @@ from cler.config.comparing import of_a_row, title_of
 from cler.errors import printable
 from cler.files import frozen
 from cler.methods import METHODS
+from cler.metrics import SCENARIOS
 from cler.report import charts
 from cler.report.charts import ChartLine
 from cler.report.content import (
@@ -37,7 +38,6 @@ from cler.report.sheets import NAMES, Row, Sheet
 from cler.report.summary import summary
 from cler.report.traces import Drawn, drawn, drawn_so_far, settings_told
 from cler.runs.compare import Series, without_teacher
-from cler.runs.results import SCENARIOS
 from cler.runs.survey import Unfinished
 
 FEW = 12

@@ -16,7 +16,6 @@ from rich.table import Column
 
 from cler.data.images import Advance
 from cler.engine.events import Decoding, Elsewhere, Evaluated, Event, Failed, Finished, Message, Progress, RunName
-from cler.errors import one_line
 from cler.report.console import Terminal
 from cler.report.numbers import duration
 
@@ -203,7 +202,7 @@ class ProgressBars:
 
     def _say(self, text: str) -> None:
         """A line above the bars."""
-        self._bars.console.print(one_line(text), soft_wrap=True)
+        self.console.say(text)
 
 
 def _column() -> Column:

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from cler import stats
+from cler.metrics import SCENARIOS
 from cler.report.content import Report, readable
 from cler.report.evidence import Evidence
 from cler.report.harmless import in_csv
 from cler.runs.compare import Series
-from cler.runs.results import SCENARIOS, Result
+from cler.runs.results import Result
 from cler.tune.selection import in_words
 
 

@@ -12,6 +12,7 @@ from statistics import fmean
 import numpy as np
 
 from cler import stats
+from cler.metrics import SCENARIOS
 from cler.report import charts
 from cler.report.charts import Point
 from cler.report.content import time_taken
@@ -19,7 +20,6 @@ from cler.report.sheets import NAMES
 from cler.runs.compare import Series
 from cler.runs.logs import Log
 from cler.runs.pictures import small
-from cler.runs.results import SCENARIOS
 from cler.runs.survey import Trace, Unfinished
 
 MOST_POINTS = 50

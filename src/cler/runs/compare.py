@@ -18,9 +18,9 @@ from cler.config.values import OWN_SEED, number_of_tasks
 from cler.errors import UsageError, hint, one_line
 from cler.files import frozen, without_non_finite
 from cler.methods import METHODS
-from cler.metrics import METRICS
+from cler.metrics import METRICS, SCENARIOS
 from cler.regularizers import REGULARIZERS
-from cler.runs.results import SCENARIOS, Result
+from cler.runs.results import Result
 
 SHOWN_ANYWAY = frozenset({"method", "regularizer", "teacher", "dataset", "buffer", "precision"})
 """Settings that tables show for every row."""

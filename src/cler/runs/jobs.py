@@ -13,7 +13,7 @@ from typing import Any
 
 from cler.config.comparing import completed
 from cler.config.making import unusual
-from cler.config.settings import OF_READING, Settings
+from cler.config.settings import OF_READING, Machine, Settings
 from cler.config.values import exact
 from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
@@ -41,7 +41,7 @@ class Job:
     settings: Settings
     seed: int
     folder: Path
-    checkpoint_every: float = 60.0
+    checkpoint_every: float = Machine.checkpoint_every
     """Seconds between checkpoints within a task; 0 for none but that at its end."""
     save_network: bool = False
     """Whether the trained network is kept beside the result."""

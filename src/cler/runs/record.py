@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -13,15 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
-import torch
-
-from cler import data as datasets
-from cler.config.settings import Settings
-from cler.data.images import Advance, ImageData
 from cler.engine import Control, Run, RunName, checkpoint
 from cler.engine.events import (
     Checkpointed,
-    Decoding,
     Elsewhere,
     Emit,
     Evaluated,
@@ -36,10 +30,8 @@ from cler.engine.events import (
 )
 from cler.engine.losses import Sums, means, merged
 from cler.engine.steps import lack_of_memory
-from cler.engine.train import REPORT_SECONDS
 from cler.errors import UsageError
 from cler.files import write_json, writing
-from cler.runs.build import build_run
 from cler.runs.folders import OWNER, still_ours
 from cler.runs.jobs import Job, claimed, same_run
 from cler.runs.logs import log_line, trim_log
@@ -321,63 +313,3 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     if before.get("data") not in (None, now["data"]):
         differences.append("different data")
     return differences + differing(now["settings"], before.get("revisions", {}), now["revisions"])
-
-
-Loaded = dict[Hashable, tuple[ImageData, str]]
-"""Datasets that are ready for a device, with their fingerprints."""
-
-
-class Builder:
-    """Builds the runs of jobs, loading each dataset once; `images` says where those lie that a GPU trains on.
-
-    `loaded` are datasets that are there already, to which others are added; None for none.
-    """
-
-    def __init__(
-        self,
-        device: torch.device,
-        data_dir: Path | None,
-        recorder: Recorder,
-        images: str = "auto",
-        loaded: Loaded | None = None,
-    ) -> None:
-        self.device, self.data_dir, self.recorder, self.images = device, data_dir, recorder, images
-        self.loaded: Loaded = {} if loaded is None else loaded
-
-    def __call__(self, job: Job) -> Run:
-        """The run of a job, ready to be trained, from its checkpoint on if it has one."""
-        key = self.device, self.data_dir, self.images, datasets.key(job.settings)
-        if key not in self.loaded:
-            self.loaded[key] = self._load(job.settings)
-        images, fingerprint = self.loaded[key]
-        if job.data not in (None, fingerprint):
-            raise UsageError(
-                f"{job.settings.dataset} has other images here (fingerprint {fingerprint}) than the runs are for "
-                f"({job.data}): copy them here, or start again if they have changed"
-            )
-        run = build_run(job.settings, job.seed, images, job.name)
-        self.recorder.adopt(run, job, fingerprint)
-        return run
-
-    def _load(self, settings: Settings) -> tuple[ImageData, str]:
-        data = datasets.load_for(settings, self.data_dir, self._telling(settings.dataset))
-        placed = data.to(self.device, self.images)
-        if placed.on_host:
-            size = (data.train_images.nbytes + data.test_images.nbytes) / 1e9
-            text = f"{size:.1f} GB of images of {settings.dataset} stay in main memory, where the GPU reads them"
-            self.recorder.hear(Message(text))
-        return placed, data.fingerprint()
-
-    def _telling(self, dataset: str) -> Advance:
-        """What decoding calls as it advances: events tell of it, and a request to stop ends it."""
-        told = -math.inf
-
-        def advance(done: int, images: int | None) -> None:
-            nonlocal told
-            if (now := time.monotonic()) - told >= REPORT_SECONDS or done == images:
-                told = now
-                self.recorder.hear(Decoding(dataset, done, images))
-            if self.recorder.stop is not None:
-                raise self.recorder.stop
-
-        return advance

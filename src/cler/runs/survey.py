@@ -15,7 +15,8 @@ from cler.methods import METHODS
 from cler.runs import pictures
 from cler.runs.folders import in_use
 from cler.runs.logs import LOG, Log, LogReader
-from cler.runs.results import Result, check_settings, checked_tasks, find_files, read_result
+from cler.runs.results import Result, find_files, read_result
+from cler.runs.wellformed import check_settings, checked_tasks
 
 RESULT, SETTINGS = "result.json", "settings.json"
 FileStamp = tuple[int, int, int]

@@ -20,8 +20,9 @@ from cler.engine.events import Emit, Message
 from cler.errors import stopped_by
 from cler.methods import find_method
 from cler.runs.jobs import Job, claimed, finished
+from cler.runs.loading import Builder, Loaded
 from cler.runs.machine import threads
-from cler.runs.record import Builder, Loaded, Recorder
+from cler.runs.record import Recorder
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 """Signals that ask training to stop: Ctrl-C, and the one that systems send to end a process."""
@@ -42,13 +43,13 @@ class Order:
     """Processes on a CPU, or bundles at a time of a cluster."""
     at_once: int | None = None
     """Runs side by side on a GPU; None for as many as fit."""
-    images: str = "auto"
+    images: str = Machine.images
     """Where those lie that a GPU trains on."""
-    graph: bool = True
+    graph: bool = Machine.graph
     """Whether a GPU records steps and replays them."""
-    out: Path = Path("runs")
+    out: Path = Machine.out
     """Folder that all machines share, where the attempts of other machines are kept."""
-    give_up_after: float = 600.0
+    give_up_after: float = Machine.give_up_after
     """Seconds without events after which another machine is given up."""
 
     @classmethod

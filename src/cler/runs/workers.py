@@ -21,7 +21,7 @@ from cler.errors import UsageError
 from cler.processes import end_with_parent, without_main
 from cler.runs.custom import Code, code_of
 from cler.runs.machine import VISIBLE
-from cler.runs.record import Loaded
+from cler.runs.loading import Loaded
 from cler.runs.trainers import Bundle, Order, raising_when_terminated, train_bundles
 
 
@@ -53,6 +53,7 @@ class Workers:
         self._ears: list[Connection] = []
         self._processes: list[SpawnProcess] = []
 
+    @raising_when_terminated()
     def train(self, bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
         """Train the bundles, each by the next process that is free: there is one for each of `gpus`, and sees it alone.
 
@@ -61,14 +62,13 @@ class Workers:
 
         Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
         """
-        with raising_when_terminated():
-            try:
-                for gpu in gpus[len(self._processes) :]:
-                    self._start(gpu)
-                _listen(self._ears[: len(gpus)], order, iter(bundles), emit)
-            except BaseException:
-                self.close()
-                raise
+        try:
+            for gpu in gpus[len(self._processes) :]:
+                self._start(gpu)
+            _listen(self._ears[: len(gpus)], order, iter(bundles), emit)
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, gpu: str | None) -> None:
         context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cler.metrics import METRICS
+from cler.metrics import METRICS, SCENARIOS
 from cler.tracking.base import Table, TrackedRun, Tracker, register
 from cler.tracking.figures import of_metrics
 
@@ -57,7 +57,7 @@ def _hyperparameters(settings: Mapping[str, Any]) -> tuple[Any, ...]:
     from torch.utils.tensorboard.summary import hparams
 
     plain = {name: value if isinstance(value, int | float | str) else str(value) for name, value in settings.items()}
-    shown = of_metrics({name: dict.fromkeys(("class_il", "task_il"), 0.0) for name in METRICS})
+    shown = of_metrics({name: dict.fromkeys(SCENARIOS, 0.0) for name in METRICS})
     return tuple(hparams(plain, shown))
 
 

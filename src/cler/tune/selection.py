@@ -11,6 +11,7 @@ from cler.config.registry import DATASETS, METHODS
 from cler.config.settings import Settings
 from cler.config.values import OWN_SEED, number_of_tasks
 from cler.errors import UsageError, one_line
+from cler.metrics import SCENARIOS
 from cler.runs.compare import Series
 
 WAYS = "first-tasks:3, other-dataset:NAME or whole-stream"
@@ -74,7 +75,7 @@ def tuning_lines(groups: Iterable[Series]) -> list[str]:
 def _unseen(row: Series) -> str:
     if not row.seen_by_tuning:
         return "tuning saw none of these tasks"
-    unseen = {name: row.unseen_by_tuning(name) for name in ("class_il", "task_il")}
+    unseen = {name: row.unseen_by_tuning(name) for name in SCENARIOS}
     if None in unseen.values() and row.settings.get("class_order") == OWN_SEED:
         return "tuning may have seen classes of every task here, because each seed orders them differently"
     if None in unseen.values():

@@ -14,6 +14,7 @@ class Here:
     """Makes each attempt as its turn comes, or does to it what `fate` says, by its number."""
 
     name = "here"
+    poll = 0.0
 
     def __init__(self, fate=None, *, lasting=False):
         self.fate, self.lasting, self.silence = fate or {}, lasting, "nobody is there"

@@ -43,7 +43,7 @@ def said(heard):
 def test_jobs_are_trained_elsewhere_with_the_same_numbers_and_all_is_heard(tmp_path, here, order, toy_jobs):
     plain, jobs, heard = toy_jobs([0, 1], tmp_path / "plain"), toy_jobs([0, 1]), []
     trainers.train_bundles([plain], order, ignore)
-    drive(jobs, here(), order, heard.append, poll=0)
+    drive(jobs, here(), order, heard.append)
     assert [accuracy(job) for job in jobs] == [accuracy(job) for job in plain]
     assert {type(event) for event in heard} == {Message, Started, Progress, Evaluated, Checkpointed, Finished}
     assert [event.run for event in heard if isinstance(event, Finished)] == [job.name for job in jobs]
@@ -69,7 +69,7 @@ def test_bundles_are_made_without_a_look_at_this_machine(tmp_path, here, toy_job
     cluster = here(dict.fromkeys(range(1, 30), stop), lasting=True)
     order = Order(torch.device(device), workers=workers, at_once=at_once, out=tmp_path)
     with pytest.raises(Enough):
-        drive(toy_jobs(range(25)), cluster, order, ignore, poll=0)
+        drive(toy_jobs(range(25)), cluster, order, ignore)
     described = [read_json(attempt / ATTEMPT) for attempt in cluster.submitted]
     assert [len(each["jobs"]) for each in described] == sizes
     assert {each["order"]["device"] for each in described} == {device}
@@ -113,7 +113,7 @@ def test_a_lost_attempt_is_made_again_from_its_checkpoint(tmp_path, here, order,
     (plain,), (job,), heard = toy_jobs(out=tmp_path / "plain"), toy_jobs(), []
     trainers.train_bundles([[plain]], order, ignore)
     cluster = here({1: killed_after(Checkpointed, 1)})
-    drive([job], cluster, order, heard.append, poll=0)
+    drive([job], cluster, order, heard.append)
     assert accuracy(job) == accuracy(plain)
     assert len(cluster.submitted) == 2
     assert f"{HOST} was lost: its run is resumed elsewhere" in said(heard)
@@ -123,7 +123,7 @@ def test_a_lost_attempt_is_made_again_from_its_checkpoint(tmp_path, here, order,
 def test_what_comes_to_nothing_three_times_is_told(here, order, toy_jobs):
     cluster = here(dict.fromkeys((1, 2, 3), lost))
     with pytest.raises(UsageError, match=r"a job of here was lost with er buffer 8, seed 0, for the 3rd time"):
-        drive(toy_jobs(), cluster, order, ignore, poll=0)
+        drive(toy_jobs(), cluster, order, ignore)
     assert len(cluster.submitted) == 3
 
 
@@ -134,7 +134,7 @@ def test_a_run_that_ended_before_it_could_say_so_is_not_repeated(here, order, to
         train_attempt(folder, signals=[])
         (folder / EVENTS).write_text("")
 
-    drive(jobs, here({1: without_a_word}), order, heard.append, poll=0)
+    drive(jobs, here({1: without_a_word}), order, heard.append)
     assert heard == [Elsewhere(jobs[0].name, complete=True)]
 
 
@@ -147,7 +147,7 @@ def test_a_machine_that_says_nothing_is_given_up_and_avoided(here, order, toy_jo
 
     cluster = here({1: frozen})
     hasty = Order(order.device, out=order.out, give_up_after=1e-9)
-    drive(jobs, cluster, hasty, heard.append, poll=0)
+    drive(jobs, cluster, hasty, heard.append)
     first, second = cluster.submitted
     assert cluster.cancelled == [first.name]
     assert cluster.avoided == [[], ["tortoise"]]
@@ -173,7 +173,7 @@ def of_photos(tmp_path, order, toy_jobs, monkeypatch):
     """An attempt at a run on a folder of photos, which are decoded two at a time, each time anew."""
     write_folder(tmp_path / "photos", size=(24, 24))
     monkeypatch.setattr(decoding, "CHUNK", 2)
-    monkeypatch.setattr("cler.runs.record.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("cler.runs.loading.REPORT_SECONDS", 0.0)
     (job,) = toy_jobs(dataset=f"folder:{tmp_path / 'photos'}")
     ordered = replace(order, data_dir=tmp_path / "data")
     return Attempt.make(tmp_path / ATTEMPTS / "driver", [job], ordered, "here", 0)
@@ -277,11 +277,11 @@ def test_what_an_earlier_driver_left_on_a_lasting_cluster_is_found(here, order, 
             raise Stopped
 
     with pytest.raises(Stopped):
-        drive(jobs, cluster, order, stop, poll=0)
+        drive(jobs, cluster, order, stop)
     assert said(heard)[-1] == "still with here: 2 jobs, which the same command finds; nothing ends them"
     cluster.waiting = [None, *enumerate(cluster.submitted, 3)]
     heard.clear()
-    drive(jobs, cluster, order, heard.append, poll=0)
+    drive(jobs, cluster, order, heard.append)
     assert len(cluster.submitted) == 2
     assert said(heard)[0] == "found again with here: 2 jobs"
     assert not remaining(jobs)
@@ -303,9 +303,9 @@ def test_what_an_earlier_driver_left_on_another_cluster_is_made_again(here, orde
     with monkeypatch.context() as patch:
         patch.setattr("cler.runs.backends.driver._Driver._stop", lambda self: None)  # as if it were killed
         with pytest.raises(Stopped):
-            drive(jobs, cluster, order, stop_at(Message), poll=0)
+            drive(jobs, cluster, order, stop_at(Message))
     assert cluster.submitted[0].exists()
-    drive(jobs, cluster, order, ignore, poll=0)
+    drive(jobs, cluster, order, ignore)
     assert [attempt.exists() for attempt in cluster.submitted] == [False, False]
     assert not remaining(jobs)
 
@@ -316,7 +316,7 @@ def test_the_attempts_of_another_driver_are_left_to_it(tmp_path, here, order, to
     folder.mkdir(parents=True)
     with locked(folder):
         attempt = Attempt.make(folder, jobs, order, "here", 0)
-        drive(jobs, here(), order, heard.append, poll=0)
+        drive(jobs, here(), order, heard.append)
         assert attempt.folder.exists()
     assert heard == [Elsewhere(jobs[0].name, complete=False)]
 
@@ -327,7 +327,7 @@ def test_attempts_that_do_not_last_are_ended_with_the_driver_and_leave_checkpoin
     monkeypatch.setattr(Attempt, "ask_to_stop", lambda self: asked.append(self.name))
     cluster = here()
     with pytest.raises(Stopped):
-        drive([job], cluster, order, stop_at(Message), poll=0)
+        drive([job], cluster, order, stop_at(Message))
     assert asked == cluster.cancelled == [cluster.submitted[0].name]
     assert not cluster.submitted[0].exists()
 
@@ -351,7 +351,7 @@ def test_a_mistake_on_another_machine_is_the_users_mistake_here(here, order, toy
 
     monkeypatch.setattr("cler.data.load_for", unknown)
     with pytest.raises(UsageError, match=f"{HOST}: toy is missing"):
-        drive(toy_jobs(), here(), order, ignore, poll=0)
+        drive(toy_jobs(), here(), order, ignore)
     assert not (order.out / ATTEMPTS).exists()
 
 
@@ -362,7 +362,7 @@ def test_another_version_on_another_machine_is_told(here, order, toy_jobs, monke
         train_attempt(folder, signals=[])
 
     with pytest.raises(UsageError, match=f"{HOST} has cler .*, and 0.0.1 is needed"):
-        drive(toy_jobs(), here({1: older}), order, ignore, poll=0)
+        drive(toy_jobs(), here({1: older}), order, ignore)
 
 
 def test_a_job_that_somebody_cancels_is_not_made_again(here, order, toy_jobs):
@@ -370,13 +370,13 @@ def test_a_job_that_somebody_cancels_is_not_made_again(here, order, toy_jobs):
         cluster.listed[folder.name] = "cancelled"
 
     with pytest.raises(UsageError, match="its job was canceled"):
-        drive(toy_jobs(), here({1: cancelled}), order, ignore, poll=0)
+        drive(toy_jobs(), here({1: cancelled}), order, ignore)
 
 
 def test_code_that_no_other_machine_can_import_is_refused(here, order, toy_jobs, monkeypatch):
     monkeypatch.setattr("cler.runs.backends.driver.only_here", lambda jobs: ["the method mine"])
     with pytest.raises(UsageError, match="the method mine: no other machine can import this"):
-        drive(toy_jobs(), here(), order, ignore, poll=0)
+        drive(toy_jobs(), here(), order, ignore)
     for module in ("ray", "slurm"):
         monkeypatch.setattr(f"cler.runs.backends.{module}._find_{module}", lambda: None)
         with pytest.raises(UsageError, match="the method mine: no other machine can import this"):
@@ -399,14 +399,14 @@ def silent(here, *when):
 def test_a_cluster_that_does_not_answer_is_told_before_anything_is_submitted(here, order, toy_jobs):
     cluster = silent(here, 1)()
     with pytest.raises(UsageError, match=r"here does not answer \(nobody is there\): try again later"):
-        drive(toy_jobs(), cluster, order, ignore, poll=0)
+        drive(toy_jobs(), cluster, order, ignore)
     assert not cluster.submitted
     assert not (order.out / ATTEMPTS).exists()
 
 
 def test_no_attempt_counts_as_lost_while_the_cluster_does_not_answer(here, order, toy_jobs):
     cluster = silent(here, 2, 3, 4, 5)()
-    drive(toy_jobs(), cluster, order, ignore, poll=0)
+    drive(toy_jobs(), cluster, order, ignore)
     assert len(cluster.submitted) == 1
 
 
@@ -421,7 +421,7 @@ def test_a_driver_whose_folder_is_being_swept_away_takes_another(here, order, to
 
     monkeypatch.setattr(driver, "locked", first_of_another)
     cluster = here()
-    drive(toy_jobs(), cluster, order, ignore, poll=0)
+    drive(toy_jobs(), cluster, order, ignore)
     first, second = asked
     assert [attempt.parent for attempt in cluster.submitted] == [second] != [first]
 
@@ -429,5 +429,5 @@ def test_a_driver_whose_folder_is_being_swept_away_takes_another(here, order, to
 def test_a_machine_with_other_images_under_the_same_name_is_refused(here, order, toy_jobs):
     (job,) = toy_jobs()
     with pytest.raises(UsageError, match=rf"{HOST}: toy has other images here \(fingerprint \w+\) than .* \(abc\)"):
-        drive([replace(job, data="abc")], here(), order, ignore, poll=0)
+        drive([replace(job, data="abc")], here(), order, ignore)
     assert not (job.folder / "result.json").exists()

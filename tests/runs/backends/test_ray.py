@@ -64,7 +64,7 @@ def ray(monkeypatch):
         return made
 
     monkeypatch.setattr(driver, "LOOK", 0.0)
-    monkeypatch.setattr(backend, "POLL", 0.0)
+    monkeypatch.setattr(backend.RayCluster, "poll", 0.0)
     monkeypatch.setattr(backend, "_check_reachable", lambda address: None)
     return stand_in
 

@@ -59,7 +59,7 @@ def commands(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("known_to_new_processes")
 def test_a_job_of_slurm_trains_and_is_heard(tmp_path, monkeypatch, commands, order, toy_jobs):
-    monkeypatch.setattr(slurm, "POLL", 1.0)
+    monkeypatch.setattr(slurm.SlurmCluster, "poll", 1.0)
     monkeypatch.setattr(driver._Driver, "_again", pytest.fail)
     (plain,), (job,), heard = toy_jobs(out=tmp_path / "plain"), toy_jobs(), []
     trainers.train_bundles([[plain]], order, ignore)

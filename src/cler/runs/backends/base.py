@@ -65,6 +65,8 @@ class Cluster(Protocol):
     name: str
     lasting: bool
     """Whether attempts stay when the driver ends, for another driver to find."""
+    poll: float
+    """Seconds between two questions which attempts there are."""
     silence: str
     """Why nobody could tell which attempts there are, when that was asked last."""
 

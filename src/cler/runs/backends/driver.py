@@ -25,22 +25,20 @@ from cler.runs.trainers import Bundle, Order, in_bundles, raising_when_terminate
 
 LOOK = 0.3
 """Seconds between two looks at what attempts say."""
-POLL = 10.0
-"""Seconds between two questions to a cluster that is busy with others, too."""
 MOST_TRIES = 3
 """Attempts in a row that may come to nothing."""
 STOP_SECONDS = 60.0
 """How long attempts that are asked to stop have for their checkpoints."""
 
 
-def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit, poll: float = POLL) -> None:
+def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit) -> None:
     """Train the jobs on a cluster: as attempts at bundles of them, in folders that all machines share.
 
     Attempts that an earlier driver has left are found again. When this one is stopped, those of a lasting cluster stay;
     others are asked for checkpoints and ended.
     """
     check_importable(jobs)
-    driver = _Driver(cluster, order, emit, poll)
+    driver = _Driver(cluster, order, emit)
     with raising_when_terminated(), driver.present(), driver.ending():
         driver.submit(driver.found(jobs))
         while driver.live:
@@ -59,8 +57,8 @@ def check_importable(jobs: Sequence[Job]) -> None:
 
 
 class _Driver:
-    def __init__(self, cluster: Cluster, order: Order, emit: Emit, poll: float) -> None:
-        self.cluster, self.order, self.emit, self.poll = cluster, order, emit, poll
+    def __init__(self, cluster: Cluster, order: Order, emit: Emit) -> None:
+        self.cluster, self.order, self.emit = cluster, order, emit
         self.live: dict[str, Attempt] = {}
         self._drivers = order.out.absolute() / ATTEMPTS
         self._folder = self._new_folder()
@@ -176,7 +174,7 @@ class _Driver:
 
     def look(self) -> None:
         """Ask the cluster now and then, hear what attempts say, and do what has to be done about them."""
-        asked = time.monotonic() - self._asked >= self.poll
+        asked = time.monotonic() - self._asked >= self.cluster.poll
         if asked:
             states = self.cluster.states()
             self._states = self._states if states is None else states

@@ -13,8 +13,8 @@ from cler.engine.events import Emit, Message
 from cler.runs.backends.base import Backend, register
 from cler.runs.custom import only_here
 from cler.runs.jobs import Job
+from cler.runs.loading import Loaded
 from cler.runs.machine import find_device, gpus, workers_that_fit
-from cler.runs.record import Loaded
 from cler.runs.trainers import Bundle, Order, in_bundles, train_bundles
 from cler.runs.workers import Workers
 

@@ -21,8 +21,6 @@ from cler.runs.jobs import Job
 from cler.runs.machine import find_device
 from cler.runs.trainers import Order
 
-POLL = 1.0
-"""Seconds between two questions to the cluster."""
 CONNECT_SECONDS = 20.0
 """How long a cluster has to answer."""
 
@@ -65,7 +63,7 @@ class OnRay(Backend):
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; when this is stopped, so are they, with checkpoints."""
         self._cluster = self._cluster or RayCluster(self.address, gpu=order.device.type == "cuda")
-        drive(jobs, self._cluster, order, emit, POLL)
+        drive(jobs, self._cluster, order, emit)
 
     def close(self) -> None:
         """Leave the cluster, which ends if it was started here."""
@@ -79,6 +77,7 @@ class RayCluster:
 
     name = "ray"
     lasting = False
+    poll = 1.0
     silence = ""
 
     def __init__(self, address: str | None, *, gpu: bool = False) -> None:

@@ -20,7 +20,7 @@ from cler.errors import UsageError, one_line
 from cler.files import writing
 from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import AttemptState, Backend, register
-from cler.runs.backends.driver import POLL, check_importable, drive
+from cler.runs.backends.driver import check_importable, drive
 from cler.runs.jobs import Job
 from cler.runs.trainers import Order
 
@@ -58,7 +58,7 @@ class OnSlurm(Backend):
 
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; when this is stopped, what was submitted stays, and is found again."""
-        drive(jobs, SlurmCluster(self.asked, order.device.type == "cuda"), order, emit, POLL)
+        drive(jobs, SlurmCluster(self.asked, order.device.type == "cuda"), order, emit)
 
 
 class SlurmCluster:
@@ -66,6 +66,7 @@ class SlurmCluster:
 
     name = "slurm"
     lasting = True
+    poll = 10.0  # others ask it, too
     silence = ""
 
     def __init__(self, asked: Slurm, gpu: bool) -> None:
