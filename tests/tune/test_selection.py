@@ -5,7 +5,7 @@ import pytest
 from cler.config.making import make_settings
 from cler.errors import UsageError
 from cler.runs.compare import compare
-from cler.tune.selection import Selection, told
+from cler.tune.selection import Selection, tuning_lines
 
 
 @pytest.mark.parametrize(
@@ -57,24 +57,24 @@ def test_more_tasks_than_there_are_and_tasks_of_joint_are_refused():
         (
             {"select_on": "first-tasks:2", "dataset": "toy", "seeds": [0]},
             {},
-            "tuned on first-tasks:2 of toy (60 trials, seed 0); on the tasks from 3 on, which it did not see, accuracy "
+            "tuned on first-tasks:2 of toy (60 trials, seed 0); on the tasks from 3 on, which tuning did not see, accuracy "
             "is 32.00 ± 2.83 class-incremental, 52.00 ± 2.83 task-incremental",
         ),
         (
             {"select_on": "whole-stream", "dataset": "toy", "seeds": [0, 1]},
             {},
-            "tuned on whole-stream of toy (60 trials, seeds 0, 1); it saw every task here",
+            "tuned on whole-stream of toy (60 trials, seeds 0, 1); tuning saw every task here",
         ),
         (
             {"select_on": "first-tasks:2", "dataset": "toy", "seeds": [0]},
             {"class_order": "seed"},
-            "tuned on first-tasks:2 of toy (60 trials, seed 0); it may have seen classes of every task here, for each "
-            "seed has them in another order",
+            "tuned on first-tasks:2 of toy (60 trials, seed 0); tuning may have seen classes of every task here, because "
+            "each seed orders them differently",
         ),
         (
             {"select_on": "other-dataset:photos", "dataset": "photos", "seeds": [0]},
             {"class_order": "seed"},
-            "tuned on other-dataset:photos (60 trials, seed 0); it saw none of these tasks",
+            "tuned on other-dataset:photos (60 trials, seed 0); tuning saw none of these tasks",
         ),
     ],
 )
@@ -82,5 +82,5 @@ def test_of_tuned_settings_is_told_what_decided_and_what_did_not(runs, stamp, ch
     made = runs.make(runs.plain | changes, [30.0, 34.0])
     tuned = {"names": ["lr", "sparkle"], "trials": 60} | stamp
     groups = compare([replace(each, tuned=tuned) for each in made]).groups
-    assert told(groups) == [f"ER-ACE: lr 0.01, sparkle – {line}"]
-    assert told(compare(made).groups) == []
+    assert tuning_lines(groups) == [f"ER-ACE: lr 0.01, sparkle – {line}"]
+    assert tuning_lines(compare(made).groups) == []

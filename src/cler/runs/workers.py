@@ -20,8 +20,8 @@ from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.processes import end_with_parent, without_main
 from cler.runs.custom import Code, code_of
-from cler.runs.machine import VISIBLE
 from cler.runs.loading import Loaded
+from cler.runs.machine import VISIBLE
 from cler.runs.trainers import Bundle, Order, raising_when_terminated, train_bundles
 
 

@@ -79,7 +79,7 @@ def _unseen(row: Series) -> str:
     if None in unseen.values() and row.settings.get("class_order") == OWN_SEED:
         return "tuning may have seen classes of every task here, because each seed orders them differently"
     if None in unseen.values():
-        return "it saw every task here"
+        return "tuning saw every task here"
     numbers = [
         f"{each.mean:.2f}" + ("" if isnan(each.std) else f" ± {each.std:.2f}") for each in unseen.values() if each
     ]

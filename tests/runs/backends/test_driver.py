@@ -163,7 +163,7 @@ def test_a_machine_that_begins_again_and_says_nothing_is_given_up(here, order, t
         cluster.listed[folder.name] = "running"
 
     jobs, cluster = toy_jobs(), here({1: queued_again})
-    drive(jobs, cluster, replace(order, give_up_after=1e-9), ignore, poll=0)
+    drive(jobs, cluster, replace(order, give_up_after=1e-9), ignore)
     assert cluster.avoided == [[], ["tortoise"]]
     assert not remaining(jobs)
 
@@ -291,8 +291,8 @@ def test_what_an_earlier_driver_left_on_a_lasting_cluster_is_found(here, order, 
 def test_what_an_earlier_driver_left_is_made_again_where_something_else_is_asked_for_now(here, order, toy_jobs):
     (job,), cluster = toy_jobs(), here({1: begun}, lasting=True)
     with pytest.raises(Stopped):
-        drive([replace(job, until_task=1)], cluster, order, stop_at(Message), poll=0)
-    drive([job], cluster, order, ignore, poll=0)
+        drive([replace(job, until_task=1)], cluster, order, stop_at(Message))
+    drive([job], cluster, order, ignore)
     assert len(cluster.submitted) == 2
     assert cluster.cancelled == [cluster.submitted[0].name]
     assert not remaining([job])
