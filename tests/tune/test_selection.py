@@ -57,8 +57,8 @@ def test_more_tasks_than_there_are_and_tasks_of_joint_are_refused():
         (
             {"select_on": "first-tasks:2", "dataset": "toy", "seeds": [0]},
             {},
-            "tuned on first-tasks:2 of toy (60 trials, seed 0); on the tasks from 3 on, which tuning did not see, accuracy "
-            "is 32.00 ± 2.83 class-incremental, 52.00 ± 2.83 task-incremental",
+            "tuned on first-tasks:2 of toy (60 trials, seed 0); on the tasks from 3 on, which tuning did not see, "
+            "accuracy is 32.00 ± 2.83 class-incremental, 52.00 ± 2.83 task-incremental",
         ),
         (
             {"select_on": "whole-stream", "dataset": "toy", "seeds": [0, 1]},
@@ -68,8 +68,8 @@ def test_more_tasks_than_there_are_and_tasks_of_joint_are_refused():
         (
             {"select_on": "first-tasks:2", "dataset": "toy", "seeds": [0]},
             {"class_order": "seed"},
-            "tuned on first-tasks:2 of toy (60 trials, seed 0); tuning may have seen classes of every task here, because "
-            "each seed orders them differently",
+            "tuned on first-tasks:2 of toy (60 trials, seed 0); tuning may have seen classes of every task here, "
+            "because each seed orders them differently",
         ),
         (
             {"select_on": "other-dataset:photos", "dataset": "photos", "seeds": [0]},
