@@ -442,6 +442,12 @@ def test_a_regularizer_that_moves_the_running_statistics_without_saying_so_is_ca
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_every_pass_over_a_task_is_observed(method):
+    found = [METHODS[method].phases(METHODS[method].Options(), 1, epoch=6, epochs=epochs) for epochs in (1, 3)]
+    assert [phases["observe"] for phases in found] == [6, 18]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_images_need_not_be_square(method):
     square = colors(size=12, train_images=16)
     low = {name: getattr(square, name)[:, :, :8] for name in ("train_images", "test_images")}

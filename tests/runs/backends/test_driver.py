@@ -28,6 +28,7 @@ from cler.runs.backends.driver import drive
 from cler.runs.backends.wire import Begun, Ended, line_of
 from cler.runs.folders import ATTEMPT, OWNER, locked
 from cler.runs.jobs import remaining
+from cler.runs.record import Recorder
 from cler.runs.trainers import Order
 from photos import write_folder
 
@@ -244,6 +245,17 @@ def test_what_is_being_written_when_it_is_given_up_is_not_published(tmp_path, or
         assert not read_json(job.folder / name)["complete"]
         assert (job.folder / "checkpoint.safetensors").exists()
     assert not [path for path in job.folder.iterdir() if path.suffix == ".tmp"]
+
+
+def test_who_loses_a_run_at_its_end_writes_nothing_for_the_one_that_comes_along(tmp_path, order, toy_jobs, monkeypatch):
+    (alone,), (job,) = toy_jobs(), toy_jobs(teacher="ema")
+    job = replace(job, along=alone)
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
+    end = Recorder._end
+    monkeypatch.setattr(Recorder, "_end", lambda self, *about: attempt.discard() or end(self, *about))
+    train_attempt(attempt.folder, signals=[])
+    assert not read_json(job.folder / "result.json")["complete"]
+    assert not (alone.folder / "result.json").exists()
 
 
 # -- drivers -----------------------------------------------------------------------------------------------------------
