@@ -28,11 +28,11 @@ def test_a_page_a_figure_and_a_table_in_another_file(cler_here, tmp_path, monkey
 
 
 def test_a_file_without_a_place_for_the_table_is_refused_and_stays(cler_here, tmp_path, monkeypatch):
-    monkeypatch.setattr(arithmetic, "flops_per_image", lambda shape: 1.0)
+    monkeypatch.setattr(arithmetic, "flops_per_image", lambda shape: pytest.fail("counted before it was refused"))
     (tmp_path / "README.md").write_text("Mine.\n")
     code, _, err = cler_here("frontier", RESULTS, "--into", "README.md")
     assert code == 2
-    assert "--into README.md lacks the lines <!-- frontier --> and <!-- /frontier -->" in err
+    assert "--into README.md needs the lines <!-- frontier --> and <!-- /frontier -->" in err
     assert (tmp_path / "README.md").read_text() == "Mine.\n"
 
 

@@ -516,7 +516,7 @@ NEEDED = {
     ("xder", "variant"): {"regularizer": "rotation"},
 }
 """Without which a setting has no effect, as it says; so too those of HPCR."""
-OWN_SETTINGS = [(method, name) for method in METHODS for name in own_settings(method)]
+OWN_SETTINGS = [(method, name) for method in METHODS for name in own_settings({"method": method})]
 
 
 def another(setting):

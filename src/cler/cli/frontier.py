@@ -10,6 +10,7 @@ import typer
 from cler.cli.app import app, console, read_comparison, say
 from cler.cli.options import OnceEach
 from cler.errors import UsageError
+from cler.files import read_text
 
 BETWEEN = ("<!-- frontier -->", "<!-- /frontier -->")
 """Lines of a file between which the short table stands."""
@@ -37,7 +38,7 @@ def frontier(
     It uses the results that were trained like the published ones: ten tasks, one pass, batches of ten images from the
     stream, none held out, ResNet-18 with 64 filters, the class order of the protocol. Arithmetic is counted on the CPU.
     """
-    from cler.files import read_text, write_text, writing
+    from cler.files import write_text, writing
     from cler.frontier.arithmetic import Counts
     from cler.frontier.entries import make_frontier
     from cler.frontier.figure import draw_frontier
@@ -46,31 +47,30 @@ def frontier(
     from cler.runs.folders import check_writable
 
     said = read_text(notes) if notes else "# Accuracy and arithmetic"
-    text, counts = read_text(into) if into else "", Counts(arithmetic, say)
+    head, tail = around_table(into) if into else ("", "")
     if out.exists() and not out.is_file():
         what = "Is a directory" if out.is_dir() else "is not a plain file"
         raise UsageError(f"{out}: {what}; give a file for the page", "out")
     check_writable(out.parent)
-    found = make_frontier(read_comparison(folders).groups, counts, in_the_paper)
+    found = make_frontier(read_comparison(folders).groups, Counts(arithmetic, say), in_the_paper)
     if not found.entries:
         raise UsageError("none of these runs is comparable with what is published: see `cler frontier --help`")
-    with_it = with_table(text, best_table(found), into) if into else ""
     figure = out.with_suffix(".png")
     draw_frontier(found, figure)
     with writing(out):
         write_text(out, page(found, said, figure.name))
     if into:
         with writing(into):
-            write_text(into, with_it)
+            write_text(into, f"{head}{best_table(found)}{tail}")
     for path in (out, figure, *([into] if into else [])):
         console.print(str(path), soft_wrap=True)
 
 
-def with_table(text: str, table: str, path: Path) -> str:
-    """The text with the table in its place."""
+def around_table(path: Path) -> tuple[str, str]:
+    """What a file has before the place of the table, and after it."""
     first, last = BETWEEN
-    head, begin, rest = text.partition(f"{first}\n")
-    _, end, tail = rest.partition(last)
+    head, begin, rest = read_text(path).partition(f"{first}\n")
+    _, end, tail = rest.partition(f"\n{last}")
     if not begin or not end:
         raise UsageError(f"{path} needs the lines {first} and {last}; the table goes between them", "into")
-    return f"{head}{begin}{table}\n{end}{tail}"
+    return head + begin, end + tail
