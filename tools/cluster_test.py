@@ -276,10 +276,10 @@ class SlurmNode:
 
     def stop(self) -> None:
         self.answer("scancel", "--user=root")
+        for process in self._of_the_node():
+            kill(process)
         for process in reversed(self.processes.values()):
             kill_tree(process)
-        for step in self._steps():
-            kill(step)
 
 
 def platform_host() -> str:

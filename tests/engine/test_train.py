@@ -636,6 +636,12 @@ def test_without_a_wish_a_cpu_takes_one_run_at_a_time():
     assert sum(run.complete for run in runs) == 2
 
 
+def test_what_a_run_needs_is_not_looked_at_where_there_is_no_other(fake, monkeypatch):
+    monkeypatch.setattr(bundles, "how_many_fit", pytest.fail)
+    train_in_bundles([1], built, kind=lambda job: 0)
+    assert fake.tried == [["run 1"]]
+
+
 @pytest.mark.parametrize(("wanted", "found"), [(2, 2), (100, 6)])
 def test_all_the_memory_of_a_run_that_replays_decides_how_many_fit(monkeypatch, wanted, found):
     memory = {"in use": 0, "peak": 0}

@@ -39,8 +39,9 @@ def train_in_bundles(
 
     The kind is what runs have to share (schedule, precision). A job is claimed when its bundle begins, and left out if
     another process has it; then `stands` tells how far it has come, or None for one that has ended. Without `at_once` a
-    first look at what one run needs decides. When the device runs out of memory all the same, half as many are trained
-    at once: those of the bundle that have not ended are built again, each from where it stands now.
+    first look at what one run needs decides, if there are several. When the device runs out of memory all the same,
+    half as many are trained at once: those of the bundle that have not ended are built again, each from where it stands
+    now.
     """
     control = control or Control()
     waiting = [(members, at_once) for members in grouped(jobs, kind)]
@@ -51,7 +52,7 @@ def train_in_bundles(
         again: list[list[Job]] = []
         with ExitStack() as held:
             first, others = _claimed(members, 1, claim, held)
-            if first and size is None:
+            if first and others and size is None:
                 size = how_many_fit(build, first[0], len(members))
             more, others = _claimed(others, (size or 1) - len(first), claim, held)
             ours = [*first, *more]
