@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from cler.config.settings import own_settings
 from cler.engine import Control, train
@@ -345,14 +346,15 @@ def test_a_regularizer_is_told_of_every_step_of_the_network(method, monkeypatch)
     assert len(followed) == len(run.method.network.members)
     steps = []
 
-    def follow(optimizer, arguments, options):
-        steps.append([expected.lerp_(weight.detach(), 0.5) for weight, expected in followed])
-
     own = set(run.method.network.parameters())
-    for optimizer in [each for each in vars(run.method).values() if isinstance(each, torch.optim.Optimizer)]:
+
+    def follow(optimizer, arguments, options):
         if own.intersection(optimizer.param_groups[0]["params"]):
-            optimizer.register_step_post_hook(follow)
+            steps.append([expected.lerp_(weight.detach(), 0.5) for weight, expected in followed])
+
+    hook = register_optimizer_step_post_hook(follow)
     train([run])
+    hook.remove()
     assert len(steps) >= sum(run.phases[0].values())
     for follower, (_, expected) in zip(run.method.regularizers, followed, strict=True):
         assert torch.equal(follower.average, expected)
@@ -543,7 +545,7 @@ def outcome(method, changes):
 @pytest.mark.parametrize(("method", "name"), OWN_SETTINGS, ids=map(".".join, OWN_SETTINGS))
 def test_every_setting_of_a_method_has_an_effect(method, name):
     needed = NEEDED.get((method, name), {"variant": "hpcr"} if (method, name != "variant") == ("pcr", True) else {})
-    changed = needed | {name: another(own_settings(method)[name])}
+    changed = needed | {name: another(own_settings({"method": method})[name])}
     assert differences(*(outcome(method, tuple(changes.items())) for changes in (needed, changed)))
 
 
