@@ -204,7 +204,7 @@ class Settings:
 
     @property
     def pair(self) -> str:
-        """As `pair_of` gives it."""
+        """Method, regularizer and teacher, as names of folders have them: 'er-ace+jigsaw+ema'."""
         return pair_of(self.method, self.regularizer, self.teacher)
 
     @property
