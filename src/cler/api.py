@@ -31,6 +31,7 @@ from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
 from cler.runs.backends import Backend, find_backend
+from cler.runs.backends import register as register_backend
 from cler.runs.compare import Comparison, Series
 from cler.runs.compare import compare as compare_results
 from cler.runs.custom import name_dataset, name_method, name_network
@@ -249,11 +250,11 @@ T = TypeVar("T")
 
 
 def register(thing: T) -> T:
-    """Register your own method, regularizer, teacher, stream, network, dataset or tracker under its name.
+    """Register your own method, regularizer, teacher, stream, network, dataset, tracker or backend under its name.
 
-    Takes a subclass of `cler.Method`, `cler.Teacher`, `cler.streams.Stream` or `cler.tracking.Tracker` (also as a
-    decorator), a `cler.regularizers.Entry`, a `cler.nets.Network`, or an object with the attributes of
-    `cler.data.images.Dataset`. Worker processes know it too if they can import it.
+    Takes a subclass of `cler.Method`, `cler.Teacher`, `cler.streams.Stream`, `cler.tracking.Tracker` or
+    `cler.runs.backends.Backend` (also as a decorator), a `cler.regularizers.Entry`, a `cler.nets.Network`, or an object
+    with the attributes of `cler.data.images.Dataset`. Worker processes know it too if they can import it.
     """
     if isinstance(thing, type) and issubclass(thing, Method):
         METHODS.register_class(thing)
@@ -263,16 +264,23 @@ def register(thing: T) -> T:
         register_stream(thing)
     elif isinstance(thing, type) and issubclass(thing, Tracker):
         register_tracker(thing)
+    elif isinstance(thing, type) and issubclass(thing, Backend):
+        register_backend(thing)
     elif isinstance(thing, Entry):
         register_regularizer(thing)
     elif isinstance(thing, Network):
         NETWORKS.register(thing.name, thing)
+    elif isinstance(thing, type):
+        raise UsageError(
+            f"the class {thing.__qualname__} cannot be registered: it must be a method, teacher, stream, tracker or "
+            "backend; of a regularizer, register an Entry, of a network a Network, of a dataset an object"
+        )
     elif callable(getattr(thing, "load", None)) and isinstance(getattr(thing, "name", None), str):
         DATASETS.register(thing.name, thing)  # type: ignore[attr-defined]
     else:
         raise UsageError(
             f"{thing!r} cannot be registered: it is not a method, regularizer, teacher, stream, network, "
-            "dataset or tracker"
+            "dataset, tracker or backend"
         )
     return thing
 

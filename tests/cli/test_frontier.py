@@ -10,9 +10,10 @@ RESULTS = ROOT / "results" / "frontier"
 pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="results are not in the source distribution")
 
 
-def test_a_page_a_figure_and_a_table_in_another_file(cler_here, tmp_path, monkeypatch):
+@pytest.mark.parametrize("before", ["old\n", ""])
+def test_a_page_a_figure_and_a_table_in_another_file(cler_here, tmp_path, monkeypatch, before):
     monkeypatch.setattr(arithmetic, "flops_per_image", lambda shape: 1.0)
-    (tmp_path / "README.md").write_text("Mine.\n\n<!-- frontier -->\nold\n<!-- /frontier -->\nEnd.\n")
+    (tmp_path / "README.md").write_text(f"Mine.\n\n<!-- frontier -->\n{before}<!-- /frontier -->\nEnd.\n")
     code, out, err = cler_here("frontier", RESULTS, "--into", "README.md", "--arithmetic", "counts.json")
     assert code == 0, err
     assert out.split() == ["frontier.md", "frontier.png", "README.md"]

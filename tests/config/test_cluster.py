@@ -1,11 +1,12 @@
 import pytest
 
+import cler
 from cler.config.cluster import Slurm, read_minutes, read_slurm
 from cler.config.reading import read_config
 from cler.config.schema import settings_of
 from cler.config.settings import Machine
 from cler.errors import UsageError
-from cler.runs.backends import BACKENDS, Backend, find_backend, register
+from cler.runs.backends import BACKENDS, Backend, find_backend
 
 
 @pytest.mark.parametrize("on", ["local", "slurm", "ray", "ray:head:6379", "ray:10.0.0.1:6379", "ray:ray://head:10001"])
@@ -22,7 +23,7 @@ def test_settings_name_backends_that_there_are():
 def test_a_backend_that_somebody_adds_can_be_named(monkeypatch, takes_address):
     monkeypatch.setattr(BACKENDS, "_entries", dict(BACKENDS))
     members = {"name": "queue", "__init__": lambda self, machine: None, "takes_address": takes_address}
-    queue = register(type("Queue", (Backend,), members | dict.fromkeys(("device", "train"))))
+    queue = cler.register(type("Queue", (Backend,), members | dict.fromkeys(("device", "train"))))
     assert type(find_backend(Machine(on="queue"))) is queue
     if takes_address:
         assert type(find_backend(Machine(on="queue:head:6379"))) is queue

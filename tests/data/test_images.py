@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import cler
 from cler import data
 from cler.data.images import DATASETS, ImageData, Status, register
 from cler.errors import UsageError
@@ -108,6 +109,12 @@ class Recorder:
 
     def get(self, folder: Path, progress: object) -> Status:
         return Status("present", "got", folder)
+
+
+@pytest.mark.parametrize("base", [object, cler.Regularizer, cler.Backbone])
+def test_a_class_that_has_to_be_registered_in_another_form_is_refused(base: type):
+    with pytest.raises(cler.UsageError, match=r"class Mine cannot be registered: .* a regularizer, register an Entry"):
+        cler.register(type("Mine", (base,), {"name": "mine", "load": print}))
 
 
 def test_a_registered_data_set_can_be_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

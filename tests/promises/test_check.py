@@ -60,6 +60,8 @@ class Plain:
 def test_settings_of_its_own_that_cannot_be_are_refused(options, says):
     with pytest.raises(UsageError, match=f"^{says}"):
         cler.train(type("Own", (Finetune,), {"name": "own", "Options": options}))
+    with pytest.raises(UsageError, match="unknown setting 'bufer'"):  # and nothing of the other one
+        cler.train("er-ace", bufer=3)
 
 
 @pytest.mark.parametrize(
@@ -225,6 +227,10 @@ def test_a_file_without_a_registered_part_and_a_file_instead_of_a_name(tmp_path,
     (tmp_path / "unregistered.py").write_text("import cler\nclass Mine(cler.Method):\n    name = 'my-own'\n")
     unregistered = cler_here("check", "my-own", "--import", tmp_path / "unregistered.py")
     assert unregistered.err.endswith("'my-own': unregistered.Mine is not registered; put @cler.register above it\n")
+    code = "import cler\n@cler.register\nclass Mine(cler.Method):\n    name = 'its-own'\n"
+    (tmp_path / "registered.py").write_text(code)
+    of_another_kind = cler_here("run", "er-ace", "--stream", "its-own", "--import", tmp_path / "registered.py")
+    assert of_another_kind.err.startswith("cler: unknown stream 'its-own' (known: ")
     for command in ("run", "check"):
         swapped = cler_here(command, "mine.py")
         assert swapped.err == "cler: mine.py is a file: write --import mine.py, and the name of what it registers\n"

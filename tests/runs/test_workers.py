@@ -3,11 +3,13 @@ import os
 import signal
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import toys
+from cler import data
 from cler.config.making import make_settings
 from cler.engine.events import Progress, ignore
 from cler.errors import UsageError
@@ -73,4 +75,22 @@ def test_a_worker_that_went_between_two_calls_is_told_in_one_line(tmp_path):
         with pytest.raises(UsageError, match="a worker process was killed"):
             going.train([[jobs[1]]], Order(CPU), [None], ignore)
         going.train([[jobs[1]]], Order(CPU), [None], ignore)
+    assert not remaining(jobs)
+
+
+def test_a_worker_keeps_its_images_between_two_calls(tmp_path, monkeypatch):
+    jobs = make_jobs(make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5), range(2), tmp_path)
+    heard, loads, load_for = [], [], data.load_for
+    monkeypatch.setattr(data, "load_for", lambda *given: loads.append(given) or load_for(*given))
+    monkeypatch.setattr(workers.signal, "signal", lambda *_: signal.SIG_DFL)
+    told = [Order(CPU), ([], jobs[:1]), None, Order(CPU), ([], jobs[1:]), None]
+
+    def recv():
+        if not told:
+            raise EOFError
+        return told.pop(0)
+
+    workers._work(SimpleNamespace(recv=recv, send=heard.append))
+    assert heard.count(workers.Request("done")) == 2
+    assert len(loads) == 1
     assert not remaining(jobs)

@@ -166,6 +166,8 @@ def test_one_of_your_own_is_made_known_as_other_parts_are_and_needs_no_package(f
         assert Machine(track="fragile+mine").track == "fragile+mine"
     finally:
         TRACKERS._entries.pop("mine", None)
+    with pytest.raises(UsageError, match="a tracker cannot be named 'none'"):
+        cler.register(type("Mine", (Tracker,), {"name": "none"}))
 
 
 def test_a_settings_file_may_name_trackers_and_the_command_line_wins(cler_here, fragile, tmp_path):

@@ -70,7 +70,7 @@ def around_table(path: Path) -> tuple[str, str]:
     """What a file has before the place of the table, and after it."""
     first, last = BETWEEN
     head, begin, rest = read_text(path).partition(f"{first}\n")
-    _, end, tail = rest.partition(f"\n{last}")
+    _, end, tail = rest.partition(last)
     if not begin or not end:
         raise UsageError(f"{path} needs the lines {first} and {last}; the table goes between them", "into")
-    return head + begin, end + tail
+    return head + begin, f"\n{end}{tail}"

@@ -132,9 +132,11 @@ def class_or_function(made: Any) -> Any:
 
 def forgotten(kind: str, name: str) -> UsageError | None:
     """The mistake of a class of that name that a file of the user's has, but does not register, if there is one."""
+    registered = {class_or_function(made_of(entry)) for registry in _ALL for entry in registry._entries.values()}
     for where, module in _IMPORTED.items():
         for each in vars(module).values():
-            if isinstance(each, type) and each.__module__ == where and getattr(each, "name", None) == name:
+            ours = isinstance(each, type) and each.__module__ == where and each not in registered
+            if ours and getattr(each, "name", None) == name:
                 found = f"{where}.{each.__qualname__}"
                 return UsageError(f"unknown {kind} '{name}': {found} is not registered; put @cler.register above it")
     return None
@@ -189,3 +191,6 @@ VIEWS: Registry[Any] = Registry("augmentation", "cler.data.views")
 TRACKERS: Registry[Any] = Registry("tracker", "cler.tracking")
 BACKENDS: Registry[Any] = Registry("backend", "cler.runs.backends")
 OPTIMIZERS: Registry[Any] = Registry("optimizer", "cler.methods")
+_ALL = (
+    METHODS, REGULARIZERS, TEACHERS, NETWORKS, STREAMS, DOMAINS, DATASETS, VIEWS, TRACKERS, BACKENDS, OPTIMIZERS,
+)  # fmt: skip

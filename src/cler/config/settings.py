@@ -204,7 +204,7 @@ class Settings:
 
     @property
     def pair(self) -> str:
-        """As `pair_of` gives it."""
+        """Method, regularizer and teacher, as names of folders have them: 'er-ace+jigsaw+ema'."""
         return pair_of(self.method, self.regularizer, self.teacher)
 
     @property
@@ -384,7 +384,10 @@ def _own_of(part: Any) -> dict[str, Setting]:
 def parts_with(name: str) -> list[str]:
     """The parts, such as 'stream blurry', that have a setting of this name of their own."""
     return [
-        f"{kind} {part}" for kind, table in PARTS.items() for part, entry in table.items() if name in _own_of(entry)
+        f"{kind} {part}"
+        for kind, table in PARTS.items()
+        for part, entry in table.items()
+        if name in getattr(getattr(entry, "Options", None), "__dataclass_fields__", ())  # of one that may be refused
     ]
 
 

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from cler.config.learner import learner_settings
-from cler.config.registry import METHODS
-from cler.config.settings import CUSTOM, own_settings
+from cler.config.settings import CUSTOM
 from cler.data.inputs import Label, to_labels
-from cler.errors import UsageError, unknown
+from cler.errors import UsageError
 from cler.learner import fileformat
 from cler.learner.core import Content, Core, NotFittedError
 from cler.learner.export import export
@@ -309,11 +308,6 @@ class Learner:
             if self._core.n_seen:
                 raise UsageError("a learner that has begun to learn cannot be changed; make a new one")
             wanted = self.get_params() | changes
-            own = own_settings(wanted) if wanted["method"] in METHODS else {}
-            known = [*self._parameter_names(), *learner_settings(), *own]
-            for name in changes:
-                if name not in known:
-                    raise unknown("parameter", name, dict.fromkeys(known))
             self._core = Core(wanted)
             vars(self).update(changes)
             others = [name for name in changes if name not in self._explicit()]

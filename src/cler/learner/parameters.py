@@ -10,7 +10,7 @@ from typing import Any
 from cler.config.learner import Form, learner_settings
 from cler.config.registry import METHODS, REGULARIZERS
 from cler.config.schema import joined, settings_of
-from cler.config.settings import Settings
+from cler.config.settings import Settings, elsewhere, own_settings
 from cler.config.values import read_weight
 from cler.data.inputs import Label, to_labels
 from cler.errors import UsageError, unknown
@@ -69,6 +69,10 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
         raise UsageError(f"{method} has to know where tasks begin and end; a stream without tasks can have {known}")
     declared = learner_settings()
     own = {name: value for name, value in given.items() if name not in declared | OTHERS}
+    of_parts = own_settings(given)
+    for name in own:
+        if name not in of_parts:
+            raise UsageError(f"{unknown('parameter', name, [*declared, *OTHERS, *of_parts])}{elsewhere(name)}")
     values = {name: given[name] for name in declared if name not in settings_of(Form)}
     buffer = declared["buffer"].checked(given["buffer"])
     values["buffer"] = buffer if METHODS[method].replays else 0

@@ -11,6 +11,7 @@ from torch import Tensor
 from cler.config.registry import TEACHERS
 from cler.config.schema import NoOptions
 from cler.data.views import Views
+from cler.errors import UsageError
 from cler.nets.backbone import Backbone
 
 
@@ -82,6 +83,6 @@ T = TypeVar("T", bound=Teacher)
 def register(teacher: type[T]) -> type[T]:
     """Register a teacher for the command line and the tests."""
     if getattr(teacher, "name", None) == "none":  # what settings say for no teacher at all
-        raise ValueError("two teachers are named 'none'")
+        raise UsageError("a teacher cannot be named 'none'")
     TEACHERS.register_class(teacher)
     return teacher

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from cler.config.registry import TRACKERS
+from cler.errors import UsageError
 
 Table = Mapping[str, Mapping[str, float]]
 """Metrics by name and scenario."""
@@ -64,6 +65,6 @@ def register(tracker: type[T]) -> type[T]:
     """Make a tracker known by its name."""
     name = getattr(tracker, "name", "")
     if name == "none" or "+" in name:  # what settings say for no tracker at all, and between two
-        raise ValueError(f"a tracker cannot be named '{name}'")
+        raise UsageError(f"a tracker cannot be named '{name}'")
     TRACKERS.register_class(tracker)
     return tracker

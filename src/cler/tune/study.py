@@ -128,7 +128,7 @@ def run(study: Study, count: int, train: Train, propose: Propose, say: Say = lam
     """Train the trials that the study does not have yet, write the best as a settings file, and return all trials.
 
     The new ones make a round, after the one under way, if any; but one that is in its first rung grows by them. Where
-    none has learned anything there is no best one, and a `UsageError` says so.
+    those that got furthest have diverged there is no best one, and a `UsageError` says so.
     """
     check_writable(study.out)
     with locked(study.out) as ours:
@@ -151,7 +151,7 @@ def _run(study: Study, count: int, train: Train, propose: Propose, say: Say) -> 
         ended, under_way = [*ended, *under_way], []
         study.write(ended, under_way)
     if not best(ended).score:
-        told = f"all {len(ended)} trials have 0 % on held-out images, as runs do that diverge"
+        told = "the trials that got furthest have 0 % on held-out images, as runs do that diverge"
         raise UsageError(f"has no winner: {told}; try other values", "space")
     write_text(study.out / BEST, settings_file(study, ended))
     return ended

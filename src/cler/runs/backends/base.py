@@ -51,7 +51,7 @@ B = TypeVar("B", bound=Backend)
 
 def register(backend: type[B]) -> type[B]:
     """Make a backend known by its name."""
-    BACKENDS.register(backend.name, backend)
+    BACKENDS.register_class(backend)
     return backend
 
 
