@@ -29,9 +29,10 @@ from cler.paper.known_analyses import ANALYSES
 from cler.paper.report_section import beside_paper, lines_of_all_tables, printed_numbers
 from cler.paper.reproduce import lines
 from cler.paper.tables import find_table
-from cler.report.content import OFF, make_report
+from cler.report.content import make_report
 from cler.report.markdown import markdown
 from cler.report.prose import split
+from cler.report.published import OFF
 from cler.runs import start
 from cler.runs.compare import compare
 from cler.runs.results import find_results
