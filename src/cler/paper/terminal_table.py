@@ -11,8 +11,8 @@ from rich.text import Text
 
 from cler.metrics import SCENARIOS
 from cler.paper.glance import Told, count_marks
+from cler.paper.lines import CHOSEN, GAIN_TOLERANCE, Line
 from cler.paper.report_section import P_VALUES, PROBABILITIES, probabilities
-from cler.paper.reproduce import CHOSEN, GAIN_TOLERANCE, Line
 from cler.paper.tables import BesidePaper, PaperTable
 from cler.report.numbers import plus_minus, signed, tenths
 from cler.report.published import MARKS
