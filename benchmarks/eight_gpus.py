@@ -48,7 +48,7 @@ def bundles_with_seconds(table: str, at_once: int, *, cheapest_first: bool = Fal
         work = steps.look(whole, Path(empty), seeds=None, precision="bf16", cells=whole.cells).missing
     groups = steps.look(whole, ROOT / "results", seeds=None, precision="bf16", cells=whole.cells).groups
     costs, _ = cost.known_seconds(work, None, MOST_AT_ONCE, groups)
-    order = cost.cheapest_first(work, costs)
+    order = steps.cheapest_first(work, costs)
     known = [each for each in (order if cheapest_first else order[::-1]) if each.cell in costs]
     seconds: dict[Path, float] = {job.folder: costs[each.cell] for each in known for job in each.jobs}
     jobs: list[Job] = [job for each in known for job in each.jobs]

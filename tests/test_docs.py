@@ -26,12 +26,13 @@ from cler.paper.analysis_output import analysis_markdown
 from cler.paper.beside import in_the_paper
 from cler.paper.glance import state_of
 from cler.paper.known_analyses import ANALYSES
+from cler.paper.lines import lines
 from cler.paper.report_section import beside_paper, lines_of_all_tables, printed_numbers
-from cler.paper.reproduce import lines
 from cler.paper.tables import find_table
-from cler.report.content import OFF, make_report
+from cler.report.content import make_report
 from cler.report.markdown import markdown
 from cler.report.prose import split
+from cler.report.published import OFF
 from cler.runs import start
 from cler.runs.compare import compare
 from cler.runs.results import find_results

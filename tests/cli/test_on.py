@@ -1,6 +1,5 @@
 """`--on`: the same commands, elsewhere."""
 
-import importlib
 import sys
 from types import SimpleNamespace
 
@@ -108,8 +107,7 @@ def test_train_refuses_what_it_is_given_in_vain_as_the_commands_do(tmp_path):
 
 
 def test_reproduce_takes_all_its_jobs_at_once_the_costliest_first(cler_here, noting, monkeypatch):
-    command = importlib.import_module("cler.cli.reproduce")
-    monkeypatch.setattr(command, "_fetch", lambda missing, data_dir, elsewhere: [])
+    monkeypatch.setattr("cler.data.get", lambda *_: None)
     monkeypatch.setattr("cler.paper.cost.seconds_per_run", pytest.fail)
     arguments = ("reproduce", "table1", "--only", "er-ace", "--dataset", "cifar100", "--buffer", "500", "--seeds", "2")
     costs = lambda missing, *_: ({work.cell: 1.0 + (work.cell.regularizer != "none") for work in missing}, "")  # noqa: E731

@@ -1,7 +1,7 @@
 import io
 
 from cler.config.making import make_settings
-from cler.paper.reproduce import lines
+from cler.paper.lines import lines
 from cler.paper.tables import find_table
 from cler.paper.terminal_table import paper_table
 from cler.report.console import Terminal

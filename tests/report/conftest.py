@@ -1,7 +1,8 @@
 import pytest
 
 from cler.metrics import SCENARIOS
-from cler.report.content import Glance, Mark, Published, make_report
+from cler.report.content import make_report
+from cler.report.published import Glance, Mark, Published
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
 
 

@@ -6,33 +6,25 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import (
-    AsJson,
-    app,
-    console,
-    errors,
-    say,
-    show,
-    stopped_at,
-    train_with_progress,
-)
+from cler.cli.app import AsJson, app, console, errors, say, show, stopped_at, train_with_progress
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
-from cler.errors import UsageError, unknown
+from cler.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
 
-    from cler.paper.reproduce import Inventory, Line, Work
-    from cler.paper.tables import PaperCell, PaperTable
+    from cler.paper.reproduce import Work
+    from cler.paper.tables import PaperCell
     from cler.runs.compare import Series
+    from cler.runs.jobs import Job
 
 MOST_SEEDS = 1000
 
@@ -100,9 +92,11 @@ def reproduce(
     """
     from cler.paper import cost
     from cler.paper import reproduce as steps
+    from cler.paper.reproduce_output import outcome
+    from cler.paper.tables import table_with_pretexts
+    from cler.report.progress import download_bar
     from cler.runs import jobs as work
     from cler.runs.backends import find_backend
-    from cler.runs.folders import check_writable
     from cler.runs.machine import default_precision
 
     deadline = time.monotonic() + (math.inf if seconds is None else seconds)
@@ -114,8 +108,7 @@ def reproduce(
     if timed and not dry_run:
         raise UsageError("has no effect without --dry-run: runs are timed before they are trained", "time")
     count = None if seeds is None else _how_many(seeds)
-    whole = _table(table, pretext)
-    machine, data_dir, out = given.machine, given.machine.data_dir, given.machine.out
+    whole, machine = table_with_pretexts(table, pretext), given.machine
     cells = steps.select(
         whole,
         only=only.split(",") if only else (),
@@ -123,60 +116,52 @@ def reproduce(
         buffers=given.several("buffer"),
         epochs=given.several("epochs"),
     )
-    elsewhere = machine.on != "local"
-    if timed and elsewhere:
+    if timed and machine.on != "local":
         raise UsageError(f"times steps on this machine, not on {machine.on}: leave one of them out", "time")
     backend = find_backend(machine)
-    target = backend.device(machine.device)
-    precision, at_once = default_precision(target), cost.runs_at_once(target, machine.workers)
-    state = steps.look(whole, out, seeds=count, precision=precision, cells=cells, again=redo)
-    if state.missing and not dry_run:
+    device = backend.device(machine.device)
+    precision, at_once = default_precision(device), cost.runs_at_once(device, machine.workers)
+    look = partial(steps.look, whole, machine.out, seeds=count, precision=precision, cells=cells)
+    state = look(again=redo)
+    missing, failed = state.missing, False
+    costs: dict[PaperCell, float] = {}
+    if missing and not dry_run:
         backend.check()
-    for line in [
-        *state.complaints,
-        *work.outdated(state.done, lambda settings: _fingerprint(settings.dataset, data_dir)),
-    ]:
+    for line in [*state.complaints, *steps.outdated_lines(state.done, machine.data_dir)]:
         say(line)
-    todo, failures = state.missing, []
-    if todo and not dry_run:
-        check_writable(out)
-        cost.check_disk(out, todo, at_once)
-        failures = _fetch(todo, data_dir, elsewhere=elsewhere)
-        todo = [some for some in todo if some.cell.dataset not in failures]
-    timer = None if elsewhere else target
-    costs = _tell_costs(todo, state.groups, timer, at_once, measured=timed or not dry_run)
-    if dry_run:
-        _tell_absent(todo, data_dir)
-    elif todo:
-        if redo or restart:  # not before it is certain that they can be trained
-            (work.redo if redo else work.restart)([job for some in todo for job in some.jobs])
-        say("stop with Ctrl-C at any time; --only and --seeds train fewer runs")
-        order = cost.cheapest_first(todo, costs)  # to see most soon; on several machines all ends sooner the other way
-        failures += _train(order[::-1] if elsewhere else order, deadline, target, at_once, machine)
-    if redo or (todo and not dry_run):
-        state = steps.look(whole, out, seeds=count, precision=precision, cells=cells)
-    _show(whole, cells, state, costs, precision, as_json)
-    if failures:
+    timer = device if machine.on == "local" else None
+    if missing and dry_run:
+        costs = _tell_costs(missing, state.groups, timer, at_once, measured=timed)
+        for line in steps.to_download(missing, machine.data_dir):
+            say(line)
+    elif missing:
+        cost.check_disk(machine.out, missing, at_once)
+        todo = steps.download(missing, machine, partial(download_bar, errors), say)
+        failed = len(todo) < len(missing)
+        if todo:
+            costs = _tell_costs(todo, state.groups, timer, at_once, measured=True)
+            if redo or restart:  # not before it is certain that they can be trained
+                (work.redo if redo else work.restart)(steps.jobs_of(todo))
+            say("stop with Ctrl-C at any time; --only and --seeds train fewer runs")
+            failed |= _train(steps.in_turns(todo, costs, machine, device, at_once), deadline, machine)
+        state = look()
+    found = outcome(whole, cells, state, costs, precision)
+    if as_json:
+        print(json.dumps(found.content, indent=1))
+    else:
+        show(found.table)
+        for sentence in found.sentences:
+            console.print(sentence)
+    if failed:
         raise typer.Exit(1)
 
 
 def _how_many(seeds: str) -> int:
     """The number of runs of each cell."""
     if not (seeds.isdecimal() and len(seeds) <= len(str(MOST_SEEDS)) and 1 <= int(seeds) <= MOST_SEEDS):
-        raise UsageError(
-            f"is the number of runs of each cell, from 1 to {MOST_SEEDS}, as in --seeds 10, not '{seeds}'",
-            "seeds",
-        )
+        told = f"is the number of runs of each cell, from 1 to {MOST_SEEDS}, as in --seeds 10, not '{seeds}'"
+        raise UsageError(told, "seeds")
     return int(seeds)
-
-
-def _table(name: str, pretext: str | None) -> PaperTable:
-    from cler.paper.tables import find_table
-
-    if pretext not in (None, "paper", "both"):
-        raise unknown("pretext", pretext, ("paper", "both"))
-    table = find_table(name)
-    return table.with_both_pretexts() if (pretext or table.pretext) == "both" else table
 
 
 def _tell_costs(
@@ -186,180 +171,34 @@ def _tell_costs(
 
     Without a device, as runs will be trained elsewhere, nothing is measured.
     """
-    from cler.paper.cost import cheapest_first, known_seconds, seconds_per_run
-    from cler.report.numbers import count_runs, duration
+    from cler.paper.cost import known_seconds, seconds_per_run
+    from cler.paper.reproduce_output import missing_lines
 
-    if not missing:
-        return {}
     if measured and device:
         with errors.status("estimating the time of the missing runs") as line:
             tell = line.update if errors.is_terminal else say
-            costs = seconds_per_run(missing, device, at_once, groups, lambda what: tell(f"timing steps of {what}"))
-        where = ""
+            seconds = seconds_per_run(missing, device, at_once, groups, lambda what: tell(f"timing steps of {what}"))
+        hardware = ""
     else:
-        costs, where = known_seconds(missing, device, at_once, groups)
-    known = [work for work in missing if work.cell in costs]
-    untimed = len(missing) - len(known)
-    for work in cheapest_first(known, costs):
-        cost = duration(costs[work.cell] * len(work.jobs))
-        say(f"missing: {work.cell.where}: {work.cell.label}, {count_runs(work.jobs)}, about {cost}")
-    unknown: dict[str, list[str]] = {}
-    for work in missing:
-        if work.cell not in costs:
-            unknown.setdefault(work.cell.where, []).append(f"{work.cell.label} ({count_runs(work.jobs)})")
-    for where_missing, cells in unknown.items():
-        say(f"missing, time not known: {where_missing}: {', '.join(cells)}")
-    told = [count_runs([job for work in missing for job in work.jobs])]
-    if known:
-        total = duration(sum(costs[work.cell] * len(work.jobs) for work in known))
-        some = f" for {sum(len(work.jobs) for work in known)} of them" if untimed else ""
-        told.append(f"about {total}{f' on {where}' if where else ''}{some}")
-    if untimed:
-        told.append(f"time not known for {untimed} of {len(missing)} cells{': --time measures it' if device else ''}")
-    say(f"in all: {', '.join(told)}")
-    return costs
+        seconds, hardware = known_seconds(missing, device, at_once, groups)
+    for told in missing_lines(missing, seconds, hardware, measurable=device is not None):
+        say(told)
+    return seconds
 
 
-@cache
-def _fingerprint(dataset: str, data_dir: Path | None) -> str | None:
-    """That of a dataset; None if it is not here."""
-    from cler import data
-
-    try:
-        return data.load(dataset, data_dir).fingerprint()
-    except UsageError:
-        return None
-
-
-def _tell_absent(missing: Sequence[Work], data_dir: Path | None) -> None:
-    """Print a line for each dataset that would have to be downloaded first."""
-    from cler import data
-
-    for name in dict.fromkeys(work.cell.dataset for work in missing):
-        status = data.check(name, data_dir)
-        if status.state != "present":
-            say(f"{name} is {status.state} here: without --dry-run it is downloaded first")
-
-
-def _fetch(missing: Sequence[Work], data_dir: Path | None, *, elsewhere: bool) -> list[str]:
-    """Download the datasets; returns those that cannot be downloaded, whose runs are left out.
-
-    None is left out where runs are trained elsewhere: the machines there may have it in folders of their own.
-    """
-    from cler import data
-    from cler.report.progress import download_bar
-
-    absent = []
-    for name in dict.fromkeys(work.cell.dataset for work in missing):
-        try:
-            with download_bar(errors, name) as advance:
-                data.get(name, data_dir, advance)
-        except UsageError as error:
-            if elsewhere:
-                say(f"not here, and needed where runs are trained: {error}")
-            else:
-                say(f"left out: all runs on {name} ({error})")
-                absent.append(name)
-    return absent
-
-
-def _train(
-    missing: Sequence[Work],
-    deadline: float,
-    device: torch.device,
-    at_once: int,
-    machine: Machine,
-) -> list[str]:
-    """Train the runs until the deadline; returns a line for each failure.
-
-    On GPUs of this machine a bundle of runs for each is trained after the other; on its CPU, and on other machines, all
-    runs are in one queue.
-    """
+def _train(turns: Sequence[Sequence[Job]], deadline: float, machine: Machine) -> bool:
+    """Train the runs of one turn after the other until the deadline; returns whether any failed."""
     from cler.report.numbers import count_runs
     from cler.runs.jobs import remaining
-    from cler.runs.machine import gpus
 
-    jobs = [job for work in missing for job in work.jobs]
-    here = device.type == "cuda" and machine.on == "local"
-    size = at_once * max(1, len(gpus())) if here else max(1, len(jobs))
     failures: list[str] = []
     try:
         with stopped_at(deadline):
-            for first in range(0, len(jobs), size):
-                failures += train_with_progress(jobs[first : first + size], machine)
+            for jobs in turns:
+                failures += train_with_progress(jobs, machine)
     except KeyboardInterrupt:
         if time.monotonic() < deadline:
             raise
-        say(f"out of time, {count_runs(remaining(jobs))} still to do: the same command resumes")
-    return failures
-
-
-def _show(
-    table: PaperTable,
-    cells: Sequence[PaperCell],
-    state: Inventory,
-    costs: dict[PaperCell, float],
-    precision: str,
-    as_json: bool,
-) -> None:
-    """Print the lines of these cells, computed from the whole table and its runs."""
-    from cler.paper.report_section import claim
-    from cler.paper.reproduce import lacking, lines, notes
-    from cler.paper.tables import WHOLE
-    from cler.paper.terminal_table import paper_table
-
-    if table.name == WHOLE:
-        _show_whole(cells, state, costs, precision, as_json)
-        return
-    told = [line for line in lines(table, state.groups, precision) if line.cell in cells]
-    if as_json:
-        print(json.dumps(_plain(table, told) | {"missing": _to_do(state.missing, costs)}, indent=1))
-        return
-    show(paper_table(table, told))
-    sentences = [claim(told), *notes(table, told)]
-    if absent := lacking(cells):
-        sentences.insert(0, f"not in this version: {', '.join(absent)}")
-    for sentence in filter(None, sentences):
-        console.print(sentence)
-
-
-def _show_whole(
-    cells: Sequence[PaperCell], state: Inventory, costs: dict[PaperCell, float], precision: str, as_json: bool
-) -> None:
-    """Print how many accuracies of each table agree with the paper's, of those of these cells."""
-    from cler.paper.report_section import lines_of_all_tables, summary
-    from cler.paper.terminal_table import agreement_table
-
-    keys = {cell.key for cell in cells}
-    tables = [
-        (table, [line for line in told if line.cell.key in keys])
-        for table, told in lines_of_all_tables(state.groups, precision)
-    ]
-    if as_json:
-        whole = {"tables": [_plain(*each) for each in tables], "verdict": summary(tables)}
-        print(json.dumps(whole | {"missing": _to_do(state.missing, costs)}, indent=1))
-        return
-    show(agreement_table(tables))
-    for sentence in summary(tables):
-        console.print(sentence)
-    if not state.missing:
-        console.print("nothing is missing")
-
-
-def _plain(table: PaperTable, told: Sequence[Line]) -> dict[str, object]:
-    from cler.paper.report_section import claim
-    from cler.paper.reproduce import notes
-
-    return {
-        "table": table.name,
-        "lines": [line.to_json() for line in told],
-        "verdict": claim(told) or None,
-        "notes": notes(table, told),
-    }
-
-
-def _to_do(missing: Sequence[Work], costs: dict[PaperCell, float]) -> list[dict[str, object]]:
-    return [
-        work.cell.to_json() | {"seeds": [job.seed for job in work.jobs], "seconds_per_run": costs.get(work.cell)}
-        for work in missing
-    ]
+        left = remaining([job for jobs in turns for job in jobs])
+        say(f"out of time, {count_runs(left)} still to do: the same command resumes")
+    return bool(failures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cler.frontier.published import Number, column_of
-from cler.paper.reproduce import lines
+from cler.paper.lines import lines
 from cler.paper.tables import find_table
 from cler.runs.compare import Series
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import shutil
 import statistics
 import time
@@ -21,11 +20,12 @@ from cler.engine.bundles import MOST_AT_ONCE, begin_second_task, how_many_fit, r
 from cler.engine.run import Run, matmul_precision
 from cler.errors import UsageError
 from cler.methods import find_method
-from cler.paper.reproduce import Work
+from cler.paper.reproduce import Work, jobs_of
 from cler.paper.tables import PaperCell
 from cler.runs.bench import MOST_UNTIMED, random_images, steps_of_a_run, time_steps
 from cler.runs.build import build_run
 from cler.runs.compare import Series
+from cler.runs.folders import check_writable
 from cler.runs.machine import environment, threads, workers_that_fit
 
 IMAGE_SIZES = {"mini-imagenet": 84}
@@ -56,7 +56,7 @@ def seconds_per_run(
 ) -> dict[PaperCell, float]:
     """Seconds that a run of each cell adds: measured on earlier runs like it, else estimated from a few steps."""
     steps = 2 * (MOST_STEPS if device.type == "cpu" else MEASURED_STEPS) + MOST_UNTIMED  # up to twice CIFAR-100's tasks
-    at_once = min(at_once, sum(len(work.jobs) for work in missing))
+    at_once = min(at_once, len(jobs_of(missing)))
     data: dict[int, ImageData] = {}
     measured: dict[tuple[str, ...], dict[str, float]] = {}
     seconds = {}
@@ -86,7 +86,7 @@ def known_seconds(
     own = environment(device)["hardware"] if device else ""
     used = Counter(str(run.environment.get("hardware")) for group in groups for run in group.results)
     for hardware in dict.fromkeys([*([own] if own else []), *(name for name, _ in used.most_common())]):
-        beside = min(at_once if hardware == own else MOST_AT_ONCE, sum(len(work.jobs) for work in missing))
+        beside = min(at_once if hardware == own else MOST_AT_ONCE, len(jobs_of(missing)))
         times = {
             work.cell: _seconds_of_earlier_runs(work.jobs[0].settings, groups, hardware, beside, fewest=1)
             for work in missing
@@ -129,14 +129,6 @@ def _work(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in common | own}
 
 
-def cheapest_first(missing: Sequence[Work], seconds: dict[PaperCell, float]) -> list[Work]:
-    """The missing runs, sorted by the time that is left for each cell, so that a long one holds up no other.
-
-    Those of which no time is known come last.
-    """
-    return sorted(missing, key=lambda work: seconds.get(work.cell, math.inf) * len(work.jobs))
-
-
 def _seconds_per_step(settings: Settings, data: ImageData, at_once: int) -> dict[str, float]:
     """Seconds per step of each phase for one of `at_once` runs; on a CPU as if cores did not slow each other down."""
     phases = steps_of_a_run(settings)
@@ -172,8 +164,9 @@ def _time_of_a_step(run: Run, phase: str) -> float:
 
 
 def check_disk(out: Path, missing: Sequence[Work], at_once: int) -> None:
-    """Raise `UsageError` unless the disk has room for these runs."""
-    runs = sum(len(work.jobs) for work in missing)
+    """Raise `UsageError` unless the folder can be written to and the disk has room for these runs."""
+    check_writable(out)
+    runs = len(jobs_of(missing))
     largest = max(find_method(work.cell.method).about.running_bytes for work in missing)
     needed = largest * min(runs, at_once) + FINISHED_BYTES * runs
     if (free := shutil.disk_usage(out).free) < needed:

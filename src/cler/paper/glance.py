@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from cler.config.comparing import label_of
-from cler.paper.reproduce import Line
+from cler.paper.lines import Line
 from cler.paper.tables import PaperCell, PaperTable
-from cler.report.content import AGREES, MARKS, NOT_RUN, OFF, Glance, Mark
 from cler.report.numbers import SIGNIFICANT, count_runs, format_p, minus, plus_minus, signed
+from cler.report.published import AGREES, MARKS, NOT_RUN, OFF, Glance, Mark
 from cler.report.sheets import NAMES, Column, Sheet
 from cler.runs.compare import Estimate, Series
 

@@ -10,10 +10,10 @@ from typing import Any
 from cler.config.settings import Settings
 from cler.metrics import SCENARIOS
 from cler.paper.glance import Told, anchor_of, count_marks, glances
-from cler.paper.reproduce import CHOSEN, GAIN_TOLERANCE, Line, lines, notes, verdict
+from cler.paper.lines import CHOSEN, GAIN_TOLERANCE, Line, lines, notes, verdict
 from cler.paper.tables import PAPER_RUNS, PaperTable, find_table, table_names
-from cler.report.content import Published
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, minus, signed, tenths
+from cler.report.published import Published
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate, gained
 from cler.runs.compare import Estimate, Series
 

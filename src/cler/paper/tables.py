@@ -201,12 +201,20 @@ def table_names() -> tuple[str, ...]:
 def find_table(name: str) -> PaperTable:
     """A table of the paper by its name: 'table1', 'cssl', ..., or 'all' of them as one."""
     if name == WHOLE:
-        cells = (cell for each in table_names() for cell in _with_its_pretexts(each).cells)
+        cells = (cell for each in table_names() for cell in table_with_pretexts(each).cells)
         return PaperTable(WHOLE, "All tables", _sorted(_one_each(cells)))
     about = paper_file()["tables"].get(name)
     if about is None:
         raise unknown("table", name, [*table_names(), WHOLE])
     return PaperTable(name, about["title"], _sorted(_cells(about)), about.get("pretext", "paper"))
+
+
+def table_with_pretexts(name: str, pretext: str | None = None) -> PaperTable:
+    """A table by its name, with 'both' pretext tasks or that of the 'paper'; None is as the paper shows it."""
+    if pretext not in (None, "paper", "both"):
+        raise unknown("pretext", pretext, ("paper", "both"))
+    table = find_table(name)
+    return table.with_both_pretexts() if (pretext or table.pretext) == "both" else table
 
 
 def contradictions() -> list[Contradiction]:
@@ -222,12 +230,6 @@ def _cells(about: dict[str, Any]) -> list[PaperCell]:
         before = merged.get(key, cell)
         merged[key] = replace(before, class_il=before.class_il or cell.class_il, task_il=before.task_il or cell.task_il)
     return list(merged.values())
-
-
-def _with_its_pretexts(name: str) -> PaperTable:
-    """A table, with both pretext tasks where the paper shows both."""
-    table = find_table(name)
-    return table.with_both_pretexts() if table.pretext == "both" else table
 
 
 def _one_each(cells: Iterable[PaperCell]) -> list[PaperCell]:

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from cler.metrics import SCENARIOS
 from cler.paper.glance import Told, count_marks
+from cler.paper.lines import CHOSEN, GAIN_TOLERANCE, Line
 from cler.paper.report_section import P_VALUES, PROBABILITIES, probabilities
-from cler.paper.reproduce import CHOSEN, GAIN_TOLERANCE, Line
 from cler.paper.tables import BesidePaper, PaperTable
-from cler.report.content import MARKS
 from cler.report.numbers import plus_minus, signed, tenths
+from cler.report.published import MARKS
 from cler.report.sheets import NAMES
 from cler.report.terminal import gain_text
 from cler.runs.compare import Estimate, Gain

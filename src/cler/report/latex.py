@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from cler.report.content import Report, counts_in_words, possessive
+from cler.report.content import Report
 from cler.report.prose import Block, Grid, Heading, Paragraph, pieces
 from cler.report.sheets import Cell, Column, Sheet
 
@@ -58,12 +58,12 @@ def _parts(report: Report) -> Iterator[str]:
     yield PREAMBLE
     yield rf"\section*{{{escape(report.title)}}}"
     if report.beside.sheets:
-        yield escape(counts_in_words(report.beside))
+        yield escape(report.beside.counts_in_words)
         yield from map(escape, report.beside.verdict)
     yield from map(_block, report.preface)
     yield "\n".join(rf"\textbf{{{escape(name)}:}} {escape(value)}\\" for name, value in report.facts)
     if report.beside.sheets:
-        yield rf"\section*{{{escape(possessive(report.beside.source))} tables}}"
+        yield rf"\section*{{{escape(report.beside.possessive)} tables}}"
         yield escape(report.beside.agreement)
         yield escape(report.beside.reading)
     for sheet in report.beside.sheets:

@@ -6,19 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from cler.report.content import (
-    LEGEND,
-    MARKS,
-    Glance,
-    Mark,
-    Published,
-    Report,
-    Section,
-    counts_in_words,
-    possessive,
-)
+from cler.report.content import Report
 from cler.report.harmless import in_markdown
 from cler.report.prose import Block, Grid, Heading, Paragraph
+from cler.report.published import LEGEND, MARKS, Glance, Mark, Published
+from cler.report.sections import Section
 from cler.report.sheets import Cell, Column, Sheet
 
 
@@ -44,7 +36,7 @@ def _parts(report: Report) -> Iterator[str]:
     yield from map(_block, report.preface)
     yield "\n".join(f"- {name}: {in_markdown(value)}" for name, value in report.facts)
     if report.beside.sheets:
-        yield f"## {possessive(report.beside.source)} tables"
+        yield f"## {report.beside.possessive} tables"
         yield report.beside.agreement
         yield report.beside.reading
     for sheet in report.beside.sheets:
@@ -57,8 +49,8 @@ def _parts(report: Report) -> Iterator[str]:
 
 
 def _glances(beside: Published) -> Iterator[str]:
-    yield f"## {possessive(beside.source)} numbers at a glance"
-    yield f"**{counts_in_words(beside)}**"
+    yield f"## {beside.possessive} numbers at a glance"
+    yield f"**{beside.counts_in_words}**"
     yield from beside.verdict
     yield LEGEND
     for glance in beside.glances:

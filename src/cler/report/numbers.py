@@ -56,6 +56,11 @@ def count_runs(runs: Sized) -> str:
     return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
+def count_rows(rows: Sized) -> str:
+    """How many rows there are: '1 row', '10 rows'."""
+    return "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+
+
 def duration(seconds: float) -> str:
     """A time for people: '48 s', '12 min', '3 h 05 min', '5 days'."""
     if seconds < 90:

@@ -20,20 +20,12 @@ from cler.methods import METHODS
 from cler.metrics import SCENARIOS
 from cler.report import charts
 from cler.report.charts import ChartLine
-from cler.report.content import (
-    LEGEND,
-    MARKS,
-    Glance,
-    Published,
-    Report,
-    Section,
-    buffer_size,
-    note,
-    possessive,
-)
+from cler.report.content import Report
 from cler.report.evidence import Evidence
 from cler.report.numbers import SIGNIFICANT, minus, signed
 from cler.report.prose import pieces
+from cler.report.published import LEGEND, MARKS, Glance, Published
+from cler.report.sections import Section, buffer_size, note
 from cler.report.sheets import NAMES, Row, Sheet
 from cler.report.summary import summary
 from cler.report.traces import Drawn, drawn, drawn_so_far, settings_told
@@ -122,7 +114,7 @@ def _template() -> Any:
     )
     environment.globals |= {"names": list(NAMES.values()), "zip": zip, "shades": charts.SHADES, "moment": _moment}
     environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": settings_told, "pieces": pieces}
-    environment.globals |= {"marks": MARKS, "legend": LEGEND, "possessive": possessive, "so_far": drawn_so_far}
+    environment.globals |= {"marks": MARKS, "legend": LEGEND, "so_far": drawn_so_far}
     return environment.from_string(_text("page.html.jinja"))
 
 

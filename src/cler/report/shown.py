@@ -10,8 +10,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 
 from cler.errors import one_line
 from cler.report.console import Terminal
-from cler.report.content import make_sections
 from cler.report.harmless import in_html
+from cler.report.sections import make_sections
 from cler.report.sheets import Cell, Sheet
 from cler.report.terminal import comparison_table
 from cler.runs.compare import Comparison, Series

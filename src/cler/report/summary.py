@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cler.report.content import Report, Section, by_buffer, note, under_buffer
+from cler.report.content import Report
 from cler.report.numbers import SIGNIFICANT
+from cler.report.sections import Section, by_buffer, note, under_buffer
 from cler.report.sheets import Cell, estimate, gained
 from cler.runs.compare import Series
 

@@ -14,9 +14,9 @@ from rich.text import Text
 from cler.config.registry import METHODS
 from cler.metrics import SCENARIOS
 from cler.report.console import TABLE_WIDTH
-from cler.report.content import BEST, make_sections, note
 from cler.report.markdown import markdown_sections
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
+from cler.report.sections import BEST, make_sections, note
 from cler.report.sheets import adjusted_forgetting
 from cler.runs.compare import Gain, Series, best_by_validation, distinguishing_settings, measured_against
 
