@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,8 @@ from cler.runs.trainers import Order
 
 CONNECT_SECONDS = 20.0
 """How long a cluster has to answer."""
+TOKEN = "RAY_AUTH_MODE"
+"""Variable that has Ray show the user's token; without it a cluster that asks for one does not even say so."""
 
 
 @register
@@ -159,7 +162,9 @@ def _reaching(address: str | None) -> Iterator[None]:
         yield
     except Exception as error:  # of many kinds: no such host, another version, a token that is missing
         why = str(error).strip().splitlines() or [type(error).__name__]
-        raise UsageError(f"ray:{address or ''} cannot be reached: {why[0]}", "on") from None
+        listens = address and not isinstance(error, TimeoutError) and not getattr(error, "errno", None)
+        remedy = f"; if it asks for a token, set {TOKEN}=token" if listens and TOKEN not in os.environ else ""
+        raise UsageError(f"ray:{address or ''} cannot be reached: {why[0]}{remedy}", "on") from None
 
 
 def _check_reachable(address: str) -> None:
