@@ -129,6 +129,37 @@ def test_a_module_is_trained_in_this_process_from_its_weights_for_each_seed(tmp_
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
 
+class Forgetful(cler.Method):
+    """Finetuning that does not ask for the losses of regularizers."""
+
+    name = "forgetful"
+
+    def observe(self, batch):
+        terms = {"cross-entropy": torch.nn.functional.cross_entropy(self.network(batch.images), batch.labels)}
+        self.descend(terms)
+        return terms
+
+
+class Nameless(Forgetful):
+    """Finetuning that gives its loss alone."""
+
+    name = "nameless"
+
+    def observe(self, batch):
+        loss = torch.nn.functional.cross_entropy(self.network(batch.images), batch.labels)
+        self.descend(loss)
+        return {"cross-entropy": loss}
+
+
+def test_a_method_that_leaves_out_its_regularizer_is_not_credited_with_it(tmp_path):
+    usual = {"width": 2, "buffer": None}
+    assert len(train(tmp_path, Forgetful, **usual)) == 1
+    with pytest.raises(cler.UsageError, match=r"^observe of forgetful leaves out the loss of jigsaw: add the losses"):
+        train(tmp_path, Forgetful, "jigsaw", **usual)
+    with pytest.raises(cler.UsageError, match=r"^the terms of a loss have names, as .*: a Tensor has none$"):
+        train(tmp_path, Nameless, **usual)
+
+
 SCRIPT = """
 import torch
 from torch import nn

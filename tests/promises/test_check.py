@@ -84,7 +84,8 @@ class Looking(Finetune):
     name = "looking"
 
     def observe(self, batch):
-        terms = {"loss": F.cross_entropy(self.network(batch.images), batch.labels)}
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = {"loss": F.cross_entropy(logits, batch.labels), **penalties}
         if terms["loss"].item() > 0:  # here
             self.descend(terms)
         return terms

@@ -205,14 +205,24 @@ class Method:
         """
         step: Callable[[Batch], Terms] = getattr(self, self.phase)
         if self.setup.repeats == 1:
-            return step(batch)
+            return self._checked(step(batch))
         taken: list[Terms] = []
         for left in reversed(range(self.setup.repeats)):
             with closed(self.buffer) if left else nullcontext():
                 taken.append(detached(step(batch)))
             if left:
                 batch = batch._replace(images=self.views.augmented(batch.pixels))
-        return mean_terms(taken)
+        return self._checked(mean_terms(taken))
+
+    def _checked(self, terms: Terms) -> Terms:
+        """The terms of a step, which have those of all regularizers: tables would credit them with what comes out."""
+        missing = [each.name for _, each in self.regularized if isinstance(terms, Mapping) and each.name not in terms]
+        if missing and self.phase == "observe":
+            raise UsageError(
+                f"observe of {self.name} leaves out the loss of {missing[0]}: add the losses that self.outputs returns "
+                "to its terms, as {'replay': loss, **penalties}"
+            )
+        return terms
 
     def end_task(self, task: int, batches: Iterable[Batch]) -> None:
         """After the last batch of a task; Python may look at tensors here.

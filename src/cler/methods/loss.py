@@ -9,11 +9,14 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from cler.errors import UsageError
 from cler.nets.modes import full_precision
 
 
 def total(terms: Mapping[str, Tensor]) -> Tensor:
     """The loss that these are the terms of: added in their order."""
+    if not isinstance(terms, Mapping):
+        raise UsageError(f"the terms of a loss have names, as {{'replay': loss}}: a {type(terms).__name__} has none")
     return reduce(operator.add, terms.values())
 
 
