@@ -25,7 +25,7 @@ from cler.methods.base import Method
 from cler.metrics import SCENARIOS
 from cler.nets.backbone import Backbone
 from cler.nets.build import Network
-from cler.regularizers.base import Entry
+from cler.regularizers.base import Entry, Regularizer
 from cler.regularizers.base import register as register_regularizer
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
@@ -34,7 +34,7 @@ from cler.runs.backends import Backend, find_backend
 from cler.runs.backends import register as register_backend
 from cler.runs.compare import Comparison, Series
 from cler.runs.compare import compare as compare_results
-from cler.runs.custom import name_dataset, name_method, name_network
+from cler.runs.custom import name_class, name_dataset, name_network
 from cler.runs.execute import execute
 from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
@@ -105,9 +105,9 @@ def _padded(rows: Sequence[Sequence[float]]) -> np.ndarray:
 @usual_modes()
 def train(
     method: str | type[Method] = "er-ace",
-    regularizer: str = "none",
+    regularizer: str | type[Regularizer] = "none",
     *,
-    teacher: str | None = None,
+    teacher: str | type[Teacher] | None = None,
     protocol: str | None = None,
     dataset: str | ImageData = "cifar10-sample",
     seeds: int | Sequence[int] | str = 1,
@@ -115,7 +115,7 @@ def train(
     fit: str | None = None,
     test_share: float | None = None,
     skip_broken: bool | None = None,
-    stream: str | None = None,
+    stream: str | type[Stream] | None = None,
     tasks: int | str | Sequence[int] | None = None,
     buffer: int | None = None,
     epochs: int | None = None,
@@ -167,14 +167,16 @@ def train(
 
     Args:
         method: the name of a method (`cler methods` lists them), or a subclass of `cler.Method`.
-        regularizer: 'none', a regularizer, or several, such as 'jigsaw+barlow-twins'.
-        teacher: 'none'; 'ema', a moving average of the network that answers in its place; or 'mkd', a slow copy that
-            also teaches it.
+        regularizer: 'none', a regularizer, or several, such as 'jigsaw+barlow-twins'; or a subclass of
+            `cler.Regularizer`, which has the lowercase name of the class and a weight of 1, if it is not registered.
+        teacher: 'none'; 'ema', a moving average of the network that answers in its place; 'mkd', a slow copy that also
+            teaches it; or a subclass of `cler.Teacher`.
         protocol: 'online-10+10' or 'online-10+64', a named set of defaults; arguments that you give win.
         dataset: the name of a dataset; 'folder:PATH', 'domains:PATH', 'npz:PATH' or 'hf:NAME' for your own, read as
             `size`, `fit`, `test_share` and `skip_broken` say; or a `cler.data.ImageData`, as made by
             `cler.data.folder`, `arrays` and `torch`.
         seeds: how many seeds, counted from 0; or a list of seeds, or a string such as '0..9'.
+        stream: the name of a stream, or a subclass of `cler.streams.Stream`.
         network: a name; a function that takes the number of classes and returns a module, called once for each seed;
             or a module, copied as it is for each seed. The module has to come from `cler.backbone`.
         on: 'local', every GPU of this machine or its cores; 'slurm'; 'ray', a cluster that is started on this machine;
@@ -195,7 +197,8 @@ def train(
     machine = Machine(**{name: arguments[name] for name in settings_of(Machine)})
     machine.check_given(name for name, each in settings_of(Machine).items() if getattr(machine, name) != each.default)
     target = find_backend(machine).device(device)  # asked for before anything is deleted to be redone
-    arguments |= {"method": name_method(method), "dataset": name_dataset(dataset), "network": name_network(network)}
+    arguments |= {kind: name_class(kind, arguments[kind]) for kind in ("method", "regularizer", "teacher", "stream")}
+    arguments |= {"dataset": name_dataset(dataset), "network": name_network(network)}
     arguments["precision"] = precision or default_precision(target)
     given = {name: value for name, value in arguments.items() if name in settings_of(Settings) and value is not None}
     settings = make_settings(**given, **options)

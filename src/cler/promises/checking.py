@@ -16,7 +16,7 @@ from cler.promises import networks, training
 from cler.promises.outcome import BrokenPromise, Outcome, Report
 from cler.promises.rule import line_of_error
 from cler.promises.toy import colors, in_later_task, make_run
-from cler.regularizers.base import Entry, Regularizer
+from cler.regularizers.base import Entry, Regularizer, entry_of
 from cler.runs.custom import name_network
 from cler.runs.machine import threads
 from cler.runs.modes import usual_modes
@@ -96,7 +96,7 @@ def _find(thing: Any) -> tuple[str, str, Any]:
         TEACHERS.register_class(thing)
         return "teacher", thing.name, thing
     if isinstance(thing, Entry) or (isinstance(thing, type) and issubclass(thing, Regularizer)):
-        entry = thing if isinstance(thing, Entry) else _entry_of(thing)
+        entry = thing if isinstance(thing, Entry) else entry_of(thing)
         REGULARIZERS.register(entry.name, entry)
         return "regularizer", entry.name, entry
     if isinstance(thing, nn.Module) or callable(thing):
@@ -104,16 +104,6 @@ def _find(thing: Any) -> tuple[str, str, Any]:
         assert name is not None
         return "network", name, thing
     raise UsageError(f"check takes a name, or a method, regularizer, teacher or network, not {thing!r}")
-
-
-def _entry_of(regularizer: type[Regularizer]) -> Entry:
-    """The entry that builds it, or one with a weight of 1 and the name of the class."""
-    for entry in REGULARIZERS.values():
-        if entry.build is regularizer:
-            found: Entry = entry
-            return found
-    name = regularizer.__name__.lower()
-    return Entry(name, name, "", build=regularizer, weight=1.0, check=lambda height, width: None)
 
 
 def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[[], Any]]]:

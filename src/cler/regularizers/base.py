@@ -71,6 +71,16 @@ class Entry:
     """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
 
 
+def entry_of(regularizer: type[Regularizer]) -> Entry:
+    """The entry that builds it, or one with a weight of 1 and the name of the class in lowercase."""
+    for entry in REGULARIZERS.values():
+        if entry.build is regularizer:
+            found: Entry = entry
+            return found
+    name = regularizer.__name__.lower()
+    return Entry(name, name, "", build=regularizer, weight=1.0, check=lambda height, width: None)
+
+
 def register(entry: Entry) -> None:
     """Register a regularizer for the command line and the tests."""
     if entry.name == "none":  # what settings say for no regularizer at all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -31,20 +31,37 @@ from cler.errors import UsageError
 from cler.methods.base import Method
 from cler.nets.adapter import AdaptedBackbone
 from cler.nets.build import check_own, own_network
+from cler.regularizers.base import Regularizer, entry_of
 from cler.runs.jobs import Job
+from cler.streams.base import Stream
+from cler.teachers.base import Teacher
 
-_GIVEN = {"method": METHODS, "network": NETWORKS}
+_CLASSES: Mapping[str, tuple[Registry[Any], type, str]] = {
+    "method": (METHODS, Method, "cler.Method"),
+    "regularizer": (REGULARIZERS, Regularizer, "cler.Regularizer"),
+    "teacher": (TEACHERS, Teacher, "cler.Teacher"),
+    "stream": (STREAMS, Stream, "cler.streams.Stream"),
+}
+"""What may be given as a class: where it is registered, and what it is a subclass of."""
+_GIVEN = {"network": NETWORKS, **{kind: table for kind, (table, *_) in _CLASSES.items()}}
 """What may be given as a class or function: another process can look it up by its import path."""
 
 
-def name_method(method: Any) -> str:
-    """The name of a method: a user's own class is registered under its name."""
-    if isinstance(method, str):
-        return method
-    if not (isinstance(method, type) and issubclass(method, Method)):
-        raise UsageError(f"must be the name of a method or a subclass of cler.Method, not {method!r}", "method")
-    METHODS.register_class(method)
-    return method.name
+def name_class(kind: str, given: Any) -> str | None:
+    """The name of a method, regularizer, teacher or stream: a user's own class is registered under its name."""
+    if given is None or isinstance(given, str):
+        return given
+    table, parent, called = _CLASSES[kind]
+    if not (isinstance(given, type) and issubclass(given, parent)):
+        raise UsageError(f"must be the name of a {kind} or a subclass of {called}, not {given!r}", kind)
+    entry = _entry(kind, given)
+    table.register_class(entry)
+    return str(entry.name)
+
+
+def _entry(kind: str, given: Any) -> Any:
+    """What is registered of a class or function."""
+    return entry_of(given) if kind == "regularizer" else given
 
 
 def name_dataset(dataset: Any) -> str:
@@ -97,7 +114,7 @@ class Code:
             for part in path.split("."):
                 found = getattr(found, part)
             if name not in _GIVEN[kind]:
-                _GIVEN[kind].register(name, own_network(name, found) if kind == "network" else found)
+                _GIVEN[kind].register(name, own_network(name, found) if kind == "network" else _entry(kind, found))
 
 
 def code_of(job: Job) -> Code:
