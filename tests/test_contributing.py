@@ -1,5 +1,6 @@
 """The files in CONTRIBUTING.md work as they stand, in a project outside the package that is installed beside it."""
 
+import importlib
 import json
 import os
 import re
@@ -10,15 +11,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
 import cler
-from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, TEACHERS, load_plugins
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, load_plugins
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 FILES = dict(
     zip(
-        ("dark_replay.py", "small_features.py", "mean_teacher.py", "small_cnn.py", "squares.py"),
+        ("dark_replay.py", "small_features.py", "mean_teacher.py", "small_cnn.py", "returning.py", "squares.py"),
         re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL),
         strict=True,
     )
@@ -35,7 +37,12 @@ def project(tmp_path_factory):
     about = tomllib.loads(PROJECT)["project"]
     points = about["entry-points"]["cler.plugins"]
     assert points == {"mine": "dark_replay"}
-    points |= {"regularizer": "small_features", "teacher": "mean_teacher", "network": "small_cnn"}
+    points |= {
+        "regularizer": "small_features",
+        "teacher": "mean_teacher",
+        "network": "small_cnn",
+        "stream": "returning",
+    }
     information = folder / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(
@@ -50,7 +57,7 @@ def project(tmp_path_factory):
 def beside(project, monkeypatch):
     """This process with the project on its path, and nothing of it registered yet, nor afterwards."""
     monkeypatch.syspath_prepend(project)
-    for table in (METHODS, REGULARIZERS, TEACHERS, NETWORKS, DATASETS):
+    for table in (METHODS, REGULARIZERS, TEACHERS, NETWORKS, STREAMS, DATASETS):
         monkeypatch.setattr(table, "_entries", dict(table._entries))
     load_plugins.cache_clear()
     yield
@@ -67,6 +74,7 @@ def test_what_is_installed_is_listed(cler_here):
     assert "small-features" in listed["regularizers"]
     assert "mean-teacher" in listed["teachers"]
     assert "small-cnn" in listed["networks"]
+    assert "returning" in listed["streams"]
 
 
 PROGRAM = """
@@ -75,7 +83,7 @@ import cler, squares
 print("the program runs")
 runs = cler.train(
     "dark-replay", regularizer="small-features", network="small-cnn", dataset="squares", buffer=40, batch=40, alpha=0.3,
-    seeds=2, workers=2, device="cpu",
+    stream="returning", spread=0.2, seeds=2, workers=2, device="cpu",
 )
 print(len(runs))
 """
@@ -124,3 +132,15 @@ def test_the_network_keeps_its_promises_and_need_not_be_installed(cler_here, pro
     assert (answer.code, report["passed"]) == (0, True)
     assert all(each["kept"] for each in report["promises"])
     assert (report["kind"], report["name"]) == ("network", "small-cnn")
+
+
+@pytest.mark.usefixtures("beside")
+def test_classes_come_back_in_the_stream_and_no_image_twice(project):
+    plan = importlib.import_module("returning").Returning(importlib.import_module("squares").Squares().load(project), 2)
+    first, second = (plan.train(task) for task in range(2))
+    assert set(first.labels.tolist()) == {0, 1}
+    assert second.labels.bincount().tolist()[2:] == [200, 200]
+    assert int((second.labels < 2).sum()) == 20
+    assert len(torch.cat([first.members, second.members]).unique()) == 800
+    with pytest.raises(cler.UsageError, match=r"^returning is a stream: check tests methods, regul"):
+        cler.check("returning")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, TEACHERS, forgotten
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, forgotten
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.build import TIMM
@@ -87,6 +87,8 @@ def _find(thing: Any) -> tuple[str, str, Any]:
             return (found or ["network"])[0], thing, thing
         if thing in DATASETS:
             raise UsageError(f"{thing} is a dataset: `cler data check {thing}` checks whether it can be used")
+        if thing in STREAMS:
+            raise UsageError(f"{thing} is a stream: check tests methods, regularizers, teachers and networks")
         kinds = "method, regularizer, teacher or network"
         raise forgotten(kinds, thing) or unknown(kinds, thing, [name for each in tables.values() for name in each])
     if isinstance(thing, type) and issubclass(thing, Method):
