@@ -54,6 +54,27 @@ def test_runs_that_differ_by_seed_form_a_group():
     assert group.label == "ER-ACE"
 
 
+def test_of_several_baselines_the_one_that_is_trained_alike_is_taken_or_a_line_says_that_none_is():
+    narrow, wide = PLAIN | {"width": 8}, PLAIN | {"width": 64}
+    runs = [run(narrow, final=30.0), run(wide, final=50.0), run(CLER | {"width": 8, "lr": 0.03}, final=35.0)]
+    comparison = compare(runs, "er-ace")
+    assert [row.gain["class_il"].points for row in comparison.groups if row.gain] == [pytest.approx(5.0)]
+    assert comparison.complaints == ()
+    comparison = compare([*runs, run(narrow | {"lr": 0.1})], "er-ace")
+    assert not any(row.gain for row in comparison.groups)
+    (told,) = comparison.complaints
+    assert told.startswith(
+        "ER-ACE + CLER (jigsaw) is measured against nothing: 3 rows are ER-ACE (width 64; width 8, lr"
+    )
+    assert told.endswith("; …), and none or several of them are trained as it is")
+    exact = run(CLER | {"width": 8, "lr": 0.1}, final=45.0)
+    assert [
+        row.gain["class_il"].points
+        for row in compare([*runs, run(narrow | {"lr": 0.1}), exact], "er-ace").groups
+        if row.gain
+    ] == [pytest.approx(5.0)]
+
+
 def test_the_best_settings_are_those_of_the_same_method_regularizer_and_teacher():
     kinds = [PLAIN | {"lr": lr, "teacher": teacher} for teacher in ("none", "ema") for lr in (0.1, 0.2)]
     results = [replace(run(kind), validation=run(kind, final=40.0 + n).accuracy) for n, kind in enumerate(kinds)]

@@ -203,9 +203,9 @@ def compare(results: Iterable[Result], against: str | Series | None = None) -> C
         groups.append(_group(distinct))
         complaints += repeated
     groups.sort(key=_order)
-    twins = map(_baseline_among(groups, against), groups) if against else (_twin(group, groups) for group in groups)
-    measured = [_with_gain(group, twin) for group, twin in zip(groups, twins, strict=True)]
-    return Comparison(tuple(measured), (*complaints, *_on_different_images(groups)))
+    twin_of = _baseline_among(groups, against, complaints) if against else lambda group: _twin(group, groups)
+    measured = [_with_gain(group, twin_of(group)) for group in groups]
+    return Comparison(tuple(measured), (*dict.fromkeys(complaints), *_on_different_images(groups)))
 
 
 def _on_different_images(groups: Sequence[Series]) -> Iterator[str]:
@@ -326,8 +326,14 @@ def _group(runs: list[Result]) -> Series:
     return Series(of_a_row(runs[0].settings), tuple(runs))
 
 
-def _baseline_among(groups: Sequence[Series], against: str | Series) -> Callable[[Series], Series | None]:
-    """From a group to the one it is measured against: that on the same benchmark, with the same buffer if there is."""
+def _baseline_among(
+    groups: Sequence[Series], against: str | Series, complaints: list[str]
+) -> Callable[[Series], Series | None]:
+    """From a group to the one it is measured against: that on the same benchmark, with the same buffer if there is.
+
+    Of several it is the only one with the same network and training, else the only one with the same settings; where
+    there is none, a line among the `complaints` says so.
+    """
     if isinstance(against, str):
         baselines = [one for one in groups if one.pair == against]
     else:
@@ -341,9 +347,28 @@ def _baseline_among(groups: Sequence[Series], against: str | Series) -> Callable
     def baseline_of(group: Series) -> Series | None:
         there = [one for one in baselines if _agree(group, one, ("dataset", *benchmark_settings()))]
         found = [one for one in there if one.settings["buffer"] == group.settings["buffer"]] or there
-        return found[0] if len(found) == 1 and group not in baselines else None
+        if group in baselines or not found:
+            return None
+        tuned = {name for name in group.settings if is_tuned(name, group.settings["method"])}
+        trained = [one for one in found if _agree(group, one, _shared(group, one) - tuned)]
+        same = [one for one in trained if _agree(group, one, _shared(group, one))]
+        for few in (found, trained, same):
+            if len(few) == 1:
+                return few[0]
+        differ = distinguishing_settings(found[0], found), distinguishing_settings(found[1], found)
+        complaints.append(
+            f"{group.label} is measured against nothing: {len(found)} rows are {found[0].label} ({'; '.join(differ)}"
+            f"{'; …' * (len(found) > 2)}), and none or several of them are trained as it is"
+        )
+        return None
 
     return baseline_of
+
+
+def _shared(first: Series, second: Series) -> set[str]:
+    """The settings that both have, besides the parts that they are made of."""
+    parts = ("method", "regularizer", "teacher", "buffer")
+    return {name for name in first.settings.keys() & second.settings.keys() - {*parts} if not is_addition(name)}
 
 
 def _with_gain(group: Series, twin: Series | None) -> Series:
