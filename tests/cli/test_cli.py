@@ -506,7 +506,9 @@ def test_a_loss_that_is_not_finite_is_a_failure_that_is_kept(cler, tmp_path):
     assert answer.code == 1, answer
     assert "Traceback" not in answer.err
     assert re.search(
-        r"finetune lr 1e\+30, seed 0 stopped: the loss was not finite at task 1, step \d+; try a lower lr", answer.err
+        r"finetune lr 1e\+30, seed 0 stopped: the loss was not finite at task 1, step \d+; try a lower lr or weight "
+        r"\(lr 1e\+30\)\n",
+        answer.err,
     )
     (result,) = results(tmp_path / "runs").values()
     assert result["complete"] is False

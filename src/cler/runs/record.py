@@ -115,9 +115,9 @@ class Recorder(Control):
                 self._keep_accuracy(event)
             case Failed():
                 self._end(event.run, {"event": "failed", "why": event.why})
-                settings = self.jobs[event.run].settings.to_dict().items()
-                told = ", ".join(f"{name} {value}" for name, value in settings)
-                event = replace(event, why=f"{event.why} ({told})")
+                settings = self.jobs[event.run].settings
+                weight = f", weight {settings.weight}" if settings.regularizers else ""
+                event = replace(event, why=f"{event.why} (lr {settings.lr}{weight})")
             case Finished():
                 event = replace(event, metrics=self._metrics(event.run))
         self._pass_on(event)
