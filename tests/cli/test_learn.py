@@ -412,8 +412,18 @@ def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):
     between_looks(steps())
     code, out, err = learn(images, "--held-out", 0, "--state", state, *TINY)
     assert code == 0
-    assert err.splitlines() == [f"{images} {AWAY}"]
+    new = "a new learner, er-ace+jigsaw, for which images are scaled to 8×8 pixels"
+    assert err.splitlines() == [f"watching {images}/LABEL/ with {new}; Ctrl-C saves and stops", f"{images} {AWAY}"]
     assert "30 images of 2 classes learned" in out
+
+    def end():
+        signal.raise_signal(signal.SIGINT)
+        yield
+
+    between_looks(end())
+    kept = "the learner that is kept for it, which has seen 30 images"
+    told = learn(images, "--state", state).err.splitlines()
+    assert told == [f"watching {images}/LABEL/ with {kept}; Ctrl-C saves and stops"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -505,7 +515,8 @@ def test_what_was_learned_is_saved_before_an_error_is_told(learn, tmp_path, monk
         yield
 
     between_looks(steps())
-    assert mistake(learn(tmp_path, "--held-out", 0, *TINY)) == "cler: cannot read it: Input/output error\n"
+    code, out, err = learn(tmp_path, "--held-out", 0, *TINY)
+    assert (code, out, err.splitlines()[1:]) == (2, "", ["cler: cannot read it: Input/output error"])
     assert Learner.load(tmp_path / ".cler" / watching.LEARNER).n_seen_ == len(journal(tmp_path)) == 20
 
 

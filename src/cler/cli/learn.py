@@ -67,6 +67,8 @@ def learn(
             learner = _learner(state, given, options or [], device)
             share = _share_held_out(state, held_out)
             watched = FolderLearner(folder, state, learner, held_out=share, tries=1 if once else TRIES, message=say)
+            if not once:
+                say(f"watching {folder}/LABEL/ with {_in_words(learner)}; Ctrl-C saves and stops")
             with errors.status(f"waiting for images in {escape(str(folder))}/LABEL/") as line:
                 watch(watched, stop, status=line.update, once=once, every=every, save_every=save_every)
     summary = watched.summary()
@@ -90,6 +92,17 @@ def _learner(state: Path, given: dict[str, Any], options: list[str], device: str
     for name, value in (given | _own_options(options, kept)).items():
         _check_same(state, name, kept.get(name), value)
     return learner
+
+
+def _in_words(learner: Learner) -> str:
+    """What watches a folder: a learner that is kept there, by what it has seen, or a new one, by what it is."""
+    from cler.config.settings import pair_of
+
+    if learner.n_seen_:
+        return f"the learner that is kept for it, which has seen {learner.n_seen_} images"
+    given = learner.get_params()
+    side, parts = given["image_size"], (given[name] or "none" for name in ("method", "regularizer", "teacher"))
+    return f"a new learner, {pair_of(*parts)}, for which images are scaled to {side}×{side} pixels"
 
 
 def _own_options(texts: list[str], chosen: dict[str, Any]) -> dict[str, Any]:
