@@ -1350,6 +1350,8 @@ def test_an_exported_program_gives_the_same(tmp_path):
     before = learner.predict_proba(IMAGES)
     learner.partial_fit(IMAGES, [["a", 7, "c"][label] for label in LABELS])  # leaves the file alone, and is left alone
     assert np.allclose(program(torch.from_numpy(IMAGES)).numpy(), before, atol=1e-6)
+    with pytest.raises(RuntimeError, match="dtype mismatch! Expected: Byte"):
+        program(torch.from_numpy(IMAGES) / 255)
 
 
 def test_learners_that_come_and_go_trace_their_programs_in_one_thread_that_stays(monkeypatch, tmp_path):

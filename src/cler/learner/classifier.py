@@ -26,6 +26,7 @@ class Classifier(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalize, score, and share out the probability among the classes."""
         (method,) = self._method
+        torch.ops.aten._assert_tensor_metadata(pixels, dtype=torch.uint8)  # in a program, too: 0 to 1 would look black
         logits = method.logits(method.views.plain(pixels)).index_select(1, self.columns)
         return (logits / method.temperature).softmax(1)
 
