@@ -246,6 +246,14 @@ def test_help_of_flags_has_no_values_and_a_short_form(cler, command):
         (["rn"], "No such command 'rn'. Did you mean 'run'?"),
         (["data", "fetch"], "No such command 'fetch'; see `cler data --help`"),
         (["run", "--learning-rate", 1], "No such option: --learning-rate; see `cler run --help`"),
+        (
+            ["run", "xder", "--eta", 1],
+            "--eta is not a setting of all runs, but of the method xder: write --set eta=VALUE",
+        ),
+        (
+            ["learn", ".", "--pcd-weight=1"],
+            "--pcd-weight is not a setting of all runs, but of the method pcr: write --set pcd_weight=VALUE",
+        ),
         (["reproduce"], "Missing argument 'TABLE'; see `cler reproduce --help`"),
     ],
 )

@@ -50,7 +50,11 @@ class OnceEach(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse options that are given more than once and arguments too many, then parse as usual."""
-        _, extra, order = self.make_parser(ctx).parse_args(args=list(args))
+        try:
+            _, extra, order = self.make_parser(ctx).parse_args(args=list(args))
+        except Exception as mistake:
+            self._check_own(getattr(mistake, "option_name", ""))
+            raise
         seen = set()
         for parameter in order:
             if parameter.name in seen and not parameter.multiple and parameter.nargs == 1:
@@ -59,6 +63,14 @@ class OnceEach(TyperCommand):
         if extra and not any(parameter.is_eager for parameter in order):  # such as --help
             raise UsageError(f"unexpected extra argument '{extra[0]}': {self._instead_of(extra[0])}")
         return super().parse_args(ctx, args)
+
+    def _check_own(self, option: str) -> None:
+        """Refuse an option that is a setting of a part's own, and say how such settings are given."""
+        name = option.lstrip("-").replace("-", "_")
+        if any("--set" in each.opts for each in self.params) and (parts := parts_with(name)):
+            raise UsageError(
+                f"{option} is not a setting of all runs, but of the {', the '.join(parts)}: write --set {name}=VALUE"
+            )
 
     def _instead_of(self, word: str) -> str:
         """What to do about an argument too many, which may name a part of a run."""
