@@ -54,6 +54,13 @@ def test_runs_that_differ_by_seed_form_a_group():
     assert group.label == "ER-ACE"
 
 
+def test_a_network_whose_width_cannot_be_chosen_is_told_without_one():
+    kinds = [PLAIN | {"network": name, "width": width} for name, width in (("custom:mine:net", 64), ("resnet18", 8))]
+    groups = compare([run(kind) for kind in kinds]).groups
+    told = {distinguishing_settings(group, groups) for group in groups}
+    assert told == {"network custom:mine:net", "network resnet18, width 8"}
+
+
 def test_of_several_baselines_the_one_that_is_trained_alike_is_taken_or_a_line_says_that_none_is():
     narrow, wide = PLAIN | {"width": 8}, PLAIN | {"width": 64}
     runs = [run(narrow, final=30.0), run(wide, final=50.0), run(CLER | {"width": 8, "lr": 0.03}, final=35.0)]

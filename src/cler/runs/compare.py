@@ -11,9 +11,11 @@ from typing import Any
 from cler import metrics as measures
 from cler import stats
 from cler.config.comparing import benchmark_settings, is_addition, is_tuned, label_of, of_a_row, title_of
+from cler.config.making import has_width
 from cler.config.protocols import protocol_defaults
+from cler.config.registry import NETWORKS
 from cler.config.schema import settings_of
-from cler.config.settings import OF_READING, Settings, pair_of
+from cler.config.settings import CUSTOM, OF_READING, Settings, pair_of
 from cler.config.values import OWN_SEED, number_of_tasks
 from cler.errors import UsageError, hint, one_line
 from cler.files import frozen, without_non_finite
@@ -272,7 +274,13 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
         if look(one) == look(group) and (one.settings["dataset"] != own["dataset"] or _agree(one, group, told))
     ]
     told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
+    told = [name for name in told if name != "width" or not _is_without_width(str(own.get("network")))]
     return ", ".join(filter(None, (_told(key, own.get(key)) for key in told if not _implied(key, own, beside))))
+
+
+def _is_without_width(network: str) -> bool:
+    """Whether the width in settings means nothing to a network: to a user's own, or one that is known to have none."""
+    return network.startswith(CUSTOM) or (network in NETWORKS and not has_width(network))
 
 
 def _implied(name: str, own: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> bool:
