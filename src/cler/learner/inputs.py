@@ -47,14 +47,16 @@ def _reduced(picture: Image.Image, size: int) -> Image.Image:
 
 
 def _channels_first(images: Tensor, channels: int) -> Tensor:
-    given = "×".join(map(str, images.shape))
+    given = tuple(images.shape)
     if images.dim() == 3 and channels == 1:
         images = images.unsqueeze(1)
     if images.dim() == 4 and images.shape[1] != channels:
         images = images.permute(0, 3, 1, 2)
     if images.dim() != 4 or images.shape[1] != channels or 0 in images.shape[1:]:
         shapes = f"N×{channels}×H×W or N×H×W×{channels}" + (" or N×H×W" if channels == 1 else "")
-        raise UsageError(f"images must have the shape {shapes}, not {given}")
+        gray = channels == 3 and ((len(given) == 3 and 3 not in given) or 1 in given[1:2] + given[3:])
+        advice = "; a learner of gray images has channels=1" if gray else ""
+        raise UsageError(f"images must have the shape {shapes}, not {'×'.join(map(str, given))}{advice}")
     return images
 
 
