@@ -14,6 +14,7 @@ def test_a_table_in_a_notebook_is_shown_once_and_printed_when_asked(monkeypatch,
     value = make_result(settings | {"lr": 0.01}, 0, accuracy, 1.0, 1, {})
     table = Table(compare([Result.from_dict(Path("run"), value)]))
     expected = repr(table)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as notebooks do
     notebook = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setattr(builtins, "get_ipython", lambda: notebook, raising=False)
     assert repr(table) == expected

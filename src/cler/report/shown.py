@@ -43,7 +43,7 @@ class Table(Sequence[Series]):
         yield from Terminal(width=options.max_width).render(shown, options)  # which shows strings as they are
 
     def __repr__(self) -> str:
-        console = Terminal(file=io.StringIO(), width=WIDTH, force_jupyter=False)
+        console = Terminal(file=io.StringIO(), width=WIDTH, force_jupyter=False, color_system=None)
         console.print(self)
         return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 
