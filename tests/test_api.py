@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import cler
+import own_parts
 import toys
 from cler.config.making import make_settings
 from cler.config.registry import METHODS
@@ -129,48 +130,21 @@ def test_a_module_is_trained_in_this_process_from_its_weights_for_each_seed(tmp_
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
 
 
-class Entropy(cler.Regularizer):
-    """As much entropy of the outputs as can be."""
-
-    def __init__(self, network, *, weight, **_):
-        super().__init__()
-        self.weight = weight
-
-    def loss(self, network, raw, augmented, labels, parts=None):
-        likely = network(augmented).log_softmax(1)
-        return self.weight * (likely.exp() * likely).sum(1).mean()
-
-
-class Itself(cler.Teacher):
-    """The network."""
-
-    name = "itself"
-
-    def after_step(self, network, task):
-        pass
-
-    def answering(self, network):
-        return network
-
-
-class Backward(cler.streams.Stream):
-    """The last class first."""
-
-    name = "backward"
-
-    def plan(self, labels, images, tasks, class_order):
-        plan = super().plan(labels, images, tasks, class_order)
-        order, of_class = plan.class_order.flip(0), plan.of_class.flip(0)
-        return plan._replace(class_order=order, of_class=plan.of_class.max() - of_class, parts=plan.parts[::-1])
-
-
 def test_classes_of_ones_own_are_given_as_they_are_and_known_to_workers(tmp_path):
     images = np.random.default_rng(0).integers(256, size=(60, 8, 8, 3), dtype=np.uint8)
     np.savez(tmp_path / "mine.npz", x=images, y=np.arange(60) % 4)
     dataset = {"dataset": f"npz:{tmp_path / 'mine.npz'}", "data_dir": tmp_path}
-    changes = dataset | {"weight": 0.5, "teacher": Itself, "stream": Backward, "width": 2, "seeds": 2, "workers": 2}
-    runs = train(tmp_path, "er", Entropy, **changes)
+    changes = dataset | {
+        "weight": 0.5,
+        "teacher": own_parts.Itself,
+        "stream": own_parts.Backward,
+        "width": 2,
+        "seeds": 2,
+        "workers": 2,
+    }
+    runs = train(tmp_path, "er", own_parts.Entropy, **changes)
     assert [runs.settings[name] for name in ("regularizer", "teacher", "stream")] == ["entropy", "itself", "backward"]
+    assert own_parts.Itself.summary == own_parts.Backward.summary == ""  # for `cler methods`
     assert runs.label == "ER + entropy + itself"
     again = train(tmp_path, "er", "entropy", **changes | {"teacher": "itself", "stream": "backward"})
     assert again.results == runs.results

@@ -74,7 +74,7 @@ class Stream:
 
     name: ClassVar[str]
     """What the stream is called in settings and on the command line."""
-    summary: ClassVar[str]
+    summary: ClassVar[str] = ""
     """What it is, in one line."""
     revision: ClassVar[int] = 1
     """Raised by hand when its runs come out differently."""

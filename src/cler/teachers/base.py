@@ -42,7 +42,7 @@ class Teacher:
     """The teacher's name in settings and on the command line."""
     title: ClassVar[str]
     """How tables name it: 'EMA'."""
-    summary: ClassVar[str]
+    summary: ClassVar[str] = ""
     """What the teacher does, in one line."""
     revision: ClassVar[int] = 1
     """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
