@@ -259,7 +259,9 @@ class Recorder(Control):
             return
         with claimed(along, ignore) as todo, writing(along.folder):
             if todo:
-                write_json(along.folder / "result.json", self._facts(run, along, accuracy, run.unaided_confusion))
+                facts = self._facts(run, along, accuracy, run.unaided_confusion)
+                facts["revisions"].pop("teacher")
+                write_json(along.folder / "result.json", facts)
 
     def _log(self, name: RunName, line: dict[str, Any]) -> None:
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})
@@ -295,7 +297,7 @@ class Recorder(Control):
             environment(run.device),
             images=run.steps_done * run.stream.batch,
             data=self.about[run.name]["data"],
-            revisions=revisions(job.settings),
+            revisions=self.about[run.name]["revisions"],
             at_once=run.at_once,
             complete=run.complete,
             failure=run.failure,
