@@ -204,7 +204,7 @@ def train(
     bar = partial(decoding_bar, console)
     plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=console.say, bar=bar)
     failures = plan.past_failures + train_jobs(plan.todo, machine, console, callbacks)
-    runs, _ = find_results([job.folder / "result.json" for job in plan.jobs if (job.folder / "result.json").exists()])
+    runs, _ = find_results([job.result for job in plan.jobs if job.result.exists()])
     if failures:
         raise RuntimeError(one_line("; ".join(failures)))
     if until_task is not None:

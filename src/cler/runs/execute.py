@@ -12,7 +12,7 @@ from cler.runs.backends import Backend
 from cler.runs.backends.local import Local
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Job, remaining
-from cler.runs.results import Result, read_result
+from cler.runs.results import Result
 from cler.runs.trainers import Order
 
 
@@ -47,7 +47,7 @@ def execute(
 
 def _finished(job: Job) -> Finished:
     """What is told of a run that came along with another one."""
-    result = Result.from_dict(job.folder, read_result(job.folder))
+    result = Result.read(job.result)
     return Finished(job.name, fmean(result.accuracy["class_il"][-1]), result.metrics)
 
 

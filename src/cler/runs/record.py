@@ -261,16 +261,16 @@ class Recorder(Control):
             if todo:
                 facts = self._facts(run, along, accuracy, run.unaided_confusion)
                 facts["revisions"].pop("teacher")
-                write_json(along.folder / "result.json", facts)
+                write_json(along.result, facts)
 
     def _log(self, name: RunName, line: dict[str, Any]) -> None:
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})
 
     def _write(self, name: RunName, line: dict[str, Any]) -> None:
         self._log(name, line)
-        folder = self.jobs[name].folder
+        job = self.jobs[name]
         with suppress(LostError):  # training ends by it
-            write_json(folder / "result.json", self._result(name), lambda: self._check_owned(folder))
+            write_json(job.result, self._result(name), lambda: self._check_owned(job.folder))
 
     def _metrics(self, name: RunName) -> dict[str, dict[str, float]]:
         """Those of a run that has ended; an error of one that is somebody's own ends training, as a callback's does."""

@@ -15,7 +15,7 @@ from cler.engine.run import VALIDATION
 from cler.errors import UsageError
 from cler.files import as_path, read_json
 from cler.metrics import SCENARIOS, Curve
-from cler.runs.folders import search
+from cler.runs.folders import RESULT, search
 from cler.runs.wellformed import FORMAT, check_result
 
 
@@ -98,6 +98,11 @@ class Result:
             confusion=confusion,
             complete=True,
         )
+
+    @classmethod
+    def read(cls, file: Path) -> Result:
+        """The run that a `result.json` tells of; a `UsageError` says in one line what is wrong with the file."""
+        return cls.from_dict(file, read_result(file))
 
     @classmethod
     def from_dict(cls, path: Path, value: dict[str, Any]) -> Result:
@@ -188,7 +193,7 @@ def _curves_until(curves: dict[str, list[Any]], tasks: int) -> dict[str, list[An
 def read_result(folder_or_file: str | Path) -> dict[str, Any]:
     """The checked content of a `result.json`; `UsageError` says in one line what is wrong with the file."""
     path = Path(folder_or_file)
-    path = path / "result.json" if path.is_dir() else path
+    path = path / RESULT if path.is_dir() else path
     value = read_json(path)
     try:
         check_result(value)
@@ -199,11 +204,11 @@ def read_result(folder_or_file: str | Path) -> dict[str, Any]:
 
 def find_results(paths: Iterable[str | Path]) -> tuple[list[Result], list[str]]:
     """Every result under the given folders, and a complaint for each `result.json` or folder that cannot be read."""
-    files, complaints = find_files(paths, ["result.json"])
+    files, complaints = find_files(paths, [RESULT])
     results = []
     for file in files:
         try:
-            results.append(Result.from_dict(file, read_result(file)))
+            results.append(Result.read(file))
         except UsageError as error:
             complaints.append(f"skipped: {error}")
     return results, complaints

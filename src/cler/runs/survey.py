@@ -13,12 +13,11 @@ from cler.errors import UsageError
 from cler.files import as_path, read_json
 from cler.methods import METHODS
 from cler.runs import pictures
-from cler.runs.folders import in_use
+from cler.runs.folders import RESULT, SETTINGS, in_use
 from cler.runs.logs import LOG, Log, LogReader
-from cler.runs.results import Result, find_files, read_result
+from cler.runs.results import Result, find_files
 from cler.runs.wellformed import check_settings, checked_tasks
 
-RESULT, SETTINGS = "result.json", "settings.json"
 FileStamp = tuple[int, int, int]
 """Of a file: when it was changed, its size, its number; another one means other content."""
 
@@ -111,7 +110,7 @@ class Survey:
 
     def _take_result(self, file: Path) -> bool:
         """Add a result; tells whether its run has ended, or the file is not to be read."""
-        found = self._content(file, lambda path: Result.from_dict(path, read_result(path)))
+        found = self._content(file, Result.read)
         if isinstance(found, UsageError):
             self.complaints.append(f"skipped: {found}")
         elif found is not None and not found.complete and found.failure is None:
