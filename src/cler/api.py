@@ -38,11 +38,11 @@ from cler.runs.custom import name_dataset, name_method, name_network
 from cler.runs.execute import execute
 from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
-from cler.runs.modes import usual_modes
 from cler.runs.networks import load_network
 from cler.runs.results import Result, find_results
 from cler.runs.start import prepare
 from cler.runs.trainers import Order
+from cler.runs.usual_modes import usual_modes
 from cler.streams.base import Stream
 from cler.streams.base import register as register_stream
 from cler.teachers.base import Teacher

@@ -19,7 +19,7 @@ from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
 from cler.files import frozen, read_json, write_json, writing
-from cler.runs import networks, pictures
+from cler.runs import buffer_images, networks
 from cler.runs.folders import RESULT, SETTINGS, check_writable, locked, search
 from cler.runs.results import read_result
 from cler.runs.revisions import differing, revisions
@@ -314,7 +314,7 @@ def restart(jobs: Sequence[Job]) -> None:
 
 def redo(jobs: Sequence[Job]) -> None:
     """Delete what jobs have left, finished or not, but for those that another process is doing."""
-    _drop(jobs, (RESULT, pictures.NAME, networks.NAME, FINDING.format("*")))
+    _drop(jobs, (RESULT, buffer_images.NAME, networks.NAME, FINDING.format("*")))
 
 
 def _drop(jobs: Sequence[Job], patterns: Sequence[str]) -> None:

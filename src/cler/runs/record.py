@@ -32,12 +32,12 @@ from cler.engine.losses import Sums, means, merged
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.files import write_json, writing
+from cler.runs.buffer_images import save_buffer_images
 from cler.runs.folders import OWNER, still_ours
 from cler.runs.jobs import Job, claimed, same_run
 from cler.runs.logs import log_line, trim_log
 from cler.runs.machine import environment
 from cler.runs.networks import save_network
-from cler.runs.pictures import save_buffer_images
 from cler.runs.results import Result, make_result
 from cler.runs.revisions import differing, revisions
 from cler.tracking import Tracking

@@ -12,7 +12,7 @@ from cler.config.values import number_of_tasks
 from cler.errors import UsageError
 from cler.files import as_path, read_json
 from cler.methods import METHODS
-from cler.runs import pictures
+from cler.runs import buffer_images
 from cler.runs.folders import RESULT, SETTINGS, in_use
 from cler.runs.logs import LOG, Log, LogReader
 from cler.runs.results import Result, find_files
@@ -83,7 +83,7 @@ class Survey:
         With `wait` a folder that is not there yet has no runs; without, it is refused.
         """
         paths = [path for path in self.paths if not wait or path.exists()]
-        files, self.complaints = find_files(paths, [RESULT, SETTINGS, LOG, pictures.NAME])
+        files, self.complaints = find_files(paths, [RESULT, SETTINGS, LOG, buffer_images.NAME])
         before, was_running = self._stamps, [one.running for one in self.unfinished]
         self._stamps = {file: _stamp(file) for file in files}
         self._forget()
@@ -117,8 +117,8 @@ class Survey:
             return False
         elif found is not None:
             self.results.append(found)
-            picture = self._stamps.get(file.parent / pictures.NAME)
-            place = (file.parent / pictures.NAME, picture[0]) if picture else (None, 0)
+            picture = self._stamps.get(file.parent / buffer_images.NAME)
+            place = (file.parent / buffer_images.NAME, picture[0]) if picture else (None, 0)
             self.traces[file.parent] = Trace(self._log(file.parent), *place)
         return True
 
