@@ -153,7 +153,7 @@ def make_result(
         "settings": settings,
         "seed": seed,
         "complete": complete,
-        "accuracy": _matrices(accuracy, SCENARIOS),
+        "accuracy": _matrices(accuracy),
         "counts": {"steps": steps, "images": images},
         "seconds": round(seconds, 3),
         "at_once": at_once,
@@ -161,8 +161,8 @@ def make_result(
         "data": data,
         "revisions": dict(revisions or {}),
     }
-    if VALIDATION[0] in accuracy:
-        result["validation"] = dict(zip(SCENARIOS, _matrices(accuracy, VALIDATION).values(), strict=True))
+    if f"{VALIDATION}class_il" in accuracy:
+        result["validation"] = _matrices(accuracy, VALIDATION)
     if curves is not None:
         result["curves"] = _rounded(dict(curves))
     result |= {} if confusion is None else {"confusion": [list(row) for row in confusion]}
@@ -170,8 +170,9 @@ def make_result(
     return result if failure is None else result | {"failure": failure}
 
 
-def _matrices(accuracy: Mapping[str, metrics.Rows], names: Sequence[str]) -> dict[str, list[list[float]]]:
-    return {name: [[round(float(x), 4) for x in row] for row in accuracy[name]] for name in names}
+def _matrices(accuracy: Mapping[str, metrics.Rows], before: str = "") -> dict[str, list[list[float]]]:
+    """The matrices of both scenarios, of those whose names have this before them."""
+    return {name: [[round(float(x), 4) for x in row] for row in accuracy[before + name]] for name in SCENARIOS}
 
 
 def _rounded(value: Any) -> Any:
