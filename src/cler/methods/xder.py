@@ -30,6 +30,8 @@ from cler.nets.simplex import SimplexClassifier
 from cler.streams import Batch, Tasks
 
 VARIANTS = ("text", "released")
+LOT = 25
+"""Batches that go through the network together after a task."""
 T = TypeVar("T")
 
 
@@ -94,10 +96,10 @@ def mean_of_positive(violations: Tensor) -> Tensor:
     return violations.where(positive, 0.0).sum() / positive.sum().clamp(min=1)
 
 
-def in_lots(items: Iterable[T], size: int = 25) -> Iterator[list[T]]:
-    """Lists of some items at a time, all in all each once: what goes through the network as parts of one batch."""
+def in_lots(items: Iterable[T]) -> Iterator[list[T]]:
+    """Lists of a few items at a time, each item once: what goes through the network as parts of one batch."""
     remaining = iter(items)
-    while some := list(itertools.islice(remaining, size)):
+    while some := list(itertools.islice(remaining, LOT)):
         yield some
 
 

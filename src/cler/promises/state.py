@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from cler.engine import Run
 
+NAMED = 4
+"""Tensors that a message names; of the others it tells their number."""
+
 
 def tensors_of(thing: Any) -> dict[str, Tensor]:
     """Every tensor that can be reached from an object's attributes, by the way that leads there."""
@@ -59,9 +62,9 @@ def _same(one: Tensor, other: Tensor) -> bool:
     )
 
 
-def named(paths: list[str], most: int = 4) -> str:
+def named(paths: list[str]) -> str:
     """Some of the names, for a message."""
     shown = ", ".join(
-        path.removeprefix("run.").replace("._parameters.", ".").replace("._modules.", ".") for path in paths[:most]
+        path.removeprefix("run.").replace("._parameters.", ".").replace("._modules.", ".") for path in paths[:NAMED]
     )
-    return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"
+    return shown if len(paths) <= NAMED else f"{shown} and {len(paths) - NAMED} more"
