@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.config.registry import METHODS
@@ -266,6 +267,10 @@ class Method:
             torch.where(found, replay.pixels, instead.pixels[numbers]),
             torch.where(found, replay.labels, instead.labels[numbers]),
         )
+
+    def loss_within_task(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy among the classes of this task, of which the labels are."""
+        return F.cross_entropy(logits.index_select(1, self.present_classes), self.setup.tasks.position[labels])
 
     def outputs(
         self,

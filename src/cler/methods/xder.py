@@ -183,7 +183,7 @@ class XDer(Method):
             batch.images, pixels=self.pretext_pixels(batch), labels=batch.labels, lesson=self.lesson(batch)
         )
         return {
-            "stream": self.stream_loss(logits, batch.labels),
+            "stream": self.loss_within_task(logits, batch.labels),
             "future margin": self.options.eta * mean_of_positive(self.future_violations(logits, batch.labels)),
             **penalties,
         }
@@ -208,17 +208,13 @@ class XDer(Method):
         ]
         too_close_to_past = past_violations(stream, self.setup.tasks, self.task, self.options.margin)
         return {
-            "stream": self.stream_loss(stream, batch.labels),
+            "stream": self.loss_within_task(stream, batch.labels),
             "distillation": self.options.alpha * F.mse_loss(draw_1, first.logits),
             "replay": self.options.beta * self.replay_loss(draw_2, second.labels),
             "past margin": self.options.eta * mean_of_positive(too_close_to_past),
             "future margin": self.options.eta * mean_of_positive(torch.cat(too_close_in_future)),
             **penalties,
         }
-
-    def stream_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy among the present classes."""
-        return F.cross_entropy(logits.index_select(1, self.present_classes), self.setup.tasks.position[labels])
 
     def replay_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy among the past classes."""
