@@ -10,7 +10,7 @@ from cler.frontier.entries import PICKED_ON, Entry, Frontier
 from cler.frontier.published import Column as Place
 from cler.frontier.published import Number, sources
 from cler.report.harmless import in_markdown
-from cler.report.markdown import markdown_sheet
+from cler.report.markdown import markdown_sheet, table_lines
 from cler.report.numbers import SIGNIFICANT, bare_p, minus, signed
 from cler.report.prose import LATER
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
@@ -78,7 +78,7 @@ def best_table(frontier: Frontier) -> str:
         assert best.entry.picked_by
         numbers = [estimate(best.entry.picked_by).text, told, f"{best.entry.arithmetic:.1f} ×", beside]
         lines.append([best.column.protocol, str(best.column.buffer), name, *numbers])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table_lines(lines)
 
 
 def _fronts(frontier: Frontier) -> Iterator[str]:
