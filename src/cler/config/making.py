@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from cler.config.protocols import PROTOCOLS, protocol_defaults
 from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS
-from cler.config.schema import joined, settings_of
+from cler.config.schema import settings_of
 from cler.config.settings import CUSTOM, OF_REPLAY, PARTS, Settings, no_such_option, own_settings, usual_stream
-from cler.config.values import has_own_network, is_own_network, read_weight
+from cler.config.values import has_own_network, is_own_network, own_weight
 from cler.errors import UsageError
-
-Defaults = Callable[[str, str, str, int | None], Mapping[str, Any]]
-"""From method, regularizer, dataset and buffer (None: not given) to the settings that are usual for them."""
-SOURCES = ("cler.paper.settings",)
-"""Modules with a function `defaults` of that kind; one that is not there has nothing to say."""
 
 
 def usual(
@@ -34,10 +30,8 @@ def usual(
     values |= dict(getattr(DATASETS.find(dataset), "defaults", {}))
     if has_own_network(METHODS.find(method)):
         values["network"] = method
-    weights = [REGULARIZERS.find(name).weight for name in regularizer.split("+") if name != "none"]
-    values["weight"] = read_weight(joined(weights)) if weights else 0.0
-    for defaults in _sources():
-        values |= dict(defaults(method, regularizer, dataset, buffer))
+    values["weight"] = own_weight(regularizer)
+    values |= _of_the_paper(method, regularizer, dataset, buffer)
     values |= protocol_defaults(protocol, method, regularizer, teacher)
     if network is not None and network in NETWORKS:
         values |= {"network": network, **dict(getattr(NETWORKS[network], "defaults", {}))}
@@ -68,13 +62,12 @@ def decided_by() -> dict[str, list[str]]:
     return decided
 
 
-def _sources() -> Iterator[Defaults]:
-    for name in SOURCES:
-        try:
-            yield import_module(name).defaults
-        except ModuleNotFoundError as error:
-            if error.name is None or not name.startswith(error.name):
-                raise
+def _of_the_paper(method: str, regularizer: str, dataset: str, buffer: int | None) -> dict[str, Any]:
+    """What the paper takes; nothing where the package is without it."""
+    if find_spec("cler.paper") is None:
+        return {}
+    found: dict[str, Any] = import_module("cler.paper.settings").defaults(method, regularizer, dataset, buffer)
+    return found
 
 
 def make_settings(**given: Any) -> Settings:

@@ -32,6 +32,7 @@ from cler.config.values import (
     read_teacher,
     read_track,
     read_weight,
+    regularizers_in,
 )
 from cler.errors import UsageError, hint
 
@@ -215,7 +216,7 @@ class Settings:
     @property
     def regularizers(self) -> list[str]:
         """The regularizers, by name."""
-        return [] if self.regularizer == "none" else self.regularizer.split("+")
+        return regularizers_in(self.regularizer)
 
     @property
     def weights(self) -> list[float]:
