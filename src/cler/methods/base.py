@@ -85,7 +85,7 @@ class Method:
     temperature: float = 1.0
     """What the method's logits are divided by to become logarithms of probabilities."""
     Options: ClassVar[type] = NoOptions
-    """A frozen dataclass of the settings that only this method has, each with a default and a docstring."""
+    """A frozen dataclass of the settings that only this method has, each with a default and a line of help."""
     own_network: ClassVar[Callable[..., Backbone] | None] = None
     """The only network the method works with, made from the number of outputs, width=… and channels=…; None for any."""
 
