@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cler.config.making import has_width
-from cler.config.registry import DATASETS, METHODS, REGULARIZERS, TEACHERS
+from cler.config.registry import METHODS, REGULARIZERS, TEACHERS
 from cler.config.schema import Setting, settings_of
-from cler.config.settings import OF_READING, OF_REPLAY, PARTS, Machine, Settings, own_settings
+from cler.config.settings import OF_READING, OF_REPLAY, PARTS, Machine, Settings, own_settings, taken_by
 from cler.config.values import is_own_network, regularizers_in
 
 
@@ -107,8 +107,7 @@ def _meant(settings: Settings, also: Collection[str] = ()) -> dict[str, Any]:
 
     Those of the names `also` are told even if they are off.
     """
-    takes = getattr(DATASETS.find(settings.dataset), "takes", ())
-    unused = {name for name in OF_READING if name not in takes}
+    unused = {name for name in OF_READING if name not in taken_by(settings.dataset)}
     unused |= set() if METHODS.find(settings.method).replays else set(OF_REPLAY)
     unused |= set() if has_width(settings.network) else {"width"}
     unused |= set() if settings.regularizers else {"weight"}

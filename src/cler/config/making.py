@@ -11,7 +11,16 @@ from typing import Any
 from cler.config.protocols import PROTOCOLS, protocol_defaults
 from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS
 from cler.config.schema import settings_of
-from cler.config.settings import CUSTOM, OF_REPLAY, PARTS, Settings, no_such_option, own_settings, usual_stream
+from cler.config.settings import (
+    CUSTOM,
+    OF_REPLAY,
+    PARTS,
+    Settings,
+    no_such_option,
+    own_settings,
+    usual_on,
+    usual_stream,
+)
 from cler.config.values import has_own_network, is_own_network, own_weight
 from cler.errors import UsageError
 
@@ -27,14 +36,14 @@ def usual(
 ) -> dict[str, Any]:
     """Values of settings that are not given: the defaults, the dataset's, the paper's, a protocol's, a network's."""
     values = {name: each.default for name, each in settings_of(Settings).items()}
-    values |= dict(getattr(DATASETS.find(dataset), "defaults", {}))
+    values |= usual_on(dataset)
     if has_own_network(METHODS.find(method)):
         values["network"] = method
     values["weight"] = own_weight(regularizer)
     values |= _of_the_paper(method, regularizer, dataset, buffer)
     values |= protocol_defaults(protocol, method, regularizer, teacher)
     if network is not None and network in NETWORKS:
-        values |= {"network": network, **dict(getattr(NETWORKS[network], "defaults", {}))}
+        values |= {"network": network, **NETWORKS[network].defaults}
     return values | {"method": method, "regularizer": regularizer, "dataset": dataset}
 
 
@@ -117,7 +126,7 @@ def _usual_tasks(dataset: str, stream: str, options: Mapping[str, Any], tasks: A
     own = STREAMS.find(stream).usual_tasks(options)
     if own is not None or stream == usual_stream(dataset):
         return tasks if own is None else own
-    return getattr(DATASETS.find(dataset), "defaults", {}).get("tasks_elsewhere", tasks)
+    return usual_on(dataset).get("tasks_elsewhere", tasks)
 
 
 def grid(given: Mapping[str, Any]) -> list[Settings]:
@@ -160,6 +169,4 @@ def unusual(settings: Settings) -> dict[str, Any]:
 
 def has_width(network: str) -> bool:
     """Whether the width of a network can be chosen: of ours, not of timm's and of a user's own."""
-    if network in NETWORKS:
-        return getattr(NETWORKS[network], "width", None) is not None
-    return is_own_network(network)
+    return NETWORKS[network].width is not None if network in NETWORKS else is_own_network(network)
