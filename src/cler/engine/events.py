@@ -6,7 +6,7 @@ callbacks all get the same events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,16 +154,6 @@ Emit = Callable[[Event], None]
 
 def ignore(event: Event) -> None:
     """Hear an event and do nothing."""
-
-
-def to_all(callbacks: Sequence[Emit]) -> Emit:
-    """One function that hands each event to all of these, in order."""
-
-    def emit(event: Event) -> None:
-        for callback in callbacks:
-            callback(event)
-
-    return emit
 
 
 def each_line_once(emit: Emit) -> Emit:
