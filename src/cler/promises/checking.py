@@ -113,7 +113,7 @@ def _entry_of(regularizer: type[Regularizer]) -> Entry:
             found: Entry = entry
             return found
     name = regularizer.__name__.lower()
-    return Entry(name, name, "", build=regularizer, weight=1.0, check=lambda height, width: None)
+    return Entry(name, name, "", build=regularizer, weight=1.0)
 
 
 def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
