@@ -71,7 +71,7 @@ def load(
     return _read(name, Reading.checked(**how), data_dir, progress)
 
 
-def load_for(settings: Settings, data_dir: str | Path | None = None, progress: Advance | None = None) -> ImageData:
+def load_for(settings: Settings, data_dir: Path | None, progress: Advance) -> ImageData:
     """The images that runs with these settings are trained on; never downloads."""
     return _read(settings.dataset, Reading.checked(**settings.reading), data_dir, progress)
 

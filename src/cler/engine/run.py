@@ -53,12 +53,12 @@ class Run:
         *,
         views: Views,
         generator: torch.Generator,
-        precision: str = "fp32",
-        evaluate_every: int = 0,
-        name: RunName | None = None,
+        precision: str,
+        evaluate_every: int,
+        name: RunName,
     ) -> None:
         self.method, self.stream, self.views, self.generator = method, stream, views, generator
-        self.precision, self.name = precision, name or RunName("")
+        self.precision, self.name = precision, name
         self.phases = [
             method.phases(method.options, task, epoch=steps // stream.epochs, epochs=stream.epochs)
             for task, steps in enumerate(stream.schedule)

@@ -154,7 +154,7 @@ def usual_precision(table: PaperTable, groups: Sequence[Series], default: str) -
     return max([*runs], key=lambda name: (runs[name], name == default), default=default)
 
 
-def find_group(cell: PaperCell, groups: Sequence[Series], precision: str | None = None) -> Series | None:
+def find_group(cell: PaperCell, groups: Sequence[Series], precision: str) -> Series | None:
     """The runs of a cell: in this precision if there are any, else in the precision with the most runs."""
     made = [group for group in groups if cell.made(group)]
     return max(made, key=lambda one: (one.settings.get("precision") == precision, len(one.results)), default=None)

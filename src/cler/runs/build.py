@@ -35,9 +35,9 @@ def check_fit(settings: Settings, data: ImageData, seeds: Sequence[int] = (0,)) 
         REGULARIZERS[name].check(*data.train_images.shape[2:])
 
 
-def advice(settings: Settings, data: ImageData, seed: int = 0) -> Iterator[str]:
+def advice(settings: Settings, data: ImageData) -> Iterator[str]:
     """Lines about settings that can be used with this data, but hardly make sense."""
-    stream = _stream(settings, data, _class_order(settings, seed))
+    stream = _stream(settings, data, _class_order(settings, seed=0))
     images, steps = sum(stream.schedule) * settings.batch // settings.epochs, min(stream.schedule)
     if find_method(settings.method).replays and settings.buffer >= images:
         yield f"buffer {settings.buffer} holds all {images} images of the stream: nothing has to be forgotten"
