@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -374,13 +374,8 @@ def closed(buffer: Any) -> Iterator[None]:
         del buffer.add
 
 
-M = TypeVar("M", bound=Method)
-
-
-def register(method: type[M]) -> type[M]:
-    """Register a method for the command line and the tests."""
-    METHODS.register_class(method)
-    return method
+register = METHODS.register_class
+"""Registers a method for the command line and the tests."""
 
 
 def find_method(name: str) -> type[Method]:
