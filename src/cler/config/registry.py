@@ -32,7 +32,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self.kind, self.room = kind, room
         self._entries: dict[str, T] = {}
         self._families: dict[str, tuple[str, Callable[[str], T], Callable[[str], bool]]] = {}
-        """By the prefix of their names: how they are written, what makes one of the rest of its name, and `likely`."""
+        """For each prefix: how such names are written, what makes an entry of the rest of one, and `likely`."""
 
     def register(self, name: str, entry: T) -> T:
         """Register an entry; the same class again, as from a notebook cell that runs twice, replaces it."""

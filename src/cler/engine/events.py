@@ -63,7 +63,7 @@ class Progress(Event):
     """Mean of each loss term over the steps since the last report and over the runs; empty until a GPU, which is not
     waited for, has reported."""
     sums: tuple[dict[str, tuple[float, int]], ...] = ()
-    """The same for each run: the sum of each loss term since the last report, and the number of steps in it."""
+    """For each run: the sum of each loss term since the last report, and the number of steps in it."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ def ignore(event: Event) -> None:
 
 
 def each_line_once(emit: Emit) -> Emit:
-    """The same function, but for messages that it has heard before, of another run or from another process."""
+    """A function that hands events on, but each message only once, whichever run or process it comes from."""
     said: set[str] = set()
 
     def hear(event: Event) -> None:

@@ -23,9 +23,9 @@ from cler.streams.base import Examples
 
 T = TypeVar("T")
 VALIDATION = "validation_"
-"""Before the names of accuracies on held-out training images, where there are any."""
+"""Prefix of the names of accuracies on held-out training images."""
 UNAIDED = "unaided_"
-"""Before the names of accuracies that the network itself has, where a teacher answers and this is asked for."""
+"""Prefix of the names of accuracies of the network itself, where a teacher answers in its place."""
 Curves = dict[str, list[Any]]
 """What evaluation within tasks finds, an entry for each evaluation, by name: the `task`, the `step` of it, accuracies
 on the tasks met so far (`class_il`, `task_il`), and of the stream, as `predicted` before it was learned, how many

@@ -17,7 +17,7 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 WARM_UP = 3
 """Steps that are taken one kernel at a time before the same one is recorded; they are real steps."""
 WARM_UP_AGAIN = 1
-"""The same for steps of another kind, of which most kernels are known already."""
+"""Steps taken so before one of another kind is recorded, since most of its kernels are known already."""
 IN_FLIGHT = 8
 """Recorded steps that may wait on the GPU: enough to keep it busy, few enough for the host to know where it stands."""
 

@@ -106,7 +106,7 @@ class Frontier:
         return max(found, key=lambda number: number.mean, default=None)
 
     def best(self) -> list[Best]:
-        """Of each contest the row that is best on the seeds that decide."""
+        """The row of each contest that is best on the seeds that decide."""
         found = []
         for contest in self.contests:
             known = [(entry.picked_by.mean, entry) for entry in self.of(contest) if entry.picked_by]
@@ -122,7 +122,7 @@ class Frontier:
 
 
 def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> Frontier:
-    """Of rows of results those that are comparable, in the precision that most runs have.
+    """The rows of results that are comparable, in the precision that most runs have.
 
     `beside` gives numbers that were published for runs with exactly these settings; others are found by method.
     """

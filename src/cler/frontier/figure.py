@@ -22,7 +22,7 @@ ROOM = 0.12
 """Share of a panel's height above and below what it shows."""
 _BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
 MARKERS = {"none": "o", "ema": "^", "mkd": "s"}
-"""By teacher."""
+"""The marker of each teacher."""
 
 
 def draw_frontier(frontier: Frontier, path: Path) -> None:

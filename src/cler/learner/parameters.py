@@ -38,7 +38,7 @@ def resolved_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """The same without arrays, ranges and numbers of other libraries: something that JSON knows, if there is one."""
+    """The value without arrays, ranges and numbers of other libraries: as JSON knows it, if it can."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     match value:

@@ -226,7 +226,7 @@ class Method:
         return self.network(images)
 
     def logits_in_passing(self, images: Tensor) -> Tensor:
-        """The same for a batch that is about to be learned, by the rule of `observe` and quickly."""
+        """Scores of a batch that is about to be learned, computed quickly and by the rule of `observe`."""
         return self.logits(images)
 
     @property

@@ -180,7 +180,7 @@ def _numbers(line: Line, group: Series) -> list[Cell]:
 
 
 def _p_value(line: Line) -> Cell:
-    """Of the difference from the paper, for ten runs of the paper's and, where that is uncertain, for three."""
+    """The p-value of the difference from the paper: for ten runs of the paper's and, where that is uncertain, three."""
     fewer = line.beside.p_value_of_three if line.beside else None
     note = f"({bare_p(fewer)})" if fewer is not None and not math.isnan(fewer) else ""
     return Cell(bare_p(_or_nan(line.p_value)), note=note)

@@ -104,7 +104,7 @@ def _footnotes(groups: Sequence[Series]) -> Iterator[str]:
 
 
 def _as_of(groups: Sequence[Series]) -> str:
-    """Of runs that are compared as they were before their end, after which task that was."""
+    """After which task runs are compared that are shown as they were before their end; empty where none are."""
     merged = {name for name, method in METHODS.items() if method.merged}
     one_by_one = [group for group in groups if group.settings["method"] not in merged]
     learned = {(len(group.results[0].accuracy["class_il"]), group.tasks) for group in one_by_one}

@@ -34,7 +34,7 @@ class Drawn:
     note: str
     html: str
     kind: str = "curve"
-    """Or 'matrix' or 'picture'."""
+    """'curve', 'matrix' or 'picture'."""
 
 
 def settings_told(group: Series) -> list[tuple[str, str]]:

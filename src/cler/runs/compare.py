@@ -236,7 +236,7 @@ def _with_buffer(group: Series) -> str:
 
 
 def best_by_validation(groups: Sequence[Series]) -> list[Series]:
-    """Of each method with its regularizer and teacher, the settings that do best on held-out images, among several."""
+    """For each method with its regularizer and teacher: the settings, of several, that do best on held-out images."""
     rivals: dict[Any, list[Series]] = {}
     for group in groups:
         if group.validation is not None:

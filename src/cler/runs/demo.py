@@ -11,7 +11,7 @@ from cler.runs.jobs import Job, make_jobs
 from cler.runs.machine import default_precision
 
 MOMENTUM = 0.95
-"""Of the average, by held-out training images of the first three tasks: docs/getting-started.md has the command."""
+"""Momentum of the average, chosen on held-out images of the first three tasks as docs/getting-started.md says."""
 COMPARED = (
     {"method": "er-ace", "regularizer": "jigsaw", "teacher": "ema", "ema_momentum": MOMENTUM},
     {"method": "er-ace", "regularizer": "jigsaw"},

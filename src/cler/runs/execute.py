@@ -53,6 +53,6 @@ def execute(
 
 
 def _finished(job: Job) -> Finished:
-    """What is told of a run that came along with another one."""
+    """The event of a run that came along with another one."""
     result = Result.read(job.result)
     return Finished(job.name, fmean(result.accuracy["class_il"][-1]), result.metrics)

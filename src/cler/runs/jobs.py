@@ -86,9 +86,9 @@ class Index:
 
     def __init__(self, out: Path) -> None:
         self._runs: dict[Any, dict[Path, bool]] = {}
-        """By settings and seed: the folders of a run, and whether it has ended there."""
+        """The folders of each run, by settings and seed, and whether it has ended there."""
         self._moved: dict[Any, dict[Path, bool]] = {}
-        """The same by pixels instead of a path, of datasets that have one."""
+        """Those folders by pixels instead of a path, for datasets that have a path."""
         self._taken: set[Path] = set()
         """Folders that a run is in, or will be."""
         for folder in dict.fromkeys(path.parent for path in search(out, (RESULT, SETTINGS))[0]):

@@ -43,7 +43,7 @@ from cler.runs.revisions import differing, revisions
 from cler.tracking import Tracking
 
 LOG_SECONDS = 2.0
-"""Between two lines of a run's log that tell its losses."""
+"""Seconds between two lines of a run's log that tell its losses."""
 
 
 class LostError(UsageError):

@@ -45,7 +45,7 @@ class Result:
     revisions: dict[str, int | str] = field(default_factory=dict)
     """The revisions of the code that decided the numbers; results of format 1 do not say."""
     validation: dict[str, list[list[float]]] | None = None
-    """The same matrices on training images that were held out, where the setting `validate` asked for it."""
+    """The accuracy matrices on training images that were held out, where the setting `validate` asked for it."""
     curves: dict[str, list[Any]] | None = None
     """What was found within tasks, where the setting `evaluate_every` asked for it, as `cler.engine.run.Curves`."""
     confusion: list[list[int]] | None = None

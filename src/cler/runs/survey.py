@@ -19,7 +19,7 @@ from cler.runs.results import Result, find_files
 from cler.runs.wellformed import check_settings, checked_tasks
 
 FileStamp = tuple[int, int, int]
-"""Of a file: when it was changed, its size, its number; another one means other content."""
+"""When a file was changed, its size and its inode: where these are the same, so is its content."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Trace:
 
     log: Log = field(default_factory=Log)
     picture: Path | None = None
-    """Of images in the buffer at the end."""
+    """The picture of images in the buffer at the end."""
     picture_changed: int = 0
 
 
@@ -66,10 +66,10 @@ class Survey:
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self.paths = [as_path(path) for path in paths]
         self.results: list[Result] = []
-        """Of runs that have ended, also of those that failed."""
+        """The results of runs that have ended, also of those that failed."""
         self.unfinished: list[Unfinished] = []
         self.traces: dict[Path, Trace] = {}
-        """By the folders of the runs that have ended."""
+        """What lies beside the results of runs that have ended, by their folders."""
         self.complaints: list[str] = []
         """A line for each file or folder that cannot be read."""
         self._stamps: dict[Path, FileStamp] = {}

@@ -30,7 +30,7 @@ from cler.tracking.base import TRACKERS, Table, TrackedRun, Tracker
 from cler.tracking.figures import of_accuracy, of_losses, of_the_machine
 
 POINT_SECONDS = 2.0
-"""Between two points of a curve of the losses."""
+"""Seconds between two points of a curve of the losses."""
 END_SECONDS = 60.0
 """How long trackers are waited for when training has ended."""
 MOST_WAITING = 10_000
