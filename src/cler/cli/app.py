@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,9 +23,7 @@ from cler.errors import UsageError, stopped_by
 from cler.report.console import TABLE_WIDTH, Terminal
 
 if TYPE_CHECKING:
-    from cler.runs.backends import Backend
     from cler.runs.compare import Comparison
-    from cler.runs.pace import Pace
 
 app = typer.Typer(
     help="Online continual learning with CLER (equivariant regularization) and the methods it is compared with.",
@@ -73,19 +71,6 @@ def show(table: Table) -> None:
 def say(line: str) -> None:
     """Print a line for people, on stderr, apart from the command's output."""
     errors.say(line)
-
-
-def train_with_progress(
-    jobs: Any, machine: Machine, pace: Pace | None = None, backend: Backend | None = None
-) -> list[str]:
-    """Train the jobs, showing progress bars, while `pace` counts; returns a line for each run that failed.
-
-    `backend` is the machine's, for a command that trains several times and closes it then.
-    """
-    from cler.api import train_jobs
-
-    with pace.timed() if pace else nullcontext():
-        return train_jobs(jobs, machine, errors, [pace] if pace else [], backend)
 
 
 @contextmanager
