@@ -14,6 +14,7 @@ from cler.config.settings import Settings
 from cler.files import without_non_finite
 from cler.methods import METHODS
 from cler.paper.tables import BesidePaper, PaperCell, PaperTable, Printed, compared, evaluated_as
+from cler.report.numbers import or_nan
 from cler.runs.compare import Gain, Series, gain
 
 GAIN_TOLERANCE = 1.5
@@ -199,7 +200,7 @@ def _gain(alone: Series | None, group: Series | None, scenario: str, printed: Pr
 def _paper_gain(alone: Printed | None, paper: Printed | None) -> Gain | None:
     if not (alone and paper):
         return None
-    return Gain(paper.mean - alone.mean, float("nan") if paper.p is None else paper.p)
+    return Gain(paper.mean - alone.mean, or_nan(paper.p))
 
 
 def verdict(told: Sequence[Line], scenario: str) -> str | None:
