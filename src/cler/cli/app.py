@@ -76,17 +76,18 @@ def say(line: str) -> None:
 @contextmanager
 def stopped_at(deadline: float) -> Iterator[None]:
     """Stop what runs inside, as Ctrl-C would, when `time.monotonic()` reaches the deadline."""
-    if deadline < math.inf:
-        if not hasattr(signal, "setitimer"):
-            raise UsageError("this system cannot stop a command after some time: leave the time limit out")
-        before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-        signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
+    if deadline == math.inf:
+        yield
+        return
+    if not hasattr(signal, "setitimer"):
+        raise UsageError("this system cannot stop a command after some time: leave the time limit out")
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
     try:
         yield
     finally:
-        if deadline < math.inf:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

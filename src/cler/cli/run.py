@@ -92,9 +92,8 @@ def run(
 def _stamp(tuned: dict[str, Any] | None, filed: dict[str, Any], one: Settings) -> dict[str, Any] | None:
     """How settings were tuned, if they have the tuned values of the file and no others from the command line."""
     values = one.to_dict()
-    return (
-        tuned if tuned and all(name in filed and filed[name] == values.get(name) for name in tuned["names"]) else None
-    )
+    as_tuned = tuned and all(name in filed and filed[name] == values.get(name) for name in tuned["names"])
+    return tuned if as_tuned else None
 
 
 def _check_tasks_are_those_of_tuning(given: dict[str, Any], filed: dict[str, Any], config: Path | None) -> None:
