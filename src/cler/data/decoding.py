@@ -53,7 +53,7 @@ class Pixels(NamedTuple):
     images: np.ndarray
     """uint8, N×C×H×W, without the broken ones."""
     broken: dict[int, str]
-    """By the number of a picture: why it cannot be read."""
+    """Why each picture cannot be read, by its number."""
 
 
 def kept_pixels(path: Path, listed: bytes, count: int, make: Callable[[], Pixels]) -> Pixels:

@@ -19,7 +19,7 @@ from cler.promises.toy import colors, in_later_task, make_run
 from cler.regularizers.base import Entry, Regularizer
 from cler.runs.custom import name_network
 from cler.runs.machine import threads
-from cler.runs.modes import usual_modes
+from cler.runs.usual_modes import usual_modes
 from cler.teachers.base import Teacher
 
 Promise = Callable[..., None]
@@ -113,7 +113,7 @@ def _entry_of(regularizer: type[Regularizer]) -> Entry:
             found: Entry = entry
             return found
     name = regularizer.__name__.lower()
-    return Entry(name, name, "", build=regularizer, weight=1.0, check=lambda height, width: None)
+    return Entry(name, name, "", build=regularizer, weight=1.0)
 
 
 def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -63,7 +63,7 @@ class Entry:
     """Called with the network, weight=…, views=… and generator=…."""
     weight: float
     """Default weight of its loss."""
-    check: Callable[[int, int], None]
+    check: Callable[[int, int], None] = lambda height, width: None
     """Called with image height and width; raises a UsageError for images it cannot take."""
     smallest_batch: int = 1
     """Smallest batch that it can take, in images."""
