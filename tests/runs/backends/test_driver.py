@@ -128,6 +128,14 @@ def test_what_comes_to_nothing_three_times_is_told(here, order, toy_jobs):
     assert len(cluster.submitted) == 3
 
 
+def test_why_an_attempt_was_lost_is_told_where_that_is_known(here, order, toy_jobs):
+    jobs, heard, cluster = toy_jobs(), [], here({1: lost})
+    cluster.words = "ModuleNotFoundError: No module named 'cler'\t."
+    drive(jobs, cluster, order, heard.append)
+    told = "a job of here was lost (ModuleNotFoundError: No module named 'cler'): its run is resumed elsewhere"
+    assert told in said(heard)
+
+
 def test_a_run_that_ended_before_it_could_say_so_is_not_repeated(here, order, toy_jobs):
     jobs, heard = toy_jobs([0]), []
 

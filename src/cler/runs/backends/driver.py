@@ -27,6 +27,8 @@ LOOK = 0.3
 """Seconds between two looks at what attempts say."""
 MOST_TRIES = 3
 """Attempts in a row that may come to nothing."""
+MOST_WORDS = 200
+"""Characters that are told of why an attempt was lost."""
 STOP_SECONDS = 60.0
 """How long attempts that are asked to stop have for their checkpoints."""
 
@@ -222,7 +224,8 @@ class _Driver:
                 f"{attempt.jobs[0].label}: its job was canceled; finished runs are kept, and the same command resumes"
             )
         elif gone:
-            self._again(attempt, "was stopped" if ended else "was lost")
+            words = printable(self.cluster.last_words(attempt.folder))[:MOST_WORDS].rstrip(". ")
+            self._again(attempt, ("was stopped" if ended else "was lost") + f" ({words})" * bool(words))
         elif state == "waiting" or (state == "there" and attempt.host is None):
             self._heard[attempt.name] = time.monotonic()  # nothing is to be heard of it
         elif state is not None and time.monotonic() - self._heard[attempt.name] > self.order.give_up_after:
