@@ -123,9 +123,16 @@ def test_a_lost_attempt_is_made_again_from_its_checkpoint(tmp_path, here, order,
 
 def test_what_comes_to_nothing_three_times_is_told(here, order, toy_jobs):
     cluster = here(dict.fromkeys((1, 2, 3), lost))
-    with pytest.raises(UsageError, match=r"a job of here was lost with er buffer 8, seed 0, for the 3rd time"):
+    with pytest.raises(UsageError, match=r"a job of here was lost with er buffer 8, seed 0, for the 3rd time") as told:
         drive(toy_jobs(), cluster, order, ignore)
     assert len(cluster.submitted) == 3
+    assert str(told.value).endswith(f"nothing was heard of it: do all machines have cler, and share {order.out}?")
+
+
+def test_what_begins_three_times_without_a_checkpoint_is_told(here, order, toy_jobs):
+    cluster = here(dict.fromkeys((1, 2, 3), killed_after(Progress, 1)))
+    with pytest.raises(UsageError, match=rf"{HOST} was lost with .* for the 3rd time .* a smaller --checkpoint-every "):
+        drive(toy_jobs(), cluster, order, ignore)
 
 
 def test_why_an_attempt_was_lost_is_told_where_that_is_known(here, order, toy_jobs):

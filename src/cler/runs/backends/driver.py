@@ -249,9 +249,11 @@ class _Driver:
         tries = 0 if attempt.name in self._further else attempt.tries + 1
         where = attempt.host or f"a job of {self.cluster.name}"
         if left and tries >= MOST_TRIES:
+            shared = f"nothing was heard of it: do all machines have cler, and share {self._drivers.parent}?"
             raise UsageError(
                 f"{where} {why} with {left[0].label}, for the {tries}rd time in a row without a new checkpoint: "
-                "finished runs are kept, and the same command resumes the others; a smaller --checkpoint-every may help"
+                "finished runs are kept, and the same command resumes the others; "
+                + ("a smaller --checkpoint-every may help" if attempt.host else shared)
             )
         if left:
             runs = "its run is" if len(left) == 1 else f"its {len(left)} runs are"
