@@ -158,8 +158,11 @@ class _Driver:
         size = self.order.at_once or (MOST_AT_ONCE if self.order.device.type == "cuda" else 1)
         if self.order.workers:
             size = min(size, math.ceil(len(jobs) / self.order.workers)) or 1
-        for bundle in in_bundles(jobs, size):
+        bundles = in_bundles(jobs, size)
+        for bundle in bundles:
             self._attempt(bundle)
+        if bundles:  # some clusters have a long queue
+            self.emit(Message(f"submitted to {self.cluster.name}: {_count(bundles, 'job')}"))
 
     def _attempt(self, bundle: Bundle, tries: int = 0) -> None:
         attempt = Attempt.make(self._folder, bundle, self.order, self.cluster.name, tries)
