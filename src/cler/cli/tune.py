@@ -120,5 +120,6 @@ def tune(
     else:
         console.print(f"{best(ended)} ({selection})", soft_wrap=True)
         fresh = max(numbers) + 1
-        config = shlex.quote(str(machine.out / BEST))
-        console.print(f"cler run --config {config} --seeds {fresh}..{fresh + 9}", soft_wrap=True)
+        final = ["cler", "run", "--config", str(machine.out / BEST), "--seeds", f"{fresh}..{fresh + 9}"]
+        final += [word for each in imports or () for word in ("--import", each)]
+        console.print(shlex.join(final), soft_wrap=True)
