@@ -38,11 +38,11 @@ from cler.runs.custom import name_class, name_dataset, name_network
 from cler.runs.execute import execute
 from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
-from cler.runs.modes import usual_modes
 from cler.runs.networks import load_network
 from cler.runs.results import Result, find_results
 from cler.runs.start import prepare
 from cler.runs.trainers import Order
+from cler.runs.usual_modes import usual_modes
 from cler.streams.base import Stream
 from cler.streams.base import register as register_stream
 from cler.teachers.base import Teacher
@@ -207,7 +207,7 @@ def train(
     bar = partial(decoding_bar, console)
     plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=console.say, bar=bar)
     failures = plan.past_failures + train_jobs(plan.todo, machine, console, callbacks)
-    runs, _ = find_results([job.folder / "result.json" for job in plan.jobs if (job.folder / "result.json").exists()])
+    runs, _ = find_results([job.result for job in plan.jobs if job.result.exists()])
     if failures:
         raise RuntimeError(one_line("; ".join(failures)))
     if until_task is not None:

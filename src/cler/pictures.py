@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 MOST_PIXELS = 80_000_000
-"""Of a picture: with more, decoding it would take a gigabyte of memory."""
+"""Pixels of the largest picture that is decoded: a larger one would take a gigabyte of memory."""
 UNREAD = frozenset({"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"})
 """What Pillow knows but does not read itself: for some of them it runs other programs."""
 DEEP = frozenset({"PNG", "PPM"})
@@ -105,7 +105,7 @@ def _stream(source: Path | bytes) -> Iterator[BinaryIO]:
 
 
 def plain(picture: Picture) -> Picture:
-    """The same of 8 bits a channel, and with white where it is transparent."""
+    """The picture with 8 bits a channel, and white where it is transparent."""
     from PIL import Image
 
     picture = _eight_bits(picture)

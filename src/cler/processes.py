@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import ModuleType
 
 
@@ -17,14 +19,32 @@ def usable_cores() -> int:
 
 
 @contextmanager
-def without_main() -> Iterator[None]:
-    """Inside, a process that is started does not run the program again: it may have no `__main__` guard."""
+def starting() -> Iterator[None]:
+    """Inside, a process that is started never hears of Ctrl-C, which is for this one.
+
+    And it does not run the program again: that may have no `__main__` guard.
+    """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
-        yield
+        with _unheard(signal.SIGINT):
+            yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextmanager
+def _unheard(number: signal.Signals) -> Iterator[None]:
+    """Inside, a signal waits for the end of the block; in a process that is started here it waits for ever."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # else multiprocessing starts it inside, and lets signals through after that
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end_with_parent() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from cler.cli import reproduce as command
 from cler.config.making import make_settings
 from cler.data import images
 from cler.engine.events import Evaluated
@@ -228,7 +227,7 @@ def test_a_cpu_has_one_queue_and_a_gpu_groups_and_the_cheapest_runs_come_first(t
         given.append([job.settings.regularizer for job in jobs])
         return []
 
-    monkeypatch.setattr(command, "train_with_progress", train)
+    monkeypatch.setattr("cler.api.train_jobs", train)
     monkeypatch.setattr("cler.runs.backends.local.find_device", lambda _: torch.device(device))
     monkeypatch.setattr(cost, "MOST_AT_ONCE", 3)
     monkeypatch.setattr(

@@ -7,6 +7,7 @@ import pytest
 
 import cler
 import toys
+from cler.config.registry import METHODS
 from cler.tune import sampler
 
 QUICK = ("--width", 1, "--device", "cpu", "--workers", 1)
@@ -81,6 +82,18 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     found = [json.loads(path.read_text()) for path in (tmp_path / "other").rglob("result.json")]
     assert {each["settings"]["lr"]: "tuned" in each for each in found} == {0.2: False, lr: True}
     assert out.count("tuned on") == 1
+
+
+def test_the_command_for_the_final_runs_has_the_parts_of_a_user(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
+    (tmp_path / "tuned mine.py").write_text(
+        "import cler\nfrom cler.methods.er import ExperienceReplay\n\n\n"
+        "@cler.register\nclass Mine(ExperienceReplay):\n    name = 'tuned-mine'\n"
+    )
+    own = ("tune", "tuned-mine", "--import", "tuned mine.py", "--buffer", 10, "--select-on", "first-tasks:1")
+    code, out, err = command(*own, *OF_RUN, "--space", "lr=1e-3..0.3:log", "--trials", 1)
+    assert code == 0, err
+    assert out.splitlines()[-1] == "cler run --config tune/best.toml --seeds 1..10 --import 'tuned mine.py'"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rows, columns, the best of them, and the page, of results that are made up."""
+"""Rows, contests, the best of them, and the page, of results that are made up."""
 
 import itertools
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from cler.config.making import make_settings
 from cler.frontier import figure
 from cler.frontier.entries import make_frontier
-from cler.frontier.page import best_table, column_sheet, gains_sheet, page
-from cler.frontier.published import Column, Number, published, sources
+from cler.frontier.page import best_table, contest_sheet, gains_sheet, page
+from cler.frontier.published import Contest, Number, published, sources
 from cler.paper.beside import in_the_paper
 from cler.runs.compare import compare
 from cler.runs.results import Result, make_result
@@ -57,10 +57,10 @@ def found():
     )
 
 
-def test_columns_are_protocols_and_buffers_and_rows_are_the_comparable_ones(found):
-    assert found.columns == [Column("10+10", 500), Column("10+64", 1000)]
-    assert [entry.row.label for entry in found.of(found.columns[0])] == ["ER-ACE"]
-    assert [entry.row.label for entry in found.of(found.columns[1])] == ["ER", "ER + CLER (jigsaw) + MKD", "ER + MKD"]
+def test_contests_are_protocols_and_buffers_and_rows_are_the_comparable_ones(found):
+    assert found.contests == [Contest("10+10", 500), Contest("10+64", 1000)]
+    assert [entry.row.label for entry in found.of(found.contests[0])] == ["ER-ACE"]
+    assert [entry.row.label for entry in found.of(found.contests[1])] == ["ER", "ER + CLER (jigsaw) + MKD", "ER + MKD"]
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_the_best_is_picked_on_the_first_seeds_and_told_on_others(found):
     assert best.entry.row.label == "ER + CLER (jigsaw) + MKD"  # ER has too few seeds to be picked
     assert best.entry.picked_by.mean == pytest.approx(39.2)
     assert (best.fresh.mean, best.entry.fresh) == (33.0, [32.0, 34.0])
-    assert best.published == Number("GSA + MKD", Column("10+64", 1000), 40.1, "mkd", 1.0)
+    assert best.published == Number("GSA + MKD", Contest("10+64", 1000), 40.1, "mkd", 1.0)
     row = "| 10+64 | 1000 | ER + CLER (jigsaw) + MKD | 39.20 ± 0.16 | 33.00 ± 1.41 (2) | 2.0 × | 40.1 ± 1 (GSA + MKD) |"
     assert row in best_table(found)
     assert "| 10+10 | 500 | ER-ACE | 20.00 ± 0.00 | not run | 1.0 × | 20.17 ± 1.31 (ER-ACE) |" in best_table(found)
 
 
 def test_a_row_has_its_cost_and_what_was_published(found):
-    sheet = column_sheet(found, Column("10+64", 1000))
+    sheet = contest_sheet(found, Contest("10+64", 1000))
     rows = {row.cells[0].text: [cell.text for cell in row.cells[1:]] for row in sheet.rows}
     seeds, accuracy, stream, forgetting, cost, beside = rows["ER + MKD"]
     assert (seeds, cost, beside) == ("6", "1.0 ×", "38.5 ± 0.5, 37.5")
@@ -119,7 +119,7 @@ def test_runs_in_another_protocol_are_not_called_the_published_method():
     for changes in ({"augment": "none"}, {"optimizer": "sgd"}, {"normalize": True}):
         changed = results([50.0] * 5, **chosen, **changes)
         found = frontier(results([30.0] * 5, **chosen), changed, other_order, natural_order)
-        assert [len(entry.published) for entry in found.of(Column("10+64", 1000))] == [0, 2]
+        assert [len(entry.published) for entry in found.of(Contest("10+64", 1000))] == [0, 2]
         ((name, value),) = changes.items()
         assert f"| 10+64 | 1000 | ER, {name} {value} | 50.00 ± 0.00 |" in best_table(found)
 
@@ -146,9 +146,9 @@ def test_a_page_of_few_runs_says_what_there_is_not():
 
 
 def test_the_front_is_by_accuracy_and_arithmetic(found):
-    assert [entry.row.label for entry in found.cheapest(Column("10+64", 1000))] == ["ER"]
+    assert [entry.row.label for entry in found.cheapest(Contest("10+64", 1000))] == ["ER"]
     both = frontier(results(PLAIN, **MKD), results(LUCKY, **MKD, regularizer="jigsaw"))
-    assert [entry.arithmetic for entry in both.cheapest(Column("10+64", 1000))] == [1.0, 2.0]
+    assert [entry.arithmetic for entry in both.cheapest(Contest("10+64", 1000))] == [1.0, 2.0]
 
 
 def test_of_several_precisions_the_one_of_most_runs_is_taken():
@@ -171,8 +171,8 @@ def test_all_that_others_print_for_a_method_stands_beside_it_the_highest_first()
 def test_every_published_number_has_a_source_and_stands_once():
     numbers = published()
     assert {number.source for number in numbers} <= sources().keys()
-    assert len({(number.label, number.column, number.source) for number in numbers}) == len(numbers)
-    assert {number.column.protocol for number in numbers} == {"10+64"}
+    assert len({(number.label, number.contest, number.source) for number in numbers}) == len(numbers)
+    assert {number.contest.protocol for number in numbers} == {"10+64"}
     assert all(0 < number.mean < 100 for number in numbers)
 
 

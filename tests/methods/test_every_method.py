@@ -339,7 +339,7 @@ class Follower(Regularizer):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_regularizer_is_told_of_every_step_of_the_network(method, monkeypatch):
-    entry = Entry("follower", "follower", "", build=Follower, weight=1.0, check=lambda height, width: None)
+    entry = Entry("follower", "follower", "", build=Follower, weight=1.0)
     monkeypatch.setitem(REGULARIZERS._entries, "follower", entry)
     run = make_run(method, "follower")
     followed = [(network.classifier.weight, follower.average.clone()) for network, follower in run.method.regularized]
@@ -385,7 +385,7 @@ class Witness(Regularizer):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_regularizer_is_given_images_with_their_views_and_labels_and_its_loss_is_learned(method, monkeypatch):
-    entry = Entry("witness", "witness", "", build=Witness, weight=1.0, check=lambda height, width: None)
+    entry = Entry("witness", "witness", "", build=Witness, weight=1.0)
     monkeypatch.setitem(REGULARIZERS._entries, "witness", entry)
     data = shades()
     loops = LOOPS | {"inner": 1}  # the gradients of CoPE's steps add up
@@ -433,7 +433,7 @@ class SecondPass(Regularizer):
 
 
 def test_a_regularizer_that_moves_the_running_statistics_without_saying_so_is_caught(monkeypatch):
-    entry = Entry("second-pass", "second pass", "", build=SecondPass, weight=1.0, check=lambda height, width: None)
+    entry = Entry("second-pass", "second pass", "", build=SecondPass, weight=1.0)
     monkeypatch.setitem(REGULARIZERS._entries, "second-pass", entry)
     assert not SecondPass.moves_statistics
     with pytest.raises(BrokenPromise, match="frozen_statistics"):
@@ -564,7 +564,7 @@ def test_a_method_cannot_take_the_name_of_another(name):
 def test_a_regularizer_cannot_take_the_name_of_another(name):
     before = dict(REGULARIZERS)
     with pytest.raises(ValueError, match=f"two regularizers are named '{name}'"):
-        regularizers.register(Entry(name, name, "", build=Follower, weight=1.0, check=lambda height, width: None))
+        regularizers.register(Entry(name, name, "", build=Follower, weight=1.0))
     assert before == REGULARIZERS
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from cler.cli import analyze
 from cler.config.making import make_settings
 from cler.data import images
 from cler.errors import UsageError
@@ -206,7 +205,7 @@ def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path, mon
         assert cler("figure1", "--dataset", "toy", "--seeds", "0,1", "--redo").code == 2
     assert cler("figure1", "--dataset", "toy", "--seeds", "0,1").err == ""  # nothing is lost
     asked = []
-    monkeypatch.setattr(analyze, "train_with_progress", lambda jobs, machine: asked.extend(jobs) or [])
+    monkeypatch.setattr("cler.api.train_jobs", lambda jobs, *_: asked.extend(jobs) or [])
     cler("figure1", "--dataset", "toy", "--seeds", "0,1", "--redo")
     assert len(asked) == 6
 

@@ -260,7 +260,7 @@ def build(n_outputs, *, channels):
 def view(images, generator):
     return images
 
-register_regularizer(Entry("penalty", "penalty", "", build=Penalty, weight=1.0, check=lambda height, width: None))
+register_regularizer(Entry("penalty", "penalty", "", build=Penalty, weight=1.0))
 register_network(Network("built", "", build))
 register_dataset(InMemory(replace(colors(), name="cell")))
 VIEWS.register("view", view)

@@ -5,11 +5,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from cler.config.making import make_settings
+from cler.engine.events import Evaluated
 from cler.methods import METHODS, Method
 from cler.methods.er_ace import ErAce
 from cler.runs import revisions
+from cler.runs.execute import execute
+from cler.runs.jobs import make_jobs
+from cler.runs.results import read_result
+from cler.runs.trainers import Order
 
 WHAT = "Code that decides the numbers of runs is not as tests/revisions.json has it:"
 TO_DO = """Decide whether runs come out differently (tools/same_numbers.py compares the bits of two commits), raise the
@@ -86,3 +92,18 @@ def test_code_outside_the_package_is_known_by_its_source(tmp_path, monkeypatch):
 def test_code_that_was_never_in_a_file_has_its_number():
     made = type("Made", (Method,), {"revision": 7, "__module__": "nowhere"})
     assert revisions.revision_of(made) == 7
+
+
+def test_a_result_has_the_revision_of_the_code_that_trained_it(tmp_path, monkeypatch):
+    """Not that of its file, which somebody edits while it trains."""
+    monkeypatch.setitem(METHODS._entries, "outside", imported(tmp_path, OUTSIDE, monkeypatch))
+    settings = make_settings(method="outside", dataset="toy", tasks=2, width=2, batch=4, replay_batch=4, buffer=8)
+    trained_by = revisions.revisions(settings)
+
+    def edit(event):
+        if isinstance(event, Evaluated):
+            (tmp_path / "outside_module.py").write_text(OUTSIDE.replace("0.5", "0.25"))
+
+    jobs = make_jobs(settings, [0, 1], tmp_path)
+    execute(jobs, Order(torch.device("cpu"), workers=1), callbacks=[edit])
+    assert [read_result(job.folder)["revisions"] for job in jobs] == [trained_by, trained_by]

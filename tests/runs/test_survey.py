@@ -6,7 +6,7 @@ import pytest
 
 from cler.errors import UsageError
 from cler.files import HOST
-from cler.runs import survey as surveying
+from cler.runs import results
 from cler.runs.folders import EXPIRY, OWNER, in_use
 from cler.runs.logs import LOG, log_line
 from cler.runs.results import make_result
@@ -35,8 +35,8 @@ def work_on(folder, host=HOST, process=None):
 @pytest.fixture
 def reads(monkeypatch):
     """The files that are read, in order."""
-    read, found = surveying.read_result, []
-    monkeypatch.setattr(surveying, "read_result", lambda path: found.append(path.parent.name) or read(path))
+    read, found = results.read_result, []
+    monkeypatch.setattr(results, "read_result", lambda path: found.append(path.parent.name) or read(path))
     return found
 
 

@@ -78,6 +78,18 @@ def test_a_worker_that_went_between_two_calls_is_told_in_one_line(tmp_path):
     assert not remaining(jobs)
 
 
+@pytest.mark.usefixtures("known_to_new_processes")
+def test_a_worker_does_not_hear_ctrl_c_while_it_starts(tmp_path):
+    jobs = make_jobs(make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5), [0], tmp_path)
+    with closing(workers.Workers()) as starting:
+        starting._start(None)
+        (worker,) = multiprocessing.active_children()
+        os.kill(worker.pid, signal.SIGINT)
+        starting.train([jobs], Order(CPU), [None], ignore)
+    assert not remaining(jobs)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def test_a_worker_keeps_its_images_between_two_calls(tmp_path, monkeypatch):
     jobs = make_jobs(make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5), range(2), tmp_path)
     heard, loads, load_for = [], [], data.load_for

@@ -45,7 +45,7 @@ def _paragraphs(docstring: str | None) -> str:
 
 
 def _with_checked_paths(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same command, which refuses what cannot be a path wherever it takes one."""
+    """The command, refusing what cannot be a path wherever it takes one."""
 
     def checked(value: Any) -> Any:
         if isinstance(value, list):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, app, console, say, show, train_with_progress
+from cler.cli.app import AsJson, app, console, errors, say, show
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.settings import Machine, Settings
 from cler.errors import UsageError
@@ -41,6 +41,7 @@ def analyze(
     out are the paper's, and buffers are those of its table 1. On a CPU, --precision bf16 finds runs made on a GPU.
     """
     from cler import data
+    from cler.api import train_jobs
     from cler.config.reading import parse_seeds
     from cler.paper.analysis import analysis_jobs, read_subjects
     from cler.paper.analysis_output import (
@@ -73,7 +74,7 @@ def analyze(
         say(line)
     if todo:
         say(f"{len(todo)} of {len(jobs)} runs to do; stop with Ctrl-C at any time")
-    failures += train_with_progress(todo, machine)
+    failures += train_jobs(todo, machine, errors)
     subjects = read_subjects(jobs)
     path = out / f"{analysis.name}.png"
     analysis_figure(analysis, subjects, path)

@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,9 +23,7 @@ from cler.errors import UsageError, stopped_by
 from cler.report.console import TABLE_WIDTH, Terminal
 
 if TYPE_CHECKING:
-    from cler.runs.backends import Backend
     from cler.runs.compare import Comparison
-    from cler.runs.pace import Pace
 
 app = typer.Typer(
     help="Online continual learning with CLER (equivariant regularization) and the methods it is compared with.",
@@ -75,33 +73,21 @@ def say(line: str) -> None:
     errors.say(line)
 
 
-def train_with_progress(
-    jobs: Any, machine: Machine, pace: Pace | None = None, backend: Backend | None = None
-) -> list[str]:
-    """Train the jobs, showing progress bars, while `pace` counts; returns a line for each run that failed.
-
-    `backend` is the machine's, for a command that trains several times and closes it then.
-    """
-    from cler.api import train_jobs
-
-    with pace.timed() if pace else nullcontext():
-        return train_jobs(jobs, machine, errors, [pace] if pace else [], backend)
-
-
 @contextmanager
 def stopped_at(deadline: float) -> Iterator[None]:
     """Stop what runs inside, as Ctrl-C would, when `time.monotonic()` reaches the deadline."""
-    if deadline < math.inf:
-        if not hasattr(signal, "setitimer"):
-            raise UsageError("this system cannot stop a command after some time: leave the time limit out")
-        before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-        signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
+    if deadline == math.inf:
+        yield
+        return
+    if not hasattr(signal, "setitimer"):
+        raise UsageError("this system cannot stop a command after some time: leave the time limit out")
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
     try:
         yield
     finally:
-        if deadline < math.inf:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

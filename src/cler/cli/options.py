@@ -120,7 +120,7 @@ def _show_no_values_of_flags(parameters: Iterable[Any]) -> None:
 
 
 def _as_it_is(shown: str, **_: Any) -> str:
-    """In the place of the method of typer that says how a default is shown."""
+    """Replaces the method of typer that says how a default is shown."""
     return shown
 
 
@@ -141,7 +141,7 @@ class Given:
         return self.machine_with({})
 
     def machine_with(self, filed: Mapping[str, Any]) -> Machine:
-        """The machine with the settings of a file, but for those that were given; refuses one given in vain."""
+        """The machine with the settings of a file, but for those that were given; refuses a setting without effect."""
         machine = Machine(**{**self.defaults, **filed, **self.of_the_machine})
         machine.check_given(self.of_the_machine)
         return machine

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import AsJson, app, console, errors, say, show, stopped_at, train_with_progress
+from cler.cli.app import AsJson, app, console, errors, say, show, stopped_at
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
@@ -188,6 +188,7 @@ def _tell_costs(
 
 def _train(turns: Sequence[Sequence[Job]], deadline: float, machine: Machine) -> bool:
     """Train the runs of one turn after the other until the deadline; returns whether any failed."""
+    from cler.api import train_jobs
     from cler.report.numbers import count_runs
     from cler.runs.jobs import remaining
 
@@ -195,7 +196,7 @@ def _train(turns: Sequence[Sequence[Job]], deadline: float, machine: Machine) ->
     try:
         with stopped_at(deadline):
             for jobs in turns:
-                failures += train_with_progress(jobs, machine)
+                failures += train_jobs(jobs, machine, errors)
     except KeyboardInterrupt:
         if time.monotonic() < deadline:
             raise

@@ -19,7 +19,6 @@ from cler.cli.app import (
     say,
     show,
     show_comparison,
-    train_with_progress,
 )
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.schema import settings_of
@@ -53,6 +52,7 @@ def run(
     already in the output folder is not repeated. A run that was stopped, in whatever way, resumes from its last
     checkpoint and ends with the same numbers.
     """
+    from cler.api import train_jobs
     from cler.config.making import grid
     from cler.config.reading import parse_options, read_config
     from cler.report.progress import decoding_bar
@@ -77,7 +77,8 @@ def run(
         _check_tasks_are_those_of_tuning(given.settings, filed, config)
     plan = prepare(combinations, wanted, machine, restart=restart, redo=redo, tuned=stamp, say=say, bar=bar)
     pace = Pace()
-    failures = plan.past_failures + train_with_progress(plan.todo, machine, pace)
+    with pace.timed():
+        failures = plan.past_failures + train_jobs(plan.todo, machine, errors, [pace])
     if str(pace):
         say(str(pace))
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
@@ -91,9 +92,8 @@ def run(
 def _stamp(tuned: dict[str, Any] | None, filed: dict[str, Any], one: Settings) -> dict[str, Any] | None:
     """How settings were tuned, if they have the tuned values of the file and no others from the command line."""
     values = one.to_dict()
-    return (
-        tuned if tuned and all(name in filed and filed[name] == values.get(name) for name in tuned["names"]) else None
-    )
+    as_tuned = tuned and all(name in filed and filed[name] == values.get(name) for name in tuned["names"])
+    return tuned if as_tuned else None
 
 
 def _check_tasks_are_those_of_tuning(given: dict[str, Any], filed: dict[str, Any], config: Path | None) -> None:
@@ -131,6 +131,7 @@ def demo(
     seeds: Annotated[str, typer.Option(help="How many seeds (4 means 0 to 3), or which: 0..3 or 3,7.")] = "4",
 ) -> None:
     """See what forgetting is, what replay does about it, and what CLER and a moving average add, in a few minutes."""
+    from cler.api import train_jobs
     from cler.config.reading import parse_seeds
     from cler.report.figures import accuracy_after_each_task
     from cler.report.terminal import comparison_table, one_sentence
@@ -147,7 +148,7 @@ def demo(
         "Finetune only learns; ER-ACE also replays 200 remembered images; CLER adds a puzzle: which of 24 orders "
         "were an image's quarters put in? With EMA, a moving average of the network answers in its place.\n"
     )
-    failures = train_with_progress(remaining(jobs), given.machine)
+    failures = train_jobs(remaining(jobs), given.machine, errors)
     groups = compare_runs(find_results([job.folder for job in jobs])[0]).groups
     figure = out / "accuracy.png"
     accuracy_after_each_task(groups, figure)

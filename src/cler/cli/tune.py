@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, Imports, OwnSettings, app, console, errors, say, train_with_progress
+from cler.cli.app import AsJson, Imports, OwnSettings, app, console, errors, say
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.schema import settings_of
 from cler.config.settings import Machine, Settings
@@ -65,6 +65,7 @@ def tune(
     OUT/study.png shows all trials. The same command resumes a study that was stopped.
     """
     from cler import data
+    from cler.api import train_jobs
     from cler.config.reading import parse_options, parse_seeds
     from cler.report.progress import decoding_bar
     from cler.report.study_figure import draw_study
@@ -106,7 +107,8 @@ def tune(
         ended, under_way = study.trials()
         if under_way or len(ended) < trials:
             backend.check()
-        ended = run(study, trials, lambda jobs: train_with_progress(jobs, machine, pace, backend), propose, say)
+        train = pace.timed()(lambda jobs: train_jobs(jobs, machine, errors, [pace], backend))
+        ended = run(study, trials, train, propose, say)
     if str(pace):
         say(str(pace))
     try:
@@ -118,5 +120,6 @@ def tune(
     else:
         console.print(f"{best(ended)} ({selection})", soft_wrap=True)
         fresh = max(numbers) + 1
-        config = shlex.quote(str(machine.out / BEST))
-        console.print(f"cler run --config {config} --seeds {fresh}..{fresh + 9}", soft_wrap=True)
+        final = ["cler", "run", "--config", str(machine.out / BEST), "--seeds", f"{fresh}..{fresh + 9}"]
+        final += [word for each in imports or () for word in ("--import", each)]
+        console.print(shlex.join(final), soft_wrap=True)

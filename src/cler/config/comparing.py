@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cler.config.making import has_width
-from cler.config.registry import DATASETS, METHODS, REGULARIZERS, TEACHERS
+from cler.config.registry import METHODS, REGULARIZERS, TEACHERS
 from cler.config.schema import Setting, settings_of
-from cler.config.settings import OF_READING, OF_REPLAY, PARTS, Machine, Settings, own_settings
-from cler.config.values import is_own_network
+from cler.config.settings import OF_READING, OF_REPLAY, PARTS, Machine, Settings, own_settings, taken_by
+from cler.config.values import is_own_network, regularizers_in
 
 
 def completed(written: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def benchmark_settings() -> list[str]:
 def label_of(method: str, regularizer: str, teacher: str = "none") -> str:
     """The parts as tables show them: 'ER-ACE + CLER (jigsaw) + EMA'; unknown names stay as they are."""
     title = title_of(METHODS, method)
-    added = [title_of(REGULARIZERS, name) for name in regularizer.split("+") if name != "none"]
+    added = [title_of(REGULARIZERS, name) for name in regularizers_in(regularizer)]
     added += [title_of(TEACHERS, teacher)] if teacher != "none" else []
     return " + ".join([title, *added])
 
@@ -107,8 +107,7 @@ def _meant(settings: Settings, also: Collection[str] = ()) -> dict[str, Any]:
 
     Those of the names `also` are told even if they are off.
     """
-    takes = getattr(DATASETS.find(settings.dataset), "takes", ())
-    unused = {name for name in OF_READING if name not in takes}
+    unused = {name for name in OF_READING if name not in taken_by(settings.dataset)}
     unused |= set() if METHODS.find(settings.method).replays else set(OF_REPLAY)
     unused |= set() if has_width(settings.network) else {"width"}
     unused |= set() if settings.regularizers else {"weight"}

@@ -11,7 +11,7 @@ from cler.config.schema import Setting, check_all, setting, settings_of
 from cler.config.settings import DEVICES, Settings
 
 DEFAULTS: dict[str, Any] = {"regularizer": "jigsaw", "weight": None}
-"""Of settings that a learner has by another default than a run; its weight is None for the regularizer's own."""
+"""Settings whose default for a learner differs from that for a run; a weight of None is the regularizer's own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from cler.config.protocols import PROTOCOLS, protocol_defaults
 from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS
-from cler.config.schema import joined, settings_of
-from cler.config.settings import CUSTOM, OF_REPLAY, PARTS, Settings, no_such_option, own_settings, usual_stream
-from cler.config.values import has_own_network, is_own_network, read_weight
+from cler.config.schema import settings_of
+from cler.config.settings import (
+    CUSTOM,
+    OF_REPLAY,
+    PARTS,
+    Settings,
+    no_such_option,
+    own_settings,
+    usual_on,
+    usual_stream,
+)
+from cler.config.values import has_own_network, is_own_network, own_weight
 from cler.errors import UsageError
-
-Defaults = Callable[[str, str, str, int | None], Mapping[str, Any]]
-"""From method, regularizer, dataset and buffer (None: not given) to the settings that are usual for them."""
-SOURCES = ("cler.paper.settings",)
-"""Modules with a function `defaults` of that kind; one that is not there has nothing to say."""
 
 
 def usual(
@@ -31,16 +36,14 @@ def usual(
 ) -> dict[str, Any]:
     """Values of settings that are not given: the defaults, the dataset's, the paper's, a protocol's, a network's."""
     values = {name: each.default for name, each in settings_of(Settings).items()}
-    values |= dict(getattr(DATASETS.find(dataset), "defaults", {}))
+    values |= usual_on(dataset)
     if has_own_network(METHODS.find(method)):
         values["network"] = method
-    weights = [REGULARIZERS.find(name).weight for name in regularizer.split("+") if name != "none"]
-    values["weight"] = read_weight(joined(weights)) if weights else 0.0
-    for defaults in _sources():
-        values |= dict(defaults(method, regularizer, dataset, buffer))
+    values["weight"] = own_weight(regularizer)
+    values |= _of_the_paper(method, regularizer, dataset, buffer)
     values |= protocol_defaults(protocol, method, regularizer, teacher)
     if network is not None and network in NETWORKS:
-        values |= {"network": network, **dict(getattr(NETWORKS[network], "defaults", {}))}
+        values |= {"network": network, **NETWORKS[network].defaults}
     return values | {"method": method, "regularizer": regularizer, "dataset": dataset}
 
 
@@ -68,13 +71,12 @@ def decided_by() -> dict[str, list[str]]:
     return decided
 
 
-def _sources() -> Iterator[Defaults]:
-    for name in SOURCES:
-        try:
-            yield import_module(name).defaults
-        except ModuleNotFoundError as error:
-            if error.name is None or not name.startswith(error.name):
-                raise
+def _of_the_paper(method: str, regularizer: str, dataset: str, buffer: int | None) -> dict[str, Any]:
+    """What the paper takes; nothing where the package is without it."""
+    if find_spec("cler.paper") is None:
+        return {}
+    found: dict[str, Any] = import_module("cler.paper.settings").defaults(method, regularizer, dataset, buffer)
+    return found
 
 
 def make_settings(**given: Any) -> Settings:
@@ -124,7 +126,7 @@ def _usual_tasks(dataset: str, stream: str, options: Mapping[str, Any], tasks: A
     own = STREAMS.find(stream).usual_tasks(options)
     if own is not None or stream == usual_stream(dataset):
         return tasks if own is None else own
-    return getattr(DATASETS.find(dataset), "defaults", {}).get("tasks_elsewhere", tasks)
+    return usual_on(dataset).get("tasks_elsewhere", tasks)
 
 
 def grid(given: Mapping[str, Any]) -> list[Settings]:
@@ -167,6 +169,4 @@ def unusual(settings: Settings) -> dict[str, Any]:
 
 def has_width(network: str) -> bool:
     """Whether the width of a network can be chosen: of ours, not of timm's and of a user's own."""
-    if network in NETWORKS:
-        return getattr(NETWORKS[network], "width", None) is not None
-    return is_own_network(network)
+    return NETWORKS[network].width is not None if network in NETWORKS else is_own_network(network)

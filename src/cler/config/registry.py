@@ -17,12 +17,9 @@ from cler.errors import UsageError, unknown
 from cler.files import as_path
 
 T = TypeVar("T")
+C = TypeVar("C")
 PLUGINS = "cler.plugins"
 """The group of entry points through which an installed package registers methods, networks and so on of its own."""
-
-
-def _never(name: str) -> bool:
-    return False
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -35,7 +32,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self.kind, self.room = kind, room
         self._entries: dict[str, T] = {}
         self._families: dict[str, tuple[str, Callable[[str], T], Callable[[str], bool]]] = {}
-        """By the prefix of their names: how they are written, what makes one of the rest of its name, and `likely`."""
+        """For each prefix: how such names are written, what makes an entry of the rest of one, and `likely`."""
 
     def register(self, name: str, entry: T) -> T:
         """Register an entry; the same class again, as from a notebook cell that runs twice, replaces it."""
@@ -45,15 +42,18 @@ class Registry(Mapping[str, T], Generic[T]):
         self._entries[name] = entry
         return entry
 
-    def register_class(self, entry: T) -> T:
+    def register_class(self, entry: C) -> C:
         """Register a class under its attribute `name`."""
         name = getattr(entry, "name", None)
         if not isinstance(name, str) or not name:
             named = getattr(entry, "__qualname__", entry)
             raise UsageError(f"the {self.kind} {named} has no name: write one in the class, as name = 'mine'")
-        return self.register(name, entry)
+        self.register(name, entry)  # type: ignore[arg-type]
+        return entry
 
-    def register_family(self, written: str, make: Callable[[str], T], likely: Callable[[str], bool] = _never) -> None:
+    def register_family(
+        self, written: str, make: Callable[[str], T], likely: Callable[[str], bool] = lambda name: False
+    ) -> None:
         """Register all names of a form, such as 'folder:PATH': `make` is given what stands for PATH.
 
         `likely` tells whether who writes an unknown name without the prefix has probably forgotten it.

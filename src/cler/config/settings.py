@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from cler.config.values import (
     read_teacher,
     read_track,
     read_weight,
+    regularizers_in,
 )
 from cler.errors import UsageError, hint
 
@@ -157,15 +158,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_all(self)
-        method = METHODS.find(self.method)
         own = own_settings(vars(self))
         for name in self.options:
             if name not in own:
                 raise no_such_option(self.method, name, own)
         complete = {name: each.checked(self.options.get(name, each.default)) for name, each in own.items()}
         object.__setattr__(self, "options", complete)
-        _ = self.method_options
+        _ = self.method_options  # which may refuse some together
         check_reading(self.dataset, self.reading)
+        self._check_parts()
+        self._check_batches()
+        self._check_network()
+
+    def _check_parts(self) -> None:
+        """Refuse parts that do not go together, and weights that are not one for each regularizer."""
         if not fits(self.method, self.teacher):
             taught = ", ".join(name for name in METHODS if fits(name, self.teacher))
             raise UsageError(f"{self.teacher} cannot teach {self.method}; it can teach {taught}", "teacher")
@@ -174,8 +180,17 @@ class Settings:
             raise UsageError(
                 f"{self.stream} {lacking}, which {self.method} needs; methods that do not: {known}", "stream"
             )
-        entries = [REGULARIZERS[name] for name in self.regularizers]
-        smallest = max([method.smallest_batch, *(entry.smallest_batch for entry in entries)])
+        weights = str(self.weight).count("+") + 1
+        if weights > 1 and weights != len(self.regularizers):
+            raise UsageError(
+                f"{self.weight} has {weights} parts for {len(self.regularizers)} regularizers: give one for each",
+                "weight",
+            )
+
+    def _check_batches(self) -> None:
+        """Refuse batches that are too small, and what a method without a buffer cannot do."""
+        method = METHODS.find(self.method)
+        smallest = max([method.smallest_batch, *(REGULARIZERS[name].smallest_batch for name in self.regularizers)])
         if self.batch < smallest:
             raise UsageError(f"must be at least {smallest} for {self.pair}, not {self.batch}", "batch")
         if method.replays and self.buffer < self.replay_batch:
@@ -192,14 +207,13 @@ class Settings:
             raise UsageError(f"{self.repeats} is for methods with a buffer, and {self.method} has none", "repeats")
         if self.repeats > 1 and method.own_repeats:
             raise UsageError(f"{self.repeats}: {self.method} has {method.own_repeats} instead; set that", "repeats")
-        weights = str(self.weight).count("+") + 1
-        if weights > 1 and weights != len(entries):
-            raise UsageError(
-                f"{self.weight} has {weights} parts for {len(entries)} regularizers: give one for each", "weight"
-            )
-        if has_own_network(method) and self.network != self.method:
+
+    def _check_network(self) -> None:
+        """Refuse a network that is another method's, or none of the method's."""
+        own = has_own_network(METHODS.find(self.method))
+        if own and self.network != self.method:
             raise UsageError(f"{self.network}: {self.method} has a network of its own; leave it out", "network")
-        if not has_own_network(method) and is_own_network(self.network):
+        if not own and is_own_network(self.network):
             raise UsageError(f"{self.network} is the network of the method of that name alone", "network")
 
     @property
@@ -215,7 +229,7 @@ class Settings:
     @property
     def regularizers(self) -> list[str]:
         """The regularizers, by name."""
-        return [] if self.regularizer == "none" else self.regularizer.split("+")
+        return regularizers_in(self.regularizer)
 
     @property
     def weights(self) -> list[float]:
@@ -318,11 +332,16 @@ class Machine:
 
 def check_reading(dataset: str, how: Mapping[str, Any]) -> None:
     """Refuse settings of the reading that a dataset does not take."""
-    taken = getattr(DATASETS.find(dataset), "takes", ())
     for name, value in how.items():
-        if value != getattr(Settings, name) and name not in taken:
+        if value != getattr(Settings, name) and name not in taken_by(dataset):
             raise UsageError(f"has no effect on {dataset}: leave it out", name)
     check_fit_has_size(how)
+
+
+def taken_by(dataset: str) -> Collection[str]:
+    """The settings of the reading that a dataset takes."""
+    taken: Collection[str] = getattr(DATASETS.find(dataset), "takes", ())
+    return taken
 
 
 def check_fit_has_size(how: Mapping[str, Any]) -> None:
@@ -397,9 +416,15 @@ def elsewhere(name: str) -> str:
     return f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} one of that name" if others else ""
 
 
+def usual_on(dataset: str) -> Mapping[str, Any]:
+    """The dataset's own defaults of settings, if it has any."""
+    defaults: Mapping[str, Any] = getattr(DATASETS.find(dataset), "defaults", {})
+    return defaults
+
+
 def usual_stream(dataset: str) -> str:
     """The stream of runs on a dataset where none is given."""
-    return str(getattr(DATASETS.find(dataset), "defaults", {}).get("stream", Settings.stream))
+    return str(usual_on(dataset).get("stream", Settings.stream))
 
 
 def no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:

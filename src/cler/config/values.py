@@ -76,6 +76,17 @@ def read_weight(value: Any) -> float | str:
     return numbers[0] if len(numbers) == 1 else joined([exact(number) for number in numbers])
 
 
+def regularizers_in(value: str) -> list[str]:
+    """The names in the setting `regularizer`, where 'none' names none."""
+    return [] if value == "none" else value.split("+")
+
+
+def own_weight(regularizer: str) -> float | str:
+    """The default weight of each regularizer, as the setting `weight` has them; 0 without any."""
+    weights = [REGULARIZERS.find(name).weight for name in regularizers_in(regularizer)]
+    return read_weight(joined(weights)) if weights else 0.0
+
+
 def exact(number: float) -> str:
     """A number as a string: in six digits if that is exact, otherwise in as many as it takes."""
     short = f"{number:g}"

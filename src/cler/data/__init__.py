@@ -15,7 +15,7 @@ from cler.data.image_folder import ImageFolder
 from cler.data.images import DATASETS, Advance, ImageData, Status, find
 from cler.data.own_arrays import from_arrays as arrays
 from cler.data.own_arrays import from_torch as torch
-from cler.data.reading import Reading, reading
+from cler.data.reading import Reading
 
 _FILES = ("cifar", "digits", "mini_imagenet", "sample", "tiny_imagenet", "image_folder", "npz", "huggingface")
 for _file in _FILES:
@@ -68,12 +68,12 @@ def load(
     """
     how = {"size": size, "fit": fit, "test_share": test_share, "skip_broken": skip_broken}
     check_reading(name, how)
-    return _read(name, reading(**how), data_dir, progress)
+    return _read(name, Reading.checked(**how), data_dir, progress)
 
 
-def load_for(settings: Settings, data_dir: str | Path | None = None, progress: Advance | None = None) -> ImageData:
+def load_for(settings: Settings, data_dir: Path | None, progress: Advance) -> ImageData:
     """The images that runs with these settings are trained on; never downloads."""
-    return _read(settings.dataset, reading(**settings.reading), data_dir, progress)
+    return _read(settings.dataset, Reading.checked(**settings.reading), data_dir, progress)
 
 
 def key(settings: Settings) -> Hashable:
@@ -114,7 +114,7 @@ def folder(
         skip_broken: leave out images that cannot be read.
         data_dir: folder with the datasets, where the decoded images are kept.
     """
-    how = reading(size=size, fit=fit, test_share=test_share, skip_broken=skip_broken)
+    how = Reading.checked(size=size, fit=fit, test_share=test_share, skip_broken=skip_broken)
     source = ImageFolder(os.fspath(path), how)
     return replace(source.load(data_folder(data_dir)), name=name or os.path.basename(os.path.abspath(source.root)))
 

@@ -21,7 +21,7 @@ from cler import pictures
 from cler.data.images import Advance
 from cler.errors import UsageError, one_line
 from cler.files import opened, replacing
-from cler.processes import usable_cores, without_main
+from cler.processes import starting, usable_cores
 
 CHUNK = 64
 """Pictures that a process is given at a time."""
@@ -53,7 +53,7 @@ class Pixels(NamedTuple):
     images: np.ndarray
     """uint8, N×C×H×W, without the broken ones."""
     broken: dict[int, str]
-    """By the number of a picture: why it cannot be read."""
+    """Why each picture cannot be read, by its number."""
 
 
 def kept_pixels(path: Path, listed: bytes, count: int, make: Callable[[], Pixels]) -> Pixels:
@@ -189,7 +189,7 @@ def _decoded(encoded: Sequence[Encoded], content: Content, size: int | None, fit
     with _working(), ProcessPoolExecutor(min(cores, len(chunks)), context, pictures.begin_to_decode) as pool:
         running: dict[Future[list[Any]], Sequence[int]] = {}
         for chunk in chunks:
-            with without_main():
+            with starting():
                 running[pool.submit(pictures.decode_some, [content(number) for number in chunk], size, fit)] = chunk
             if len(running) > 2 * cores:  # so that what they hold does not fill the memory
                 yield from _some_done(running)

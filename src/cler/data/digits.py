@@ -22,9 +22,9 @@ from cler.errors import UsageError
 from cler.files import read_bytes
 
 SHA256 = "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"
-"""Of what the file holds, once it is unpacked."""
+"""Checksum of what the file holds, once it is unpacked."""
 SHARE = 0.2
-"""Of each digit, to test on."""
+"""Share of each digit to test on."""
 
 
 class Digits:

@@ -23,7 +23,7 @@ TRAIN = "train"
 TEST = ("test", "validation", "valid", "val")
 """Names of the split to test on, the first that is there and has labels."""
 UNLABELED = (-1, None)
-"""In the place of labels that are kept secret, as in the test splits of contests."""
+"""What stands for labels that are kept secret, as in the test splits of contests."""
 LABELS = ("label", "labels", "fine_label", "class")
 """Names of the column of labels, where there may be several; the first that is there."""
 

@@ -65,7 +65,7 @@ class MiniImageNet:
     pixels: int
     """Height and width of an image."""
     sha256: str
-    """Of the output of `sha256sum train/*/*.jpg val/*/*.jpg` in what the archive unpacks to."""
+    """Checksum of the output of `sha256sum train/*/*.jpg val/*/*.jpg` in what the archive unpacks to."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of settings for runs on this dataset."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cler.data.images import ImageData
 from cler.data.inputs import Label, as_tensor, in_order, to_bytes, to_labels
-from cler.data.reading import Reading, as_labels, image_data, reading, split, usual_tasks, usual_view
+from cler.data.reading import Reading, as_labels, image_data, split, usual_tasks, usual_view
 from cler.errors import UsageError
 from cler.pictures import channels_first, fitted, plain
 
@@ -56,7 +56,7 @@ def from_arrays(
         fit: how: 'crop' (default), 'pad' or 'stretch'.
         test_share: the share of each class to test on (default: 0.2).
     """
-    how = reading(size=size, fit=fit, test_share=test_share)
+    how = Reading.checked(size=size, fit=fit, test_share=test_share)
     if (test_images is None) != (test_labels is None):
         raise UsageError("test images and test labels go together: give both of them or neither")
     train = _pixels(train_images, how), to_labels(train_labels)
@@ -82,7 +82,7 @@ def from_torch(
     and normalization from the dataset's transforms; `cler` does both. The other arguments are those of
     `cler.data.arrays`; `classes` is by default the dataset's attribute of that name.
     """
-    how = reading(size=size, fit=fit, test_share=test_share)
+    how = Reading.checked(size=size, fit=fit, test_share=test_share)
     listed = classes if classes is not None else getattr(train, "classes", None)
     return assembled(name, _items(train, how), None if test is None else _items(test, how), listed, how)
 

@@ -32,6 +32,13 @@ class Reading(NamedTuple):
     test_share: float | None = None
     skip_broken: bool = False
 
+    @classmethod
+    def checked(cls, **given: Any) -> Reading:
+        """A reading of these values, each checked by the setting of its name."""
+        declared = settings_of(Settings)
+        check_fit_has_size(given)
+        return cls(**{name: declared[name].checked(value) for name, value in given.items()})
+
     @property
     def fitted(self) -> str:
         """How images are made square."""
@@ -41,13 +48,6 @@ class Reading(NamedTuple):
     def held_back(self) -> float:
         """The share of images to test on, where the dataset does not say which."""
         return 0.2 if self.test_share is None else self.test_share
-
-
-def reading(**given: Any) -> Reading:
-    """A reading of these values, each checked by the setting of its name."""
-    declared = settings_of(Settings)
-    check_fit_has_size(given)
-    return Reading(**{name: declared[name].checked(value) for name, value in given.items()})
 
 
 def split(names: Sequence[str], labels: Sequence[int], classes: Sequence[str], share: float) -> list[bool]:

@@ -111,9 +111,9 @@ def color_jitter(pixels: Tensor, generator: Generator) -> Tensor:
     return torch.where(chance < 0.8, shift_hue(seen, hue), pixels)
 
 
-def randomly_gray(pixels: Tensor, generator: Generator, share: float = 0.2) -> Tensor:
-    """A share of the images without their colors."""
-    return torch.where(_uniform(pixels, generator, (1, 1, 1)) < share, gray(pixels), pixels)
+def randomly_gray(pixels: Tensor, generator: Generator) -> Tensor:
+    """One of five images without its colors."""
+    return torch.where(_uniform(pixels, generator, (1, 1, 1)) < 0.2, gray(pixels), pixels)
 
 
 def blend(pixels: Tensor, other: Tensor | int, factor: Tensor) -> Tensor:

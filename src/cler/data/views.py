@@ -50,9 +50,9 @@ VIEWS.register("full", full)
 VIEWS.register("randaugment", randaugment)
 
 
-def draw_corners(images: Tensor, generator: torch.Generator | None, padding: int = PADDING) -> Tensor:
+def draw_corners(images: Tensor, generator: torch.Generator | None) -> Tensor:
     """For each image the top and left of its window in the padded image, (N, 2), uniform."""
-    return torch.randint(2 * padding + 1, (len(images), 2), generator=generator, device=images.device)
+    return torch.randint(2 * PADDING + 1, (len(images), 2), generator=generator, device=images.device)
 
 
 def crop_and_flip(images: Tensor, crops: Tensor, padding: int = PADDING) -> Tensor:

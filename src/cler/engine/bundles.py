@@ -58,36 +58,37 @@ def train_in_bundles(
             ours = [*first, *more]
             alike = grouped(ours, stands) if len(ours) > 1 else [ours]
             bundle, *apart = alike or [[]]
+            runs: list[Run] = []
             try:
                 if bundle:
-                    apart += _train_alike(bundle, build, emit, control, graph=graph)
+                    runs, longer = _build_alike(bundle, build, emit)
+                    train(runs, emit, control, graph=graph)
+                    apart += longer
             except RuntimeError as error:
                 if len(bundle) == 1 or not lack_of_memory(error):
                     raise
                 size = (len(bundle) + 1) // 2
                 emit(Message(f"out of memory with {len(bundle)} runs at once; continuing with {size}"))
                 again = grouped(bundle, stands)
+            finally:
+                del runs  # whose memory others need
         waiting = [(left, size) for left in (*again, *apart, others) if left] + waiting
         release_memory()
 
 
-def _train_alike(
-    jobs: Sequence[Job], build: Callable[[Job], Run], emit: Emit, control: Control, *, graph: bool
-) -> list[list[Job]]:
-    """Train the jobs that have the schedule of the first one; gives back the others, which may each have their own.
+def _build_alike(jobs: Sequence[Job], build: Callable[[Job], Run], emit: Emit) -> tuple[list[Run], list[list[Job]]]:
+    """The runs that have the schedule of the first one; and the other jobs, which may each have their own.
 
     That happens where the seed decides in which task a class comes, and classes have different numbers of images; a
     message says so.
     """
     built = [(job, build(job)) for job in jobs]
     same, *others = grouped(built, lambda each: str(each[1].phases))
-    left, runs = [[job for job, _ in each] for each in others], [run for _, run in same]
+    left = [[job for job, _ in each] for each in others]
     if left:
         count = sum(map(len, left))
         emit(Message(f"{count} of {len(jobs)} runs have tasks of another length: they are trained after the others"))
-    del built, same, others  # what is not trained now needs no memory
-    train(runs, emit, control, graph=graph)
-    return left
+    return [run for _, run in same], left
 
 
 def grouped(jobs: Sequence[Job], key: Callable[[Job], Hashable]) -> list[list[Job]]:

@@ -20,7 +20,7 @@ FORMAT = 1
 NAME = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
 DAMAGED = "checkpoint.damaged-"
-"""Before a number: what one that is damaged is called from then on, until the run ends."""
+"""What damaged checkpoints are called, with a number behind it, until the run ends."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from cler.data.views import Views
 from cler.methods.base import Method
 from cler.methods.nearest_mean import nearest_mean
-from cler.metrics import class_and_task_correct
+from cler.metrics import SCENARIOS, class_and_task_correct
 from cler.nets.passes import images_at_once
 from cler.streams import Stream
 from cler.streams.base import Examples
@@ -27,12 +27,12 @@ def evaluate(
     tasks: Iterable[int],
     images: Callable[[int], Examples] | None = None,
     confusion: Tensor | None = None,
-) -> tuple[list[float], list[float]]:
-    """Percent right on each task: among all classes, and among the classes of the image's own task.
+) -> dict[str, list[float]]:
+    """Percent right on each task, by scenario: among all classes, and among the classes of the image's own task.
 
     `images` gives those of a task, by default the test images. NaN stands for a task on whose images the network's
-    outputs are not numbers. Into `confusion`, int64 (T, T), where it is given, is counted as which task's classes the
-    images of each task are predicted.
+    outputs are not numbers. `confusion`, int64 (T, T), where given, counts as which task's classes the images of each
+    task are predicted.
     """
     rows = []
     with method.answering():
@@ -46,5 +46,4 @@ def evaluate(
             right = class_and_task_correct(logits, tested.labels, stream.tasks.of_class)
             shares = torch.stack([each.double().mean() for each in right])
             rows.append(torch.where(logits.isnan().any(), torch.nan, shares))
-    class_il, task_il = (100 * torch.stack(rows)).T.tolist()
-    return class_il, task_il
+    return dict(zip(SCENARIOS, (100 * torch.stack(rows)).T.tolist(), strict=True))

@@ -6,7 +6,7 @@ callbacks all get the same events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ class Progress(Event):
     """Mean of each loss term over the steps since the last report and over the runs; empty until a GPU, which is not
     waited for, has reported."""
     sums: tuple[dict[str, tuple[float, int]], ...] = ()
-    """The same for each run: the sum of each loss term since the last report, and the number of steps in it."""
+    """For each run: the sum of each loss term since the last report, and the number of steps in it."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -156,18 +156,8 @@ def ignore(event: Event) -> None:
     """Hear an event and do nothing."""
 
 
-def to_all(callbacks: Sequence[Emit]) -> Emit:
-    """One function that hands each event to all of these, in order."""
-
-    def emit(event: Event) -> None:
-        for callback in callbacks:
-            callback(event)
-
-    return emit
-
-
 def each_line_once(emit: Emit) -> Emit:
-    """The same function, but for messages that it has heard before, of another run or from another process."""
+    """A function that hands events on, but each message only once, whichever run or process it comes from."""
     said: set[str] = set()
 
     def hear(event: Event) -> None:

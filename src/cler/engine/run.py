@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -17,15 +17,15 @@ from cler.engine.events import RunName
 from cler.engine.losses import LossSums
 from cler.engine.state import State, collect, restore
 from cler.methods.base import Method
-from cler.metrics import class_and_task_correct
+from cler.metrics import SCENARIOS, class_and_task_correct
 from cler.streams import Batch, Stream
 from cler.streams.base import Examples
 
 T = TypeVar("T")
-VALIDATION = ("validation_class_il", "validation_task_il")
-"""Names of the accuracies on held-out training images, where there are any."""
+VALIDATION = "validation_"
+"""Prefix of the names of accuracies on held-out training images."""
 UNAIDED = "unaided_"
-"""Before the names of accuracies that the network itself has, where a teacher answers and this is asked for."""
+"""Prefix of the names of accuracies of the network itself, where a teacher answers in its place."""
 Curves = dict[str, list[Any]]
 """What evaluation within tasks finds, an entry for each evaluation, by name: the `task`, the `step` of it, accuracies
 on the tasks met so far (`class_il`, `task_il`), and of the stream, as `predicted` before it was learned, how many
@@ -53,19 +53,19 @@ class Run:
         *,
         views: Views,
         generator: torch.Generator,
-        precision: str = "fp32",
-        evaluate_every: int = 0,
-        name: RunName | None = None,
+        precision: str,
+        evaluate_every: int,
+        name: RunName,
     ) -> None:
         self.method, self.stream, self.views, self.generator = method, stream, views, generator
-        self.precision, self.name = precision, name or RunName("")
+        self.precision, self.name = precision, name
         self.phases = [
             method.phases(method.options, task, epoch=steps // stream.epochs, epochs=stream.epochs)
             for task, steps in enumerate(stream.schedule)
         ]
         """For each task: the number of steps of each phase."""
         self.device = stream.data.train_images.device
-        self.accuracy: dict[str, list[list[float]]] = {"class_il": [], "task_il": []}
+        self.accuracy: dict[str, list[list[float]]] = {name: [] for name in SCENARIOS}
         self.evaluate_every = evaluate_every
         """Steps between evaluations within a task; 0 for none."""
         self.curves: Curves = {}
@@ -201,7 +201,7 @@ class Run:
     def evaluate(self, task: int) -> None:
         """Evaluate on every task seen so far; a run whose outputs are not numbers is marked as failed."""
         found, self.confusion = self._after_task(task)
-        if not self._are_numbers(found["class_il"], f"after task {task + 1}"):
+        if not self._are_numbers(found, f"after task {task + 1}"):
             return
         if self.evaluates_unaided:
             with self.method.unaided():
@@ -212,15 +212,16 @@ class Run:
             self.accuracy.setdefault(name, []).append(row)
         self.task, self.taken = task + 1, 0
         if self.evaluate_every:
-            self._note(task, self.schedule[task], found["class_il"], found["task_il"])
+            self._note(task, self.schedule[task], {name: found[name] for name in SCENARIOS})
             self.look_ahead()
 
     def _after_task(self, task: int) -> tuple[dict[str, list[float]], list[list[int]] | None]:
         """Accuracies on every task seen so far, by name, on held-out images too if there are any; and the confusion."""
         seen, counted = self._seen(task), self._empty_confusion(task)
-        found = dict(zip(("class_il", "task_il"), self._evaluated(seen, confusion=counted), strict=True))
+        found = self._evaluated(seen, confusion=counted)
         if self.stream.validates:
-            found |= zip(VALIDATION, self._evaluated(seen, self.stream.held_out), strict=True)
+            held_out = self._evaluated(seen, self.stream.held_out)
+            found |= {VALIDATION + name: row for name, row in held_out.items()}
         return found, None if counted is None else counted.tolist()
 
     @property
@@ -237,21 +238,21 @@ class Run:
         due = self.evaluate_every and step % self.evaluate_every == 0 and step < self.schedule[task]
         if not due or self.failure is not None:
             return {}
-        class_il, task_il = self._evaluated(self._seen(task))
-        if not self._are_numbers(class_il, f"at task {task + 1}, step {step}"):
+        found = self._evaluated(self._seen(task))
+        if not self._are_numbers(found, f"at task {task + 1}, step {step}"):
             return {}
-        self._note(task, step, class_il, task_il)
-        return {"class_il": class_il, "task_il": task_il}
+        self._note(task, step, found)
+        return found
 
     def look_ahead(self) -> None:
         """Evaluate on the tasks that have not been learned yet, where that is asked for and has not been done."""
         to_come = range(self.task, 0 if self.method.merged and self.task else self.stream.n_tasks)
         if not self.evaluate_every or len(self.curves.get("ahead_class_il", ())) > self.task or not to_come:
             return
-        class_il, task_il = self._evaluated(to_come)
-        if self._are_numbers(class_il, f"before task {self.task + 1}"):
-            for name, row in (("ahead_class_il", class_il), ("ahead_task_il", task_il)):
-                self.curves.setdefault(name, []).append(row)
+        found = self._evaluated(to_come)
+        if self._are_numbers(found, f"before task {self.task + 1}"):
+            for name, row in found.items():
+                self.curves.setdefault(f"ahead_{name}", []).append(row)
 
     def _seen(self, task: int) -> range:
         return range(self.stream.n_tasks if self.method.merged else task + 1)
@@ -267,27 +268,28 @@ class Run:
         tasks: Iterable[int],
         images: Callable[[int], Examples] | None = None,
         confusion: Tensor | None = None,
-    ) -> tuple[list[float], list[float]]:
+    ) -> dict[str, list[float]]:
         with self._autocast():
             return evaluate(self.method, self.stream, self.views, tasks, images, confusion)
 
-    def _are_numbers(self, accuracies: Iterable[float], when: str) -> bool:
+    def _are_numbers(self, found: Mapping[str, Sequence[float]], when: str) -> bool:
         """Whether the outputs were numbers; otherwise the run has failed."""
-        numbers = not any(map(math.isnan, accuracies))
+        numbers = not any(map(math.isnan, found["class_il"]))
         if not numbers:
             self.failure = f"the outputs were not numbers {when}; try a lower lr or weight"
         return numbers
 
-    def _note(self, task: int, step: int, class_il: list[float], task_il: list[float]) -> None:
+    def _note(self, task: int, step: int, accuracies: Mapping[str, Sequence[float]]) -> None:
         """Add an evaluation to the curves, unless none of the classes met so far has images to test on."""
-        found: dict[str, Any] = {"task": task, "step": step, "class_il": class_il, "task_il": task_il}
+        found: dict[str, Any] = {"task": task, "step": step, **accuracies}
         if (tested := self.stream.test_of_met(task, step)) is not None:
             if not len(tested.labels):
                 return
-            (found["met_class_il"],), (found["met_task_il"],) = self._evaluated([task], lambda _: tested)
-        for name, value in {**found, "predicted": self._predicted.tolist()}.items():
+            found |= {f"met_{name}": row[0] for name, row in self._evaluated([task], lambda _: tested).items()}
+        for name, value in (found | {"predicted": self._predicted.tolist()}).items():
             self.curves.setdefault(name, []).append(value)
-        self.curves["tested"] = [len(self.stream.test(each).labels) for each in range(self.stream.n_tasks)]
+        if "tested" not in self.curves:
+            self.curves["tested"] = [len(self.stream.test(each).members) for each in range(self.stream.n_tasks)]
 
     def state(self) -> State:
         """Everything that resuming from here needs; the tensors are the run's own, not copies."""

@@ -122,7 +122,7 @@ def _parts(thing: Any) -> Iterator[tuple[Any, Any]]:
         yield from ((thing, key) for key in thing if isinstance(key, str | int))
     elif isinstance(thing, list | tuple):
         yield from ((thing, position) for position in range(len(thing)))
-    elif _is_ours(thing) and not _is_frozen(thing):
+    elif is_ours(thing) and not _is_frozen(thing):
         yield from ((vars(thing), key) for key in vars(thing))
 
 
@@ -136,7 +136,7 @@ def _counts(thing: Any) -> bool:
 
 def _check_kind(name: str, thing: Any) -> None:
     """Refuse what may change and cannot be saved; strings, functions and the like are taken for settings."""
-    carried = isinstance(thing, Tensor | Optimizer | nn.Module | dict | list | tuple) or _is_ours(thing)
+    carried = isinstance(thing, Tensor | Optimizer | nn.Module | dict | list | tuple) or is_ours(thing)
     settings = thing is None or callable(thing) or _is_frozen(thing) or isinstance(thing, _OF_SETTINGS)
     if not carried and not settings:
         raise TypeError(
@@ -148,7 +148,8 @@ def _check_kind(name: str, thing: Any) -> None:
 _OF_SETTINGS = (str, torch.Generator, torch.device, torch.dtype)
 
 
-def _is_ours(thing: Any) -> bool:
+def is_ours(thing: Any) -> bool:
+    """Whether a thing is of a class of this package, or of one derived from such a class."""
     return any(base.__module__.startswith("cler.") for base in type(thing).__mro__)
 
 

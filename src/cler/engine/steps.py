@@ -7,7 +7,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 
@@ -18,25 +17,15 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 WARM_UP = 3
 """Steps that are taken one kernel at a time before the same one is recorded; they are real steps."""
 WARM_UP_AGAIN = 1
-"""The same for steps of another kind, of which most kernels are known already."""
+"""Steps taken so before one of another kind is recorded, since most of its kernels are known already."""
 IN_FLIGHT = 8
 """Recorded steps that may wait on the GPU: enough to keep it busy, few enough for the host to know where it stands."""
 
 
-class Stepper(Protocol):
-    """Takes the steps of runs that are trained side by side."""
-
-    def prepare(self) -> None:
-        """For the steps of a task, or of another phase of it, that the runs have begun."""
-        ...
-
-    def step(self) -> None:
-        """One step of every run."""
-        ...
-
-
-def make_stepper(runs: Sequence[Run], message: Callable[[str], None], *, graph: bool = True) -> Stepper:
-    """The stepper for the device of the runs; without `graph` nothing is recorded, for debugging."""
+def make_stepper(
+    runs: Sequence[Run], message: Callable[[str], None], *, graph: bool = True
+) -> EagerStepper | GraphStepper:
+    """What takes the steps of runs side by side on their device; without `graph` nothing is recorded, for debugging."""
     return GraphStepper(runs, message) if graph and runs[0].device.type == "cuda" else EagerStepper(runs)
 
 
@@ -47,7 +36,7 @@ class EagerStepper:
         self.runs = runs
 
     def prepare(self) -> None:
-        """Nothing to prepare."""
+        """For the steps of a task, or of another phase of it, that the runs have begun: nothing."""
 
     def step(self) -> None:
         """One step of every run."""
@@ -82,7 +71,7 @@ class GraphStepper:
 
     def step(self) -> None:
         """One step of every run."""
-        if self.graph is None and self._settled():
+        if self.graph is None and all(run.method.settled for run in self.runs):
             if self.missing <= 0 and self.can_record:
                 self._record()
             self.missing -= 1
@@ -104,9 +93,6 @@ class GraphStepper:
         finally:
             for stream in self.streams:
                 current.wait_stream(stream)
-
-    def _settled(self) -> bool:
-        return all(run.method.settled for run in self.runs)
 
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()

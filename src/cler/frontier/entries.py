@@ -1,4 +1,4 @@
-"""Rows of runs that are comparable, in columns: each with its arithmetic and the numbers published for it."""
+"""Rows of runs that are comparable, in contests: each with its arithmetic and the numbers published for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cler.config.protocols import PROTOCOLS
 from cler.config.settings import Settings
 from cler.config.values import is_own_network
 from cler.frontier.arithmetic import Counts, cheapest, shape_of
-from cler.frontier.published import Column, Number, column_of, published
+from cler.frontier.published import Contest, Number, contest_of, published
 from cler.methods import METHODS
 from cler.runs.compare import Estimate, Series
 
@@ -26,15 +26,15 @@ AS_PUBLISHED = ("optimizer", "augment", "normalize")
 WITHOUT_AND_WITH_CLER = ("none", "jigsaw")
 Beside = Callable[[Sequence[Series]], Mapping[Series, Number]]
 PICKED_ON = range(5)
-"""Seeds that decide which row of a column is the best; others tell how good it is."""
+"""Seeds that decide which row of a contest is the best; others tell how good it is."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Runs in a column."""
+    """Runs in a contest."""
 
     row: Series
-    column: Column
+    contest: Contest
     arithmetic: float
     """For an image of the stream, in multiples of what ER takes with ten images of the buffer a step."""
     published: tuple[Number, ...]
@@ -64,9 +64,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Best:
-    """The row of a column that was picked, and the best published number there."""
+    """The row of a contest that was picked, and the best published number there."""
 
-    column: Column
+    contest: Contest
     entry: Entry
     published: Number | None
 
@@ -85,44 +85,44 @@ class Frontier:
     numbers: tuple[Number, ...]
 
     @property
-    def columns(self) -> list[Column]:
-        """The columns that have runs, the short names of protocols first."""
-        found = {entry.column for entry in self.entries}
-        return sorted(found, key=lambda column: (len(column.protocol), column.protocol, column.buffer))
+    def contests(self) -> list[Contest]:
+        """The contests that have runs, the short names of protocols first."""
+        found = {entry.contest for entry in self.entries}
+        return sorted(found, key=lambda contest: (len(contest.protocol), contest.protocol, contest.buffer))
 
-    def of(self, column: Column) -> list[Entry]:
-        """The runs in a column, the most accurate first."""
-        return sorted((one for one in self.entries if one.column == column), key=lambda one: -one.accuracy.mean)
+    def of(self, contest: Contest) -> list[Entry]:
+        """The runs in a contest, the most accurate first."""
+        return sorted((one for one in self.entries if one.contest == contest), key=lambda one: -one.accuracy.mean)
 
-    def not_run(self, column: Column) -> list[Number]:
-        """What was published in a column and has no runs of ours, the highest first."""
+    def not_run(self, contest: Contest) -> list[Number]:
+        """What was published in a contest and has no runs of ours, the highest first."""
         ours = {number for entry in self.entries for number in entry.published}
-        found = [number for number in self.numbers if number.column == column and number not in ours]
+        found = [number for number in self.numbers if number.contest == contest and number not in ours]
         return sorted(found, key=lambda number: -number.mean)
 
-    def best_published(self, column: Column) -> Number | None:
-        """The highest number that was published in a column."""
-        found = [number for number in self.numbers if number.column == column]
+    def best_published(self, contest: Contest) -> Number | None:
+        """The highest number that was published in a contest."""
+        found = [number for number in self.numbers if number.contest == contest]
         return max(found, key=lambda number: number.mean, default=None)
 
     def best(self) -> list[Best]:
-        """Of each column the row that is best on the seeds that decide."""
+        """The row of each contest that is best on the seeds that decide."""
         found = []
-        for column in self.columns:
-            known = [(entry.picked_by.mean, entry) for entry in self.of(column) if entry.picked_by]
+        for contest in self.contests:
+            known = [(entry.picked_by.mean, entry) for entry in self.of(contest) if entry.picked_by]
             if known:
                 _, top = max(known, key=lambda each: each[0])
-                found.append(Best(column, top, self.best_published(column)))
+                found.append(Best(contest, top, self.best_published(contest)))
         return found
 
-    def cheapest(self, column: Column) -> list[Entry]:
-        """The runs in a column that none beats with as little arithmetic, from cheap to dear."""
-        entries = self.of(column)
+    def cheapest(self, contest: Contest) -> list[Entry]:
+        """The runs in a contest that none beats with as little arithmetic, from cheap to dear."""
+        entries = self.of(contest)
         return [entries[index] for index in cheapest([(one.arithmetic, one.accuracy.mean) for one in entries])]
 
 
 def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> Frontier:
-    """Of rows of results those that are comparable, in the precision that most runs have.
+    """The rows of results that are comparable, in the precision that most runs have.
 
     `beside` gives numbers that were published for runs with exactly these settings; others are found by method.
     """
@@ -134,10 +134,10 @@ def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> F
     printed, numbers = beside(rows), published()
     entries = []
     for row in rows:
-        column = column_of(row)
-        same = [one for one in numbers if one.column == column and one.label == row.label and _as_published(row)]
+        contest = contest_of(row)
+        same = [one for one in numbers if one.contest == contest and one.label == row.label and _as_published(row)]
         found = [printed[row]] if row in printed else sorted(same, key=lambda number: -number.mean)
-        entries.append(Entry(row, column, counts.relative(row.settings), tuple(found)))
+        entries.append(Entry(row, contest, counts.relative(row.settings), tuple(found)))
     return Frontier(tuple(entries), (*printed.values(), *numbers))
 
 
@@ -152,7 +152,7 @@ def _comparable(row: Series) -> bool:
 
 def _protocol(row: Series) -> str:
     """The name of the protocol whose batches the runs have; there may be none of this name."""
-    return f"online-{column_of(row).protocol}"
+    return f"online-{contest_of(row).protocol}"
 
 
 def _as_published(row: Series) -> bool:

@@ -1,4 +1,4 @@
-"""The figure of a frontier: accuracy against arithmetic, a panel for each column, with the best methods named."""
+"""The figure of a frontier: accuracy against arithmetic, a panel for each contest, with the best methods named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from cler.config.comparing import title_of
 from cler.config.registry import REGULARIZERS, TEACHERS
 from cler.frontier.entries import Entry, Frontier
-from cler.frontier.published import Column
+from cler.frontier.published import Contest
 from cler.report.figures import COLORS, GRAY, INK, finish_panel, new_figure, write_figure
 
 ACROSS = 2
@@ -22,73 +22,73 @@ ROOM = 0.12
 """Share of a panel's height above and below what it shows."""
 _BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
 MARKERS = {"none": "o", "ema": "^", "mkd": "s"}
-"""By teacher."""
+"""The marker of each teacher."""
 
 
 def draw_frontier(frontier: Frontier, path: Path) -> None:
-    """Write a PNG: accuracy against arithmetic, a panel for each column."""
-    columns = frontier.columns
-    rows = -(-len(columns) // ACROSS)
+    """Write a PNG: accuracy against arithmetic, a panel for each contest."""
+    contests = frontier.contests
+    rows = -(-len(contests) // ACROSS)
     figure = new_figure(5.2 * ACROSS, 0.5 + 3.6 * rows)
     panels = list(figure.subplots(rows, ACROSS, squeeze=False).flat)
-    height = max(high - low for low, high in (_heights(frontier, column) for column in columns)) * (1 + 2 * ROOM)
-    for panel, column in zip(panels, columns, strict=False):
-        _draw(panel, frontier, column, height or 1.0)
+    height = max(high - low for low, high in (_heights(frontier, contest) for contest in contests)) * (1 + 2 * ROOM)
+    for panel, contest in zip(panels, contests, strict=False):
+        _draw(panel, frontier, contest, height or 1.0)
     across = [entry.arithmetic for entry in frontier.entries]
-    for panel in panels[: len(columns)]:
+    for panel in panels[: len(contests)]:
         panel.set_xlim(min(across) / 6, max(across) * 6)  # for names on either side
-    for panel in panels[len(columns) :]:
+    for panel in panels[len(contests) :]:
         panel.set_axis_off()
     for row in range(rows):
         panels[ACROSS * row].set_ylabel("Class-incremental accuracy (%)", fontsize=9.5, color=INK)
     figure.draw_without_rendering()  # for names to be measured where they will be
-    for panel, column in zip(panels, columns, strict=False):
-        _add_names(panel, frontier, column)
+    for panel, contest in zip(panels, contests, strict=False):
+        _add_names(panel, frontier, contest)
     _legend(panels[0], frontier)
     write_figure(figure, panels[0], path)
 
 
-def _heights(frontier: Frontier, column: Column) -> tuple[float, float]:
+def _heights(frontier: Frontier, contest: Contest) -> tuple[float, float]:
     """The lowest and the highest accuracy that a panel shows."""
-    shown = [entry.accuracy.mean for entry in frontier.of(column)]
-    top = frontier.best_published(column)
+    shown = [entry.accuracy.mean for entry in frontier.of(contest)]
+    top = frontier.best_published(contest)
     shown += [top.mean] if top else []
     return min(shown), max(shown)
 
 
-def _draw(panel: Any, frontier: Frontier, column: Column, height: float) -> None:
+def _draw(panel: Any, frontier: Frontier, contest: Contest, height: float) -> None:
     """One panel; all are `height` points high, so that distances can be compared between them."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    front = frontier.cheapest(column)
+    front = frontier.cheapest(contest)
     panel.step(
         [one.arithmetic for one in front], [one.accuracy.mean for one in front],
         where="post", color=COLORS[6], linewidth=1.0, alpha=0.5,
     )  # fmt: skip
-    for entry in frontier.of(column):
+    for entry in frontier.of(contest):
         panel.scatter(entry.arithmetic, entry.accuracy.mean, s=34, linewidths=1.2, zorder=3, **_style(entry))
-    if top := frontier.best_published(column):
+    if top := frontier.best_published(contest):
         panel.axhline(top.mean, color=GRAY, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
         panel.text(
             0.99, 0.03, f"– – best published: {top.label}, {top}", transform=panel.transAxes, fontsize=8, color=INK,
             ha="right", bbox=_BEHIND,
         )  # fmt: skip
-    finish_panel(panel, str(column), "Arithmetic per image of the stream (ER at 10+10 is 1)")
+    finish_panel(panel, str(contest), "Arithmetic per image of the stream (ER at 10+10 is 1)")
     panel.set_xscale("log", base=2)
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.xaxis.set_minor_formatter(NullFormatter())
-    middle = sum(_heights(frontier, column)) / 2
+    middle = sum(_heights(frontier, contest)) / 2
     panel.set_ylim(middle - height / 2, middle + height / 2)
 
 
-def _add_names(panel: Any, frontier: Frontier, column: Column) -> None:
+def _add_names(panel: Any, frontier: Frontier, contest: Contest) -> None:
     """Name the rows that none beats, the best first, each where it covers least of points and other names."""
     from matplotlib.transforms import Bbox
 
-    where = [panel.transData.transform((one.arithmetic, one.accuracy.mean)) for one in frontier.of(column)]
+    where = [panel.transData.transform((one.arithmetic, one.accuracy.mean)) for one in frontier.of(contest)]
     taken = [Bbox.from_extents(x - POINT, y - POINT, x + POINT, y + POINT) for x, y in where]
     taken += [text.get_window_extent() for text in panel.texts]
-    for entry in reversed(frontier.cheapest(column)):
+    for entry in reversed(frontier.cheapest(contest)):
         name = panel.annotate(
             _name(entry), (entry.arithmetic, entry.accuracy.mean), xytext=(0, 0), textcoords="offset points",
             fontsize=8, color=INK, bbox=_BEHIND,

@@ -1,4 +1,4 @@
-"""The page of a frontier, as Markdown: every row with its cost, the best of each column, and what CLER adds."""
+"""The page of a frontier, as Markdown: every row with its cost, the best of each contest, and what CLER adds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from cler import stats
 from cler.frontier.entries import PICKED_ON, Entry, Frontier
-from cler.frontier.published import Column as Place
-from cler.frontier.published import Number, sources
+from cler.frontier.published import Contest, Number, sources
 from cler.report.harmless import in_markdown
-from cler.report.markdown import markdown_sheet
+from cler.report.markdown import markdown_sheet, table_lines
 from cler.report.numbers import SIGNIFICANT, bare_p, minus, signed
 from cler.report.prose import LATER
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
@@ -52,10 +51,10 @@ def _tables(frontier: Frontier, figure: str) -> Iterator[str]:
     yield from _fronts(frontier)
     yield "## Every row"
     yield READING
-    used = {number.source for number in frontier.numbers if number.column in frontier.columns}
+    used = {number.source for number in frontier.numbers if number.contest in frontier.contests}
     yield "\n".join(f"- {name}: {told}" for name, told in sources().items() if name in used)
-    for column in frontier.columns:
-        yield markdown_sheet(column_sheet(frontier, column))
+    for contest in frontier.contests:
+        yield markdown_sheet(contest_sheet(frontier, contest))
     yield "## What CLER adds"
     sheet = gains_sheet(frontier)
     yield from _gains_in_words(sheet)
@@ -64,7 +63,7 @@ def _tables(frontier: Frontier, figure: str) -> Iterator[str]:
 
 
 def best_table(frontier: Frontier) -> str:
-    """The best row of each column beside the best published number, short enough for a README."""
+    """The best row of each contest beside the best published number, short enough for a README."""
     lines = [
         ["protocol", "buffer", "best row", "seeds 0–4", "other seeds", "arithmetic", "best published"],
         ["---", "---:", "---", "---:", "---:", "---:", "---"],
@@ -77,38 +76,38 @@ def best_table(frontier: Frontier) -> str:
         name = in_markdown(", ".join(filter(None, [best.entry.row.label, note])))
         assert best.entry.picked_by
         numbers = [estimate(best.entry.picked_by).text, told, f"{best.entry.arithmetic:.1f} ×", beside]
-        lines.append([best.column.protocol, str(best.column.buffer), name, *numbers])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        lines.append([best.contest.protocol, str(best.contest.buffer), name, *numbers])
+    return table_lines(lines)
 
 
 def _fronts(frontier: Frontier) -> Iterator[str]:
-    """For each column what the best method is at each expense, in a line."""
+    """For each contest what the best method is at each expense, in a line."""
     lines = []
-    for column in frontier.columns:
+    for contest in frontier.contests:
         steps = [
             f"{in_markdown(one.row.label)} {one.accuracy.mean:.2f} at {one.arithmetic:.1f} ×"
-            for one in frontier.cheapest(column)
+            for one in frontier.cheapest(contest)
         ]
-        lines.append(f"- {column}: {', '.join(steps)}")
+        lines.append(f"- {contest}: {', '.join(steps)}")
     yield "The most accurate row at each cost, from the cheapest on:"
     yield "\n".join(lines)
 
 
-def column_sheet(frontier: Frontier, column: Place) -> Sheet:
-    """All rows of a column, the most accurate first, and what was published there and not run."""
-    entries = frontier.of(column)
+def contest_sheet(frontier: Frontier, contest: Contest) -> Sheet:
+    """All rows of a contest, the most accurate first, and what was published there and not run."""
+    entries = frontier.of(contest)
     picked = {id(best.entry) for best in frontier.best()}
     rows = [_row(entry, entries, id(entry) in picked) for entry in entries]
     headings = ("seeds", "accuracy", "averaged over the stream", "forgetting", "arithmetic", "published")
     columns = (Column("method", numeric=False), *map(Column, headings))
-    missing = ", ".join(f"{number.label} {number} ({number.source})" for number in frontier.not_run(column))
+    missing = ", ".join(f"{number.label} {number} ({number.source})" for number in frontier.not_run(contest))
     note = f"Published and not run here: {in_markdown(missing)}." if missing else ""
-    return Sheet(str(column).capitalize(), columns, tuple(rows), note)
+    return Sheet(str(contest).capitalize(), columns, tuple(rows), note)
 
 
 def _note(entry: Entry, entries: Sequence[Entry]) -> str:
-    """What distinguishes a row from others in its column that have the same parts."""
-    beside = [one.row for one in entries if one.column == entry.column and one.row.label == entry.row.label]
+    """What distinguishes a row from others in its contest that have the same parts."""
+    beside = [one.row for one in entries if one.contest == entry.contest and one.row.label == entry.row.label]
     return distinguishing_settings(entry.row, beside)
 
 
@@ -134,7 +133,7 @@ def _published(numbers: Sequence[Number]) -> Cell:
 
 def gains_sheet(frontier: Frontier) -> Sheet:
     """What CLER adds to each row that has a twin without it, also where it adds nothing."""
-    known = [entry for column in frontier.columns for entry in frontier.of(column) if entry.row.twin]
+    known = [entry for contest in frontier.contests for entry in frontier.of(contest) if entry.row.twin]
     corrected = stats.holm([entry.row.gain["class_il"].p_value for entry in known])
     rows = [_gain(entry, holm, _note(entry, known)) for entry, holm in zip(known, corrected, strict=True)]
     headings = ("buffer", "alone", "+ CLER", "gain", "p", "Holm", "averaged over the stream", "p (averaged)")
@@ -148,8 +147,8 @@ def _gain(entry: Entry, holm: float, note: str) -> Row:
     stream = gain(*(_incremental(one) for one in (twin, entry.row)))
     cells = [
         Cell(twin.label, note=note),
-        Cell(entry.column.protocol),
-        Cell(str(entry.column.buffer)),
+        Cell(entry.contest.protocol),
+        Cell(str(entry.contest.buffer)),
         estimate(twin.final_accuracy["class_il"]),
         estimate(entry.accuracy),
         Cell(minus(signed(final.points, 2)), strong=holm < SIGNIFICANT),

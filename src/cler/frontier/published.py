@@ -13,8 +13,8 @@ from cler.runs.compare import Series
 
 
 @dataclass(frozen=True)
-class Column:
-    """What is compared with each other: a protocol, as 10+64, and the size of the buffer."""
+class Contest:
+    """What results are compared in: a protocol, such as 10+64, and a size of the buffer."""
 
     protocol: str
     buffer: int
@@ -29,7 +29,7 @@ class Number:
 
     label: str
     """The method as tables show it."""
-    column: Column
+    contest: Contest
     mean: float
     source: str
     std: float | None = None
@@ -52,7 +52,7 @@ def sources() -> dict[str, str]:
 def published() -> list[Number]:
     """The numbers of `published.toml`."""
     return [
-        Number(_label(entry), Column(protocol, int(buffer)), each["mean"], each["source"], each.get("std"))
+        Number(_label(entry), Contest(protocol, int(buffer)), each["mean"], each["source"], each.get("std"))
         for protocol, entries in _file().items()
         if protocol != "sources"
         for entry in entries
@@ -60,9 +60,9 @@ def published() -> list[Number]:
     ]
 
 
-def column_of(row: Series) -> Column:
-    """The column that runs stand in."""
-    return Column(f"{row.settings['batch']}+{row.settings['replay_batch']}", row.settings["buffer"])
+def contest_of(row: Series) -> Contest:
+    """The contest that runs stand in."""
+    return Contest(f"{row.settings['batch']}+{row.settings['replay_batch']}", row.settings["buffer"])
 
 
 def _label(entry: dict[str, Any]) -> str:

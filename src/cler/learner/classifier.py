@@ -31,7 +31,7 @@ class Classifier(nn.Module):
         return (logits / method.temperature).softmax(1)
 
     def standalone(self) -> Classifier:
-        """The same with a network of its own, in evaluation and laid out as other programs expect it."""
+        """A copy with a network of its own, in evaluation and laid out as other programs expect it."""
         method = copy.copy(self._method[0])
         method.network, method.teacher = copy_of(method.answerer).eval().requires_grad_(False), None
         method.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]

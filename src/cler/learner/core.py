@@ -64,7 +64,7 @@ class Core:
         self.predicted = [0, 0, 0]
         """Images that were predicted right before they were learned, those that a blind guess had right, and all."""
         self.last_label: Label | None = None
-        """Of the last batch that was predicted: the blind guess for the next."""
+        """Last label of the last batch that was predicted: the blind guess for the next batch."""
         self.failure: str | None = None
         """Why it can neither learn on nor answer."""
 

@@ -295,12 +295,9 @@ class Learner:
         """The parameters that the signature names."""
         return list(inspect.signature(type(self).__init__).parameters)[1:-1]
 
-    def _parameter_names(self) -> list[str]:
-        return [*self._explicit(), *self._options]
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters that it was made with."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
+        return {name: getattr(self, name) for name in (*self._explicit(), *self._options)}
 
     def set_params(self, **changes: Any) -> Learner:
         """Change some of the parameters, before the first image."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from cler.config.learner import Form, learner_settings
 from cler.config.registry import METHODS, REGULARIZERS
-from cler.config.schema import joined, settings_of
+from cler.config.schema import settings_of
 from cler.config.settings import Settings, elsewhere, own_settings
-from cler.config.values import read_weight
+from cler.config.values import own_weight
 from cler.data.inputs import Label, to_labels
 from cler.errors import UsageError, unknown
 from cler.nets.build import find_network
@@ -38,7 +38,7 @@ def resolved_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """The same without arrays, ranges and numbers of other libraries: something that JSON knows, if there is one."""
+    """The value without arrays, ranges and numbers of other libraries: as JSON knows it, if it can."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     match value:
@@ -102,10 +102,7 @@ def _weight(regularizer: str, weight: Any) -> float | str:
     """The weight that is given, or each regularizer's own."""
     if regularizer == "none" and weight:
         raise UsageError(f"{weight} has no effect without a regularizer: leave it out", "weight")
-    if weight is None:
-        own = [REGULARIZERS[name].weight for name in regularizer.split("+") if name != "none"]
-        return read_weight(joined(own)) if own else 0.0
-    return settings_of(Settings)["weight"].checked(weight)
+    return own_weight(regularizer) if weight is None else settings_of(Settings)["weight"].checked(weight)
 
 
 def check_classes(classes: Any) -> None:

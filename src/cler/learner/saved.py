@@ -31,14 +31,14 @@ class Saved:
 
     state: State
     pixels: Tensor
-    """Of the images that wait, whose labels are in `waiting`."""
+    """Pixels of the images that wait, whose labels are in `waiting`."""
     generator: Tensor
     labels: list[Label]
     waiting: list[Label]
     steps: int
     device: str
     predicted: list[int]
-    """Of the batches that were predicted before they were learned: images right, right by a blind guess, and all."""
+    """Images predicted right before they were learned, those that a blind guess had right, and all."""
     last_label: Label | None
 
     @classmethod

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from cler.errors import UsageError
-from cler.runs.modes import usual_modes
+from cler.runs.usual_modes import usual_modes
 
 P = ParamSpec("P")
 T = TypeVar("T")

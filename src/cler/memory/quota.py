@@ -92,7 +92,7 @@ class QuotaBuffer:
         self.passed.index_add_(0, labels, torch.ones_like(labels))
 
     def first_slots(self) -> Tensor:
-        """Of each class that has room, its first slot among the free ones."""
+        """The first slot among the free ones of each class that has room."""
         return self.filled + self.room.cumsum(0) - self.room
 
     def draw_places(self, numbers: Tensor) -> Tensor:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.config.registry import METHODS
@@ -84,7 +85,7 @@ class Method:
     temperature: float = 1.0
     """What the method's logits are divided by to become logarithms of probabilities."""
     Options: ClassVar[type] = NoOptions
-    """A frozen dataclass of the settings that only this method has, each with a default and a docstring."""
+    """A frozen dataclass of the settings that only this method has, each with a default and a line of help."""
     own_network: ClassVar[Callable[..., Backbone] | None] = None
     """The only network the method works with, made from the number of outputs, width=… and channels=…; None for any."""
 
@@ -235,7 +236,7 @@ class Method:
         return self.network(images)
 
     def logits_in_passing(self, images: Tensor) -> Tensor:
-        """The same for a batch that is about to be learned, by the rule of `observe` and quickly."""
+        """Scores of a batch that is about to be learned, computed quickly and by the rule of `observe`."""
         return self.logits(images)
 
     @property
@@ -276,6 +277,10 @@ class Method:
             torch.where(found, replay.pixels, instead.pixels[numbers]),
             torch.where(found, replay.labels, instead.labels[numbers]),
         )
+
+    def loss_within_task(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy among the classes of this task, of which the labels are."""
+        return F.cross_entropy(logits.index_select(1, self.present_classes), self.setup.tasks.position[labels])
 
     def outputs(
         self,
@@ -379,13 +384,8 @@ def closed(buffer: Any) -> Iterator[None]:
         del buffer.add
 
 
-M = TypeVar("M", bound=Method)
-
-
-def register(method: type[M]) -> type[M]:
-    """Register a method for the command line and the tests."""
-    METHODS.register_class(method)
-    return method
+register = METHODS.register_class
+"""Registers a method for the command line and the tests."""
 
 
 def find_method(name: str) -> type[Method]:

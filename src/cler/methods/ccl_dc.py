@@ -67,8 +67,8 @@ class CclDcOptions:
                 raise UsageError(f"{value} has no effect with base {self.base}: leave it out, or use base=derpp", name)
 
 
-class Group(NamedTuple):
-    """Images whose chains are normalized together."""
+class Part(NamedTuple):
+    """Images that are normalized together."""
 
     pixels: Tensor
     labels: Tensor
@@ -85,13 +85,13 @@ class Group(NamedTuple):
 class Base(NamedTuple):
     """What the base, which is the replay that CCL-DC is put on, learns from in a step, and how."""
 
-    parts: list[Group]
+    parts: list[Part]
     """The images in the order in which they pass, normalized separately."""
     views: list[Tensor]
     """The view of each part, normalized."""
     terms: Callable[[Sequence[Tensor]], Terms]
     """The base's loss, from a network's logits (N, C) for each part."""
-    chained: list[Group]
+    chained: list[Part]
     """The images that have chains."""
 
 
@@ -101,14 +101,14 @@ class Outputs(NamedTuple):
     base: tuple[Tensor, ...]
     """For each part of the base."""
     chains: list[list[Tensor]]
-    """Those of X⁰ … X³ for each group that has chains."""
+    """Those of X⁰ … X³ for each part that has chains."""
 
 
 @register
 class CclDc(Method):
     """CCL-DC: two networks, or one, that learn by a base and by what the other says of harder views.
 
-    The views of the base, then the chain X³, X⁰, X¹, X² of each group pass each network, normalized separately. A
+    The views of the base, then the chain X³, X⁰, X¹, X² of each part pass each network, normalized separately. A
     regularizer acts on both networks, with a head of its own in each. Their logits are averaged to answer.
     """
 
@@ -166,17 +166,17 @@ class CclDc(Method):
 
     def er(self, batch: Batch) -> Base:
         """Stream and replay together, with replay from the second batch on."""
-        both = Group(batch.pixels, batch.labels)
+        both = part_of(batch)
         if self.buffer.filled:
-            both = joined(both, group_of(self.buffer.sample(self.setup.replay_batch)))
+            both = joined(both, part_of(self.buffer.sample(self.setup.replay_batch)))
         view = self.views.augmented(both.pixels, FULL)
         return Base([both], [view], lambda logits: {"cross-entropy": 0.5 * both.cross_entropy(logits[0])}, [both])
 
     def er_ace(self, batch: Batch) -> Base:
         """Stream and replay apart; in the first task there is neither mask nor replay."""
-        parts, views = [Group(batch.pixels, batch.labels)], [batch.images]
+        parts, views = [part_of(batch)], [batch.images]
         if self.task > 0:
-            replay = group_of(self.buffer.sample(self.setup.replay_batch))
+            replay = part_of(self.buffer.sample(self.setup.replay_batch))
             parts = [parts[0]._replace(allowed=allowed_classes(batch.labels, self.seen)), replay]
             views.append(self.views.augmented(replay.pixels))
 
@@ -188,11 +188,11 @@ class CclDc(Method):
 
     def derpp(self, batch: Batch) -> Base:
         """Stream and two draws apart, from the second batch on; stream and second draw have chains, together."""
-        stream = Group(batch.pixels, batch.labels)
+        stream = part_of(batch)
         if not self.buffer.filled:
             return Base([stream], [batch.images], lambda logits: {"stream": stream.cross_entropy(logits[0])}, [stream])
         replays = [self.buffer.sample(self.setup.replay_batch) for _ in range(2)]
-        parts = [stream, *map(group_of, replays)]
+        parts = [stream, *map(part_of, replays)]
         views = [batch.images, *(self.views.augmented(each.pixels) for each in replays)]
         stored = replays[0].extra["logits"]
 
@@ -230,9 +230,7 @@ class CclDc(Method):
     def terms(self, base: Base, student: Outputs, teacher: Outputs) -> Terms:
         """The loss of one network, the student, with what its peer gives for the same images."""
         fit = [
-            group.cross_entropy(each)
-            for group, chain in zip(base.chained, student.chains, strict=True)
-            for each in chain
+            part.cross_entropy(each) for part, chain in zip(base.chained, student.chains, strict=True) for each in chain
         ]
         learned = [each for pair in zip(teacher.chains, student.chains, strict=True) for each in self.lessons(*pair)]
         weight = WEIGHTS[self.options.base] if self.options.distill is None else self.options.distill
@@ -248,14 +246,14 @@ class CclDc(Method):
         return [distillation(harder.detach(), easier, temperature) for harder, easier in pairs]
 
 
-def group_of(replay: Replay) -> Group:
-    """A draw from the buffer as a group, whose softmax has all classes."""
-    return Group(replay.pixels, replay.labels)
+def part_of(source: Batch | Replay) -> Part:
+    """Images of the stream or of a draw from the buffer as a part, whose softmax has all classes."""
+    return Part(source.pixels, source.labels)
 
 
-def joined(first: Group, second: Group) -> Group:
-    """Two groups as one."""
-    return Group(torch.cat([first.pixels, second.pixels]), torch.cat([first.labels, second.labels]))
+def joined(first: Part, second: Part) -> Part:
+    """Two parts as one."""
+    return Part(torch.cat([first.pixels, second.pixels]), torch.cat([first.labels, second.labels]))
 
 
 def added(*parts: Terms) -> Terms:

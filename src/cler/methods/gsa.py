@@ -15,7 +15,6 @@ import math
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from cler.methods.base import About, Method, Terms, register
@@ -107,17 +106,13 @@ class Gsa(Method):
         )
         terms = {
             "balanced": 2 * self.balanced_loss(balanced, torch.cat([past_labels, labels[: sizes.new]])),
-            "current": self.current_loss(current, labels),
+            "current": self.loss_within_task(current, labels),
             **penalties,
         }
         self.descend(terms)
         self.batches.add_(1)
         self.buffer.add(batch.pixels, batch.labels)
         return terms
-
-    def current_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy among the classes of this task."""
-        return F.cross_entropy(logits.index_select(1, self.present_classes), self.setup.tasks.position[labels])
 
     def balanced_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy among the classes seen, each weighted by w_c; the running sums take in this batch before."""

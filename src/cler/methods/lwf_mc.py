@@ -91,8 +91,7 @@ class LwfMc(Method):
         """A step of the classifier's new rows; no other one has a gradient, and plain SGD leaves it alone."""
         with torch.no_grad():
             features = self.old.network.features(batch.images)
-        logits = linear_in_full(self.network.classifier, features).index_select(1, self.present_classes)
-        terms = {"warm-up": F.cross_entropy(logits, self.setup.tasks.position[batch.labels])}
+        terms = {"warm-up": self.loss_within_task(linear_in_full(self.network.classifier, features), batch.labels)}
         self.descend(terms, self.warmer)
         return terms
 

@@ -174,12 +174,10 @@ class Mose(Method):
         """Cross-entropy of one expert: of new images among the classes of this task, and of balanced ones."""
         if self.task == 0:
             return F.cross_entropy(logits, labels)
-        of_view, position = labels.view(4, -1), self.setup.tasks.position
         new, balanced = logits.unflatten(0, (4, -1)).tensor_split([n_new], 1)
-        of_task = new.flatten(0, 1).index_select(1, self.present_classes)
-        return F.cross_entropy(of_task, position[of_view[:, :n_new].flatten()]) + 2 * F.cross_entropy(
-            balanced.flatten(0, 1), of_view[:, n_new:].flatten()
-        )
+        new_labels, balanced_labels = labels.view(4, -1).tensor_split([n_new], 1)
+        of_task = self.loss_within_task(new.flatten(0, 1), new_labels.flatten())
+        return of_task + 2 * F.cross_entropy(balanced.flatten(0, 1), balanced_labels.flatten())
 
     @contextmanager
     def answering(self) -> Iterator[None]:

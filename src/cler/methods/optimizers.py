@@ -35,7 +35,7 @@ class OptimizerEntry:
     fused: bool = False
     """Whether a GPU has one kernel for its whole step."""
 
-    def state_keys(self, momentum: float = 0.0) -> frozenset[str]:
+    def state_keys(self, momentum: float) -> frozenset[str]:
         """What it keeps of every parameter that it has moved."""
         return self.remembers | self.remembers_with_momentum if momentum else self.remembers
 

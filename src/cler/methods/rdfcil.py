@@ -188,7 +188,7 @@ class RDfcil(Method):
         """A step on the stream and, from the second task on, on made-up images."""
         if self.task == 0:
             (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
-            terms = {"stream": self.fit(logits, batch.labels), **penalties}
+            terms = {"stream": self.loss_within_task(logits, batch.labels), **penalties}
         else:
             with torch.no_grad():
                 made_up = self.make_up(len(batch.labels), training=False)
@@ -204,16 +204,12 @@ class RDfcil(Method):
         )
         with torch.no_grad():
             old_features, old_logits = old.features(batch.images), old(made_up)
-        fit = self.fit(linear_in_full(network.classifier, features), batch.labels)
+        fit = self.loss_within_task(linear_in_full(network.classifier, features), batch.labels)
         keep = self.keep(linear_in_full(network.classifier, made_up_features), old_logits)
         ways, old_ways = linear_in_full(self.projection, features), linear_in_full(self.old_projection, old_features)
         relate = F.l1_loss(relations(ways), relations(old_ways))
         ce, hkd, rkd = self.weights
         return {"stream": ce * fit, "distillation": hkd * keep, "relations": rkd * relate, **penalties}
-
-    def fit(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """CE among the new classes."""
-        return F.cross_entropy(logits.index_select(1, self.present_classes), self.setup.tasks.position[labels])
 
     def keep(self, logits: Tensor, old_logits: Tensor) -> Tensor:
         """HKD: distance of the logits of past classes from old ones, as released divided by their number once more."""

@@ -30,6 +30,8 @@ from cler.nets.simplex import SimplexClassifier
 from cler.streams import Batch, Tasks
 
 VARIANTS = ("text", "released")
+LOT = 25
+"""Batches that go through the network together after a task."""
 T = TypeVar("T")
 
 
@@ -94,10 +96,10 @@ def mean_of_positive(violations: Tensor) -> Tensor:
     return violations.where(positive, 0.0).sum() / positive.sum().clamp(min=1)
 
 
-def in_lots(items: Iterable[T], size: int = 25) -> Iterator[list[T]]:
-    """Lists of some items at a time, all in all each once: what goes through the network as parts of one batch."""
+def in_lots(items: Iterable[T]) -> Iterator[list[T]]:
+    """Lists of a few items at a time, each item once: what goes through the network as parts of one batch."""
     remaining = iter(items)
-    while some := list(itertools.islice(remaining, size)):
+    while some := list(itertools.islice(remaining, LOT)):
         yield some
 
 
@@ -181,7 +183,7 @@ class XDer(Method):
             batch.images, pixels=self.pretext_pixels(batch), labels=batch.labels, lesson=self.lesson(batch)
         )
         return {
-            "stream": self.stream_loss(logits, batch.labels),
+            "stream": self.loss_within_task(logits, batch.labels),
             "future margin": self.options.eta * mean_of_positive(self.future_violations(logits, batch.labels)),
             **penalties,
         }
@@ -206,17 +208,13 @@ class XDer(Method):
         ]
         too_close_to_past = past_violations(stream, self.setup.tasks, self.task, self.options.margin)
         return {
-            "stream": self.stream_loss(stream, batch.labels),
+            "stream": self.loss_within_task(stream, batch.labels),
             "distillation": self.options.alpha * F.mse_loss(draw_1, first.logits),
             "replay": self.options.beta * self.replay_loss(draw_2, second.labels),
             "past margin": self.options.eta * mean_of_positive(too_close_to_past),
             "future margin": self.options.eta * mean_of_positive(torch.cat(too_close_in_future)),
             **penalties,
         }
-
-    def stream_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy among the present classes."""
-        return F.cross_entropy(logits.index_select(1, self.present_classes), self.setup.tasks.position[labels])
 
     def replay_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy among the past classes."""

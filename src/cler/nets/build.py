@@ -56,12 +56,11 @@ register(
 
 def own_network(name: str, network: Any) -> Network:
     """A user's module, or function from the number of outputs to one, as the command line would know it."""
-    return Network(name, "a network of your own", partial(_of_user_by_name, network), given=network)
 
+    def build(n_outputs: int, *, channels: int) -> Backbone:  # it has its own number of channels
+        return _of_user(network, n_outputs)
 
-def _of_user_by_name(network: Any, n_outputs: int, *, channels: int) -> Backbone:
-    """The same as for one of ours; it has its own number of channels."""
-    return _of_user(network, n_outputs)
+    return Network(name, "a network of your own", build, given=network)
 
 
 NetworkLike: TypeAlias = str | nn.Module | Callable[[int], nn.Module]

@@ -21,7 +21,7 @@ from torch import Tensor
 ROWS = 64
 """Pixels that a program takes at a time."""
 WARPS = 4
-"""Of 32 threads, in a program."""
+"""Warps of 32 threads in a program."""
 CHUNKS = 96
 """Parts in which the gradient by the weights is summed up."""
 

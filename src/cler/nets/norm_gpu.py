@@ -31,7 +31,7 @@ LONG = 256
 MOST_COLUMNS = 32
 """Channels that a program looks at; twice as many where it has nothing to sum up."""
 WARPS = 4
-"""Of 32 threads, in a program; twice as many for long chunks."""
+"""Warps of 32 threads in a program; twice as many for long chunks."""
 
 
 class Plan(NamedTuple):

@@ -149,7 +149,7 @@ def read_subjects(jobs: Sequence[Job]) -> list[Subject]:
     subjects: dict[str, Subject] = {}
     for job in jobs:
         subject = subjects.setdefault(str(job.settings), Subject(job.settings, {}))
-        if (job.folder / "result.json").exists() and (result := read_result(job.folder))["complete"]:
+        if job.result.exists() and (result := read_result(job.result))["complete"]:
             subject.runs[job.seed] = _findings(job, result["accuracy"])
     for subject in subjects.values():
         if not subject.runs:

@@ -38,6 +38,7 @@ from cler.paper.gradients import (
     mean_term,
 )
 from cler.regularizers import REGULARIZERS
+from cler.report.sheets import NAMES
 
 TERM_BATCHES = 100
 """Batches of a task over which the gradient of the regularizer's term is averaged."""
@@ -107,7 +108,7 @@ def _measures() -> Iterator[Measure]:
             statement=ALIGNED,
             definition=definition,
         )
-    for scenario, name in (("class_il", "class-incremental"), ("task_il", "task-incremental")):
+    for scenario, name in NAMES.items():
         curve = partial(_accuracy_when_new, scenario=scenario)
         yield Measure(f"newest task, {name}, %", mean_of(curve), 2, {"rotation": "higher"}, PLASTIC, name)
 

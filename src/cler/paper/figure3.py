@@ -23,6 +23,7 @@ from cler.nets.frozen import copy_of
 from cler.paper.analysis import Analysis, Findings, Measure, Panel, mean_of
 from cler.paper.filters import importance, important_share, redundancy
 from cler.paper.recovery import accuracy, drop_filters, recover
+from cler.report.sheets import NAMES
 
 BATCH = 10
 """Images in a batch on which importance is measured, which depends on the size of the batch."""
@@ -137,7 +138,7 @@ def _drops(run: Findings, share: float, scenario: str) -> tuple[list[list[float]
 
 def _measures_of_recovery() -> Iterator[Measure]:
     """The paper does not say which accuracy it measures: both are compared with its statements."""
-    for scenario, name in (("class_il", "class-incremental"), ("task_il", "task-incremental")):
+    for scenario, name in NAMES.items():
         for share in SHARES:
             what, which = f"{share:.0%} of filters lost", f"{share:.0%}, {name}"
             lost = partial(_points_lost, share=share, scenario=scenario)
@@ -160,7 +161,7 @@ def _measures_of_distance() -> Iterator[Measure]:
 
 
 def _panels_of_recovery() -> Iterator[Panel]:
-    for scenario, name in (("class_il", "class-incremental"), ("task_il", "task-incremental")):
+    for scenario, name in NAMES.items():
         for share in DRAWN:
             course = partial(_course, share=share, scenario=scenario)
             yield Panel(

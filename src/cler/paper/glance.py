@@ -9,7 +9,7 @@ from typing import TypeAlias
 from cler.config.comparing import label_of
 from cler.paper.lines import Line
 from cler.paper.tables import PaperCell, PaperTable
-from cler.report.numbers import SIGNIFICANT, count_runs, format_p, minus, plus_minus, signed
+from cler.report.numbers import SIGNIFICANT, count_runs, format_p, minus, or_nan, plus_minus, signed
 from cler.report.published import AGREES, MARKS, NOT_RUN, OFF, Glance, Mark
 from cler.report.sheets import NAMES, Column, Sheet
 from cler.runs.compare import Estimate, Series
@@ -111,4 +111,4 @@ def _gain_mark(line: Line) -> Mark:
 
 
 def _estimate(mean: float, std: float | None) -> str:
-    return plus_minus(Estimate(mean, math.nan if std is None else std), " ± ")
+    return plus_minus(Estimate(mean, or_nan(std)), " ± ")

@@ -14,6 +14,7 @@ from cler.config.settings import Settings
 from cler.files import without_non_finite
 from cler.methods import METHODS
 from cler.paper.tables import BesidePaper, PaperCell, PaperTable, Printed, compared, evaluated_as
+from cler.report.numbers import or_nan
 from cler.runs.compare import Gain, Series, gain
 
 GAIN_TOLERANCE = 1.5
@@ -154,7 +155,7 @@ def usual_precision(table: PaperTable, groups: Sequence[Series], default: str) -
     return max([*runs], key=lambda name: (runs[name], name == default), default=default)
 
 
-def find_group(cell: PaperCell, groups: Sequence[Series], precision: str | None = None) -> Series | None:
+def find_group(cell: PaperCell, groups: Sequence[Series], precision: str) -> Series | None:
     """The runs of a cell: in this precision if there are any, else in the precision with the most runs."""
     made = [group for group in groups if cell.made(group)]
     return max(made, key=lambda one: (one.settings.get("precision") == precision, len(one.results)), default=None)
@@ -199,7 +200,7 @@ def _gain(alone: Series | None, group: Series | None, scenario: str, printed: Pr
 def _paper_gain(alone: Printed | None, paper: Printed | None) -> Gain | None:
     if not (alone and paper):
         return None
-    return Gain(paper.mean - alone.mean, float("nan") if paper.p is None else paper.p)
+    return Gain(paper.mean - alone.mean, or_nan(paper.p))
 
 
 def verdict(told: Sequence[Line], scenario: str) -> str | None:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cler.metrics import class_and_task_correct
+from cler.metrics import SCENARIOS, class_and_task_correct
 from cler.nets.modes import evaluating
 from cler.paper.filters import convolutions
 
@@ -44,8 +44,7 @@ def recover(
         F.cross_entropy(network(images), labels).backward()
         optimizer.step()
         accuracies.append(accuracy(network, tested, of_class))
-    class_il, task_il = torch.stack(accuracies).T.tolist()
-    return {"class_il": class_il, "task_il": task_il}
+    return dict(zip(SCENARIOS, torch.stack(accuracies).T.tolist(), strict=True))
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from cler.metrics import SCENARIOS
 from cler.paper.glance import Told, anchor_of, count_marks, glances
 from cler.paper.lines import CHOSEN, GAIN_TOLERANCE, Line, lines, notes, verdict
 from cler.paper.tables import PAPER_RUNS, PaperTable, find_table, table_names
-from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, minus, signed, tenths
+from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, minus, or_nan, signed, tenths
 from cler.report.published import Published
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate, gained
 from cler.runs.compare import Estimate, Series
@@ -163,8 +163,8 @@ def _name(line: Line, table: PaperTable) -> Cell:
 
 
 def _numbers(line: Line, group: Series) -> list[Cell]:
-    ours = Estimate(_or_nan(line.mean), _or_nan(line.std))
-    paper = estimate(Estimate(line.paper.mean, _or_nan(line.paper.std))) if line.paper else Cell("")
+    ours = Estimate(or_nan(line.mean), or_nan(line.std))
+    paper = estimate(Estimate(line.paper.mean, or_nan(line.paper.std))) if line.paper else Cell("")
     return [
         *(estimate(ours), paper, _difference(line.difference, line.agrees), _p_value(line)),
         *(Cell(str(line.runs)), adjusted_forgetting(group, line.scenario)),
@@ -180,10 +180,10 @@ def _numbers(line: Line, group: Series) -> list[Cell]:
 
 
 def _p_value(line: Line) -> Cell:
-    """Of the difference from the paper, for ten runs of the paper's and, where that is uncertain, for three."""
+    """The p-value of the difference from the paper: for ten runs of the paper's and, where that is uncertain, three."""
     fewer = line.beside.p_value_of_three if line.beside else None
     note = f"({bare_p(fewer)})" if fewer is not None and not math.isnan(fewer) else ""
-    return Cell(bare_p(_or_nan(line.p_value)), note=note)
+    return Cell(bare_p(or_nan(line.p_value)), note=note)
 
 
 def _difference(points: float | None, agrees: bool | None) -> Cell:
@@ -242,7 +242,3 @@ def _columns(line: Line) -> dict[str, Any]:
         "accuracy_minus_paper": line.difference,
         "p_against_paper": line.p_value,
     }
-
-
-def _or_nan(number: float | None) -> float:
-    return math.nan if number is None else number

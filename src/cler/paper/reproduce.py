@@ -119,7 +119,7 @@ def _missing(
         todo = []
         there = group.seeds if group else []
         for job in make_jobs(settings, wanted_seeds(cell.seeds if seeds is None else seeds, there), out, index=index):
-            ended = (job.folder / "result.json").exists()
+            ended = job.result.exists()
             if job.seed in there and not (again and ended):
                 done += [job] if ended else []
                 continue

@@ -288,7 +288,7 @@ class BesidePaper:
     p_value: float | None
     """p-value of Welch's test on the two means and deviations; None where the paper gives no deviation."""
     p_value_of_three: float | None = None
-    """The same if the paper's number is of three runs, where that is uncertain."""
+    """That p-value if the paper's number is of three runs; None where that is not in doubt."""
 
     @property
     def difference(self) -> float:

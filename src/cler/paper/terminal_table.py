@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -14,7 +13,7 @@ from cler.paper.glance import Told, count_marks
 from cler.paper.lines import CHOSEN, GAIN_TOLERANCE, Line
 from cler.paper.report_section import P_VALUES, PROBABILITIES, probabilities
 from cler.paper.tables import BesidePaper, PaperTable
-from cler.report.numbers import plus_minus, signed, tenths
+from cler.report.numbers import or_nan, plus_minus, signed, tenths
 from cler.report.published import MARKS
 from cler.report.sheets import NAMES
 from cler.report.terminal import gain_text
@@ -111,9 +110,9 @@ def _mark(agrees: bool | None) -> str:
 
 
 def _difference(beside: BesidePaper) -> str:
-    return gain_text(Gain(beside.difference, math.nan if beside.p_value is None else beside.p_value))
+    return gain_text(Gain(beside.difference, or_nan(beside.p_value)))
 
 
 def _stacked(mean: float, std: float | None, forgetting: float | None) -> str:
-    number = plus_minus(Estimate(mean, math.nan if std is None else std))
+    number = plus_minus(Estimate(mean, or_nan(std)))
     return number if forgetting is None else f"{number}\n({tenths(forgetting)})"

@@ -19,7 +19,7 @@ from cler.promises.toy import colors, in_later_task, make_run
 from cler.regularizers.base import Entry, Regularizer, entry_of
 from cler.runs.custom import name_network
 from cler.runs.machine import threads
-from cler.runs.modes import usual_modes
+from cler.runs.usual_modes import usual_modes
 from cler.teachers.base import Teacher
 
 Promise = Callable[..., None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -134,12 +133,5 @@ def _demand_close(one: Tensor, other: Tensor, otherwise: str) -> None:
 
 
 def _differing_statistics(one: Backbone, other: Backbone) -> list[str]:
-    return [name for (name, mine), (_, theirs) in _buffers(one, other) if not torch.allclose(mine, theirs, atol=1e-5)]
-
-
-def _buffers(one: Backbone, other: Backbone) -> Iterator[tuple[tuple[str, Tensor], tuple[str, Tensor]]]:
-    return zip(
-        ((name, each.float()) for name, each in one.named_buffers()),
-        ((name, each.float()) for name, each in other.named_buffers()),
-        strict=True,
-    )
+    pairs = zip(one.named_buffers(), other.buffers(), strict=True)
+    return [name for (name, mine), theirs in pairs if not torch.allclose(mine.float(), theirs.float(), atol=1e-5)]

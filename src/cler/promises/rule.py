@@ -91,10 +91,10 @@ class NoLooks(TorchFunctionMode):
 class Recording(TorchDispatchMode):
     """Refuses looks, shapes that depend on data, and random numbers from elsewhere; lists every operator it sees."""
 
-    def __init__(self, generator: torch.Generator, running: list[str] | None = None) -> None:
+    def __init__(self, generator: torch.Generator, running: list[str]) -> None:
         super().__init__()
         self.generator = generator
-        self.running: list[str] = [] if running is None else running
+        self.running = running
         """Names of the sub-modules whose forward is running, the innermost last."""
         self.seen: list[tuple[Any, ...]] = []
         self.called: list[list[tuple[str, int]]] = []

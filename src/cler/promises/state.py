@@ -8,6 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from cler.engine import Run
+from cler.engine.state import is_ours
+
+NAMED = 4
+"""Tensors that a message names; of the others it tells their number."""
 
 
 def tensors_of(thing: Any) -> dict[str, Tensor]:
@@ -29,12 +33,8 @@ def _visit(thing: Any, path: str, found: dict[str, Tensor], visited: set[int]) -
     elif isinstance(thing, list | tuple | set):
         for i, value in enumerate(thing):
             _visit(value, f"{path}.{i}", found, visited)
-    elif isinstance(thing, nn.Module | torch.optim.Optimizer) or _is_ours(thing):
+    elif isinstance(thing, nn.Module | torch.optim.Optimizer) or (is_ours(thing) and hasattr(thing, "__dict__")):
         _visit(vars(thing), path, found, visited)
-
-
-def _is_ours(thing: Any) -> bool:
-    return hasattr(thing, "__dict__") and any(base.__module__.startswith("cler.") for base in type(thing).__mro__)
 
 
 def snapshot(run: Run) -> dict[str, Tensor]:
@@ -59,9 +59,9 @@ def _same(one: Tensor, other: Tensor) -> bool:
     )
 
 
-def named(paths: list[str], most: int = 4) -> str:
+def named(paths: list[str]) -> str:
     """Some of the names, for a message."""
     shown = ", ".join(
-        path.removeprefix("run.").replace("._parameters.", ".").replace("._modules.", ".") for path in paths[:most]
+        path.removeprefix("run.").replace("._parameters.", ".").replace("._modules.", ".") for path in paths[:NAMED]
     )
-    return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"
+    return shown if len(paths) <= NAMED else f"{shown} and {len(paths) - NAMED} more"

@@ -26,7 +26,7 @@ LOOPS: Mapping[str, int] = {
 
 
 @cache
-def colors(size: int = 12, train_images: int = 24, test_images: int = 10) -> ImageData:
+def colors(size: int = 12, train_images: int = 24) -> ImageData:
     """Four classes of different color, brighter below so that turns and shuffled quadrants show."""
     generator = torch.Generator().manual_seed(0)
     palette = torch.tensor([[200, 60, 60], [60, 200, 60], [60, 60, 200], [200, 200, 60]]).view(4, 1, 3, 1, 1)
@@ -36,8 +36,8 @@ def colors(size: int = 12, train_images: int = 24, test_images: int = 10) -> Ima
         grain = 30 * torch.randn(4, count, 3, size, size, generator=generator)
         return (palette + ramp + grain).clamp(0, 255).to(torch.uint8).flatten(0, 1)
 
-    train_pixels, test_pixels = some(train_images), some(test_images)
-    labels, test_labels = (torch.arange(4).repeat_interleave(count) for count in (train_images, test_images))
+    train_pixels, test_pixels = some(train_images), some(10)
+    labels, test_labels = (torch.arange(4).repeat_interleave(count) for count in (train_images, 10))
     names = ("red", "green", "blue", "yellow")
     return ImageData("toy", train_pixels, labels, test_pixels, test_labels, names, (0.5,) * 3, (0.25,) * 3)
 

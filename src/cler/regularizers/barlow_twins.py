@@ -75,10 +75,6 @@ def _on_our_network(
     return BarlowTwins(network, views, weight=weight)
 
 
-def _any_size(height: int, width: int) -> None:
-    """Images of every size can be cropped."""
-
-
 register(
     Entry(
         name="barlow-twins",
@@ -86,7 +82,6 @@ register(
         summary="CSSL: Barlow Twins between two crops of an image",
         build=_on_our_network,
         weight=0.01,  # the loss is a sum over dimensions, not a mean
-        check=_any_size,
         smallest_batch=2,
     )
 )

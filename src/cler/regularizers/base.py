@@ -63,7 +63,7 @@ class Entry:
     """Called with the network, weight=…, views=… and generator=…."""
     weight: float
     """Default weight of its loss."""
-    check: Callable[[int, int], None]
+    check: Callable[[int, int], None] = lambda height, width: None
     """Called with image height and width; raises a UsageError for images it cannot take."""
     smallest_batch: int = 1
     """Smallest batch that it can take, in images."""
@@ -78,7 +78,7 @@ def entry_of(regularizer: type[Regularizer]) -> Entry:
             found: Entry = entry
             return found
     name = regularizer.__name__.lower()
-    return Entry(name, name, "", build=regularizer, weight=1.0, check=lambda height, width: None)
+    return Entry(name, name, "", build=regularizer, weight=1.0)
 
 
 def register(entry: Entry) -> None:

@@ -23,13 +23,13 @@ FINE = 2
 COLORS = 6
 DASHES = 3
 MOST_TASKS_WITH_NUMBERS = 10
-"""In the cells of a matrix; of more tasks a cell shows its number when the mouse is over it."""
+"""Tasks up to which the cells of a matrix show numbers; with more, a cell shows its number under the mouse."""
 SHADES = 20
 STRONG = 0.72
 """Share of the scale above which a cell's number changes color, to stay readable on light and dark pages."""
 
 Point = tuple[float, float, float]
-"""Where, in tasks; the mean there, and the deviation, NaN where it is not known."""
+"""A place on the axis of tasks, the mean there, and the deviation, NaN where it is not known."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from cler.report.content import Report
@@ -27,6 +27,11 @@ def markdown_sections(sections: Sequence[Section]) -> str:
 def markdown_sheet(sheet: Sheet) -> str:
     """A table with its title and notes as Markdown."""
     return "\n\n".join(filter(None, _sheet(sheet)))
+
+
+def table_lines(rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, of which the second row says how columns are aligned."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _parts(report: Report) -> Iterator[str]:
@@ -59,7 +64,7 @@ def _glances(beside: Published) -> Iterator[str]:
         lines = [["", *(f"{column.above} {column.heading}".strip() for column in glance.columns[1:])]]
         lines.append(["---", *["---:"] * (len(glance.columns) - 1)])
         lines += [[in_markdown(name), *map(_mark, marks)] for name, marks in glance.rows]
-        yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        yield table_lines(lines)
 
 
 def _mark(mark: Mark | None) -> str:
@@ -83,7 +88,7 @@ def _block(block: Block) -> str:
             return text
         case Grid(columns, rows):
             lines = [columns, ("---",) * len(columns), *rows]
-            return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+            return table_lines(lines)
 
 
 def _section(section: Section) -> Iterator[str]:
@@ -107,7 +112,7 @@ def _table(sheet: Sheet) -> str:
         if heading:
             lines.append([f"**{in_markdown(heading)}**", *[""] * (len(sheet.columns) - 1)])
         lines += [[_cell(cell) for cell in row.cells] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table_lines(lines)
 
 
 def _heading(column: Column) -> str:

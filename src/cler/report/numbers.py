@@ -12,6 +12,11 @@ SIGNIFICANT = 0.05
 """A p-value below this is called significant."""
 
 
+def or_nan(number: float | None) -> float:
+    """The number, or NaN where it is not known."""
+    return math.nan if number is None else number
+
+
 def format_p(p_value: float) -> str:
     """'p < 0.001', 'p = 0.027', 'p = 0.41'; empty for NaN."""
     if math.isnan(p_value):

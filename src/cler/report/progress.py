@@ -45,7 +45,7 @@ class _Row:
     said: float = -math.inf
     """When a line told of it."""
     learned: dict[RunName, tuple[int, float]] = field(default_factory=dict)
-    """By run: the last task that it was evaluated after, and its accuracy then."""
+    """For each run: the last task after which it was evaluated, and its accuracy then."""
 
 
 class ProgressBars:
@@ -73,7 +73,7 @@ class ProgressBars:
         self._shares: dict[RunName, float] = {}
         """How much of each run is done that has not ended."""
         self._decoding: dict[str, tuple[bars.TaskID, float]] = {}
-        """By dataset: its bar, and when a line told of it."""
+        """For each dataset: its bar, and when a line last told of it."""
 
     def __enter__(self) -> ProgressBars:
         if self.console.is_terminal:

@@ -24,7 +24,7 @@ FOOTNOTE = (
     "accuracy: final average accuracy in %, mean ± std over runs. adj. forg.: adjusted forgetting, how much of their "
     "best accuracy earlier tasks had lost at the end, in %."
 )
-NAMES = len("+ CLER (jigsaw)")
+NAME_WIDTH = len("+ CLER (jigsaw)")
 """Columns of the terminal that names have at least."""
 GAIN_FOOTNOTE = " gain: accuracy minus that of {against}, in points, with the p-value of Student's two-sided t-test."
 HELD_OUT_FOOTNOTE = " held-out: class-incremental accuracy on held-out training images in %."
@@ -42,9 +42,9 @@ def comparison_table(groups: Sequence[Series]) -> Table:
         show_edge=False,
         padding=0,
     )
-    table.add_column("method", min_width=NAMES)
+    table.add_column("method", min_width=NAME_WIDTH)
     columns = _columns(groups)
-    if NAMES + sum(1 + _width(*column, groups) for column in columns) > TABLE_WIDTH:
+    if NAME_WIDTH + sum(1 + _width(*column, groups) for column in columns) > TABLE_WIDTH:
         columns[0] = ("buf-\nfer", columns[0][1])
     for heading, cell in columns:
         # Numbers stay whole: a narrow terminal folds the names instead.
@@ -104,7 +104,7 @@ def _footnotes(groups: Sequence[Series]) -> Iterator[str]:
 
 
 def _as_of(groups: Sequence[Series]) -> str:
-    """Of runs that are compared as they were before their end, after which task that was."""
+    """After which task runs are compared that are shown as they were before their end; empty where none are."""
     merged = {name for name, method in METHODS.items() if method.merged}
     one_by_one = [group for group in groups if group.settings["method"] not in merged]
     learned = {(len(group.results[0].accuracy["class_il"]), group.tasks) for group in one_by_one}

@@ -17,9 +17,9 @@ from cler.report import charts
 from cler.report.charts import Point
 from cler.report.content import time_taken
 from cler.report.sheets import NAMES
+from cler.runs.buffer_images import small
 from cler.runs.compare import Series
 from cler.runs.logs import Log
-from cler.runs.pictures import small
 from cler.runs.survey import Trace, Unfinished
 
 MOST_POINTS = 50
@@ -34,7 +34,7 @@ class Drawn:
     note: str
     html: str
     kind: str = "curve"
-    """Or 'matrix' or 'picture'."""
+    """'curve', 'matrix' or 'picture'."""
 
 
 def settings_told(group: Series) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ from cler.runs.build import build_run
 from cler.streams.tasks import sizes_of
 
 TASKS = 10
-"""As the paper cuts CIFAR-100."""
+"""Tasks into which the paper cuts CIFAR-100."""
 CLASSES, TRAINING_IMAGES, TEST_IMAGES = 100, 50_000, 10_000
 """How many CIFAR-100 has; the paper's other dataset has as many classes and training images."""
 MOST_UNTIMED = 12

@@ -35,9 +35,9 @@ def check_fit(settings: Settings, data: ImageData, seeds: Sequence[int] = (0,)) 
         REGULARIZERS[name].check(*data.train_images.shape[2:])
 
 
-def advice(settings: Settings, data: ImageData, seed: int = 0) -> Iterator[str]:
+def advice(settings: Settings, data: ImageData) -> Iterator[str]:
     """Lines about settings that can be used with this data, but hardly make sense."""
-    stream = _stream(settings, data, _class_order(settings, seed))
+    stream = _stream(settings, data, _class_order(settings, seed=0))
     images, steps = sum(stream.schedule) * settings.batch // settings.epochs, min(stream.schedule)
     if find_method(settings.method).replays and settings.buffer >= images:
         yield f"buffer {settings.buffer} holds all {images} images of the stream: nothing has to be forgotten"
@@ -185,18 +185,26 @@ def make_network(
 
     Initial weights come from torch's own generator; dropout draws from the one that is given.
     """
+    outputs = method.n_outputs(n_classes)
 
     def make() -> Backbone:
-        return _make_one(
-            method,
-            n_classes,
+        if method.own_network is not None:
+            return _own_network(
+                method, outputs, network, image_shape, width=width, pretrained=pretrained, freeze=freeze
+            )
+        built = build_network(
+            network,
+            outputs,
             image_shape=image_shape,
-            network=network,
-            width=width,
+            width=width if isinstance(network, str) and find_network(network).width is not None else None,
             pretrained=pretrained,
             freeze=freeze,
             generator=generator,
         )
+        classifier = method.make_classifier(built.classifier, n_classes)
+        if classifier is not built.classifier:
+            built.replace_classifier(classifier)
+        return built
 
     networks = [make() for _ in range(method.n_networks(options or method.Options()))]
     if len(networks) == 1:
@@ -204,35 +212,6 @@ def make_network(
     for each in networks[1:]:
         each.classifier.reset_parameters()  # or peers would be equal where their initial weights are given
     return Peers(networks)
-
-
-def _make_one(
-    method: type[Method],
-    n_classes: int,
-    *,
-    image_shape: tuple[int, ...],
-    network: NetworkLike,
-    width: int | None,
-    pretrained: bool,
-    freeze: bool,
-    generator: torch.Generator | None,
-) -> Backbone:
-    outputs = method.n_outputs(n_classes)
-    if method.own_network is not None:
-        return _own_network(method, outputs, network, image_shape, width=width, pretrained=pretrained, freeze=freeze)
-    built = build_network(
-        network,
-        outputs,
-        image_shape=image_shape,
-        width=width if isinstance(network, str) and find_network(network).width is not None else None,
-        pretrained=pretrained,
-        freeze=freeze,
-        generator=generator,
-    )
-    classifier = method.make_classifier(built.classifier, n_classes)
-    if classifier is not built.classifier:
-        built.replace_classifier(classifier)
-    return built
 
 
 def _own_network(

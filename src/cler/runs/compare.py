@@ -202,7 +202,7 @@ def compare(results: Iterable[Result], against: str | Series | None = None) -> C
     groups = []
     for runs in by_settings.values():
         distinct, repeated = _one_per_seed(runs)
-        groups.append(_group(distinct))
+        groups.append(Series(of_a_row(distinct[0].settings), tuple(distinct)))
         complaints += repeated
     groups.sort(key=_order)
     twin_of = _baseline_among(groups, against, complaints) if against else lambda group: _twin(group, groups)
@@ -238,7 +238,7 @@ def _with_buffer(group: Series) -> str:
 
 
 def best_by_validation(groups: Sequence[Series]) -> list[Series]:
-    """Of each method with its regularizer and teacher, the settings that do best on held-out images, among several."""
+    """For each method with its regularizer and teacher: the settings, of several, that do best on held-out images."""
     rivals: dict[Any, list[Series]] = {}
     for group in groups:
         if group.validation is not None:
@@ -328,10 +328,6 @@ def _twice(here: Path, there: Path, runs: list[tuple[Result, Result]]) -> str:
     if len(runs) == 1:
         here, there = (run.path for run in runs[0])
     return f"{seeds} twice with different accuracies: kept {here}, not {there}"
-
-
-def _group(runs: list[Result]) -> Series:
-    return Series(of_a_row(runs[0].settings), tuple(runs))
 
 
 def _baseline_among(

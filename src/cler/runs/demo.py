@@ -8,9 +8,10 @@ import torch
 
 from cler.config.making import make_settings
 from cler.runs.jobs import Job, make_jobs
+from cler.runs.machine import default_precision
 
 MOMENTUM = 0.95
-"""Of the average, by held-out training images of the first three tasks: docs/getting-started.md has the command."""
+"""Momentum of the average, chosen on held-out images of the first three tasks as docs/getting-started.md says."""
 COMPARED = (
     {"method": "er-ace", "regularizer": "jigsaw", "teacher": "ema", "ema_momentum": MOMENTUM},
     {"method": "er-ace", "regularizer": "jigsaw"},
@@ -22,13 +23,9 @@ COMPARED = (
 
 def demo_jobs(seeds: list[int], out: Path, device: torch.device) -> list[Job]:
     """The runs of the demo; its settings were chosen by benchmarks/demo_study.py over ten seeds."""
-    precision = "bf16" if fast_bfloat16(device) else "fp32"
+    fast_on_cpu = device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+    precision = "bf16" if fast_on_cpu else default_precision(device)
     jobs = []
     for each in COMPARED:
         jobs += make_jobs(make_settings(**each, dataset="cifar10-sample", precision=precision), seeds, out)
     return jobs
-
-
-def fast_bfloat16(device: torch.device) -> bool:
-    """Whether the device computes in bfloat16, and does not only imitate it."""
-    return device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()

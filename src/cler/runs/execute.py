@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from statistics import fmean
 
-from cler.engine.events import Elsewhere, Emit, Event, Finished, Message, each_line_once, to_all
+from cler.engine.events import Elsewhere, Emit, Event, Finished, Message, each_line_once
 from cler.runs.along import trained_once
 from cler.runs.backends import Backend
 from cler.runs.backends.local import Local
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Job, remaining
-from cler.runs.results import Result, read_result
+from cler.runs.results import Result
 from cler.runs.trainers import Order
 
 
@@ -29,8 +29,15 @@ def execute(
         return
     for job in jobs:
         check_writable(job.folder)
-    others = _Others()
-    emit = each_line_once(to_all([others, *callbacks]))
+    busy = 0
+
+    def hear(event: Event) -> None:
+        nonlocal busy
+        busy += isinstance(event, Elsewhere) and not event.complete
+        for callback in callbacks:
+            callback(event)
+
+    emit = each_line_once(hear)
     trained = trained_once(jobs)
     along = [job.along for job in trained if job.along]
     with nullcontext(backend) if backend else closing(Local()) as backend:
@@ -40,22 +47,12 @@ def execute(
     for job in along:
         if job not in left:
             emit(_finished(job))
-    if others.busy:
-        runs = "1 run is" if others.busy == 1 else f"{others.busy} runs are"
+    if busy:
+        runs = "1 run is" if busy == 1 else f"{busy} runs are"
         emit(Message(f"{runs} being trained by another process: the same command shows the results after that"))
 
 
 def _finished(job: Job) -> Finished:
-    """What is told of a run that came along with another one."""
-    result = Result.from_dict(job.folder, read_result(job.folder))
+    """The event of a run that came along with another one."""
+    result = Result.read(job.result)
     return Finished(job.name, fmean(result.accuracy["class_il"][-1]), result.metrics)
-
-
-class _Others:
-    """Counts the runs that other processes are doing."""
-
-    busy = 0
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Elsewhere) and not event.complete:
-            self.busy += 1

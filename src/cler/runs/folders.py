@@ -18,6 +18,8 @@ from filelock import BaseFileLock, FileLock, Timeout
 from cler.errors import UsageError
 from cler.files import HOST, is_alive, opened, read_json, sweep, write_json, writing
 
+RESULT, SETTINGS = "result.json", "settings.json"
+"""Files of a run: what came of it, and what it was begun with."""
 LOCK = ".lock"
 """Locked by the process that works in a folder."""
 OWNER = ".owner"

@@ -19,8 +19,8 @@ from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit
 from cler.errors import UsageError
 from cler.files import frozen, read_json, write_json, writing
-from cler.runs import networks, pictures
-from cler.runs.folders import check_writable, locked, search
+from cler.runs import buffer_images, networks
+from cler.runs.folders import RESULT, SETTINGS, check_writable, locked, search
 from cler.runs.results import read_result
 from cler.runs.revisions import differing, revisions
 
@@ -28,8 +28,6 @@ LONGEST_NAME = 200
 """Longest name of a folder, in bytes; file systems allow 255."""
 FINDING = "probe-{}.json"
 """File of what a job's probe has found after a task."""
-FILES = ("result.json", "settings.json")
-"""Files that say which run a folder belongs to."""
 TOLD = frozenset({"epochs", "lr", "weight"})
 """Changed settings that progress bars show."""
 
@@ -61,6 +59,11 @@ class Job:
     """The same run without its teacher, which learns the same: it gets its result when this one has learned all; None
     for none."""
 
+    @property
+    def result(self) -> Path:
+        """The file of its result."""
+        return self.folder / RESULT
+
     def finding(self, task: int) -> Path:
         """The file of what the probe has found after a task."""
         return self.folder / FINDING.format(task + 1)
@@ -83,16 +86,16 @@ class Index:
 
     def __init__(self, out: Path) -> None:
         self._runs: dict[Any, dict[Path, bool]] = {}
-        """By settings and seed: the folders of a run, and whether it has ended there."""
+        """The folders of each run, by settings and seed, and whether it has ended there."""
         self._moved: dict[Any, dict[Path, bool]] = {}
-        """The same by pixels instead of a path, of datasets that have one."""
+        """Those folders by pixels instead of a path, for datasets that have a path."""
         self._taken: set[Path] = set()
         """Folders that a run is in, or will be."""
-        for folder in dict.fromkeys(path.parent for path in search(out, FILES)[0]):
+        for folder in dict.fromkeys(path.parent for path in search(out, (RESULT, SETTINGS))[0]):
             self._add(folder)
 
     def _add(self, folder: Path) -> None:
-        for name in FILES:
+        for name in (RESULT, SETTINGS):
             with suppress(UsageError):  # a file that cannot be read counts as absent
                 found = read_json(folder / name)
                 settings, seed = found.get("settings"), found.get("seed")
@@ -189,8 +192,8 @@ def finished(job: Job) -> bool:
 
     A run that is to stop after some tasks has ended when it got as far.
     """
-    _found(job, "settings.json", read_json)
-    result = _found(job, "result.json", read_result)
+    _found(job, SETTINGS, read_json)
+    result = _found(job, RESULT, read_result)
     as_far = job.until_task is not None and bool(result) and len(result["accuracy"]["class_il"]) >= job.until_task
     return as_far or _ended(result)
 
@@ -251,7 +254,7 @@ def _prepare(job: Job) -> None:
         for leftover in job.folder.glob(".*.tmp"):
             leftover.unlink()
         about = {"settings": job.settings.to_dict(), "seed": job.seed}
-        write_json(job.folder / "settings.json", about | ({} if job.data is None else {"data": job.data}))
+        write_json(job.folder / SETTINGS, about | ({} if job.data is None else {"data": job.data}))
 
 
 def outdated(jobs: Sequence[Job], fingerprint: Callable[[Settings], str | None]) -> list[str]:
@@ -311,7 +314,7 @@ def restart(jobs: Sequence[Job]) -> None:
 
 def redo(jobs: Sequence[Job]) -> None:
     """Delete what jobs have left, finished or not, but for those that another process is doing."""
-    _drop(jobs, ("result.json", pictures.NAME, networks.NAME, FINDING.format("*")))
+    _drop(jobs, (RESULT, buffer_images.NAME, networks.NAME, FINDING.format("*")))
 
 
 def _drop(jobs: Sequence[Job], patterns: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ LONGEST_NAME = 100
 MOST = 1e12
 """Largest task and step that are read."""
 LARGEST_NUMBER = 1e30
-"""Of loss terms and accuracies that are read."""
+"""Largest loss term and accuracy that are read."""
 
 
 def log_line(folder: str | Path, event: dict[str, Any]) -> None:

@@ -96,6 +96,7 @@ def git_commit(folder: Path) -> str | None:
     return found.stdout.decode("ascii", errors="replace").strip() or None
 
 
+@cache
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()

@@ -16,7 +16,7 @@ from cler.methods import find_method
 from cler.nets.backbone import Backbone
 from cler.nets.randomness import borrowed_generator
 from cler.runs.build import make_network, normalization
-from cler.runs.modes import usual_modes
+from cler.runs.usual_modes import usual_modes
 
 NAME = "network.safetensors"
 

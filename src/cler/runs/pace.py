@@ -23,7 +23,7 @@ class Pace:
         """Seconds of all that was timed."""
         self._clock = clock
         self._stands: dict[RunName, tuple[int, int, int, float]] = {}
-        """Of each run: its task, the step that it began from there, the one it has reached, and the seconds between."""
+        """For each run: its task, where it began there, the step that it has reached, and the seconds between."""
 
     def __call__(self, event: Event) -> None:
         """Count what an event tells."""

@@ -32,18 +32,18 @@ from cler.engine.losses import Sums, means, merged
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.files import write_json, writing
+from cler.runs.buffer_images import save_buffer_images
 from cler.runs.folders import OWNER, still_ours
 from cler.runs.jobs import Job, claimed, same_run
 from cler.runs.logs import log_line, trim_log
 from cler.runs.machine import environment
 from cler.runs.networks import save_network
-from cler.runs.pictures import save_buffer_images
 from cler.runs.results import Result, make_result
 from cler.runs.revisions import differing, revisions
 from cler.tracking import Tracking
 
 LOG_SECONDS = 2.0
-"""Between two lines of a run's log that tell its losses."""
+"""Seconds between two lines of a run's log that tell its losses."""
 
 
 class LostError(UsageError):
@@ -259,16 +259,18 @@ class Recorder(Control):
             return
         with claimed(along, ignore) as todo, writing(along.folder):
             if todo:
-                write_json(along.folder / "result.json", self._facts(run, along, accuracy, run.unaided_confusion))
+                facts = self._facts(run, along, accuracy, run.unaided_confusion)
+                facts["revisions"].pop("teacher")
+                write_json(along.result, facts)
 
     def _log(self, name: RunName, line: dict[str, Any]) -> None:
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})
 
     def _write(self, name: RunName, line: dict[str, Any]) -> None:
         self._log(name, line)
-        folder = self.jobs[name].folder
+        job = self.jobs[name]
         with suppress(LostError):  # training ends by it
-            write_json(folder / "result.json", self._result(name), lambda: self._check_owned(folder))
+            write_json(job.result, self._result(name), lambda: self._check_owned(job.folder))
 
     def _metrics(self, name: RunName) -> dict[str, dict[str, float]]:
         """Those of a run that has ended; an error of one that is somebody's own ends training, as a callback's does."""
@@ -295,7 +297,7 @@ class Recorder(Control):
             environment(run.device),
             images=run.steps_done * run.stream.batch,
             data=self.about[run.name]["data"],
-            revisions=revisions(job.settings),
+            revisions=self.about[run.name]["revisions"],
             at_once=run.at_once,
             complete=run.complete,
             failure=run.failure,

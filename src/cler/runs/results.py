@@ -15,7 +15,7 @@ from cler.engine.run import VALIDATION
 from cler.errors import UsageError
 from cler.files import as_path, read_json
 from cler.metrics import SCENARIOS, Curve
-from cler.runs.folders import search
+from cler.runs.folders import RESULT, search
 from cler.runs.wellformed import FORMAT, check_result
 
 
@@ -45,7 +45,7 @@ class Result:
     revisions: dict[str, int | str] = field(default_factory=dict)
     """The revisions of the code that decided the numbers; results of format 1 do not say."""
     validation: dict[str, list[list[float]]] | None = None
-    """The same matrices on training images that were held out, where the setting `validate` asked for it."""
+    """The accuracy matrices on training images that were held out, where the setting `validate` asked for it."""
     curves: dict[str, list[Any]] | None = None
     """What was found within tasks, where the setting `evaluate_every` asked for it, as `cler.engine.run.Curves`."""
     confusion: list[list[int]] | None = None
@@ -100,6 +100,11 @@ class Result:
         )
 
     @classmethod
+    def read(cls, file: Path) -> Result:
+        """The run that a `result.json` tells of; a `UsageError` says in one line what is wrong with the file."""
+        return cls.from_dict(file, read_result(file))
+
+    @classmethod
     def from_dict(cls, path: Path, value: dict[str, Any]) -> Result:
         """From the content of a `result.json`, of whatever format."""
         counts = value.get("counts", {})
@@ -148,7 +153,7 @@ def make_result(
         "settings": settings,
         "seed": seed,
         "complete": complete,
-        "accuracy": _matrices(accuracy, SCENARIOS),
+        "accuracy": _matrices(accuracy),
         "counts": {"steps": steps, "images": images},
         "seconds": round(seconds, 3),
         "at_once": at_once,
@@ -156,8 +161,8 @@ def make_result(
         "data": data,
         "revisions": dict(revisions or {}),
     }
-    if VALIDATION[0] in accuracy:
-        result["validation"] = dict(zip(SCENARIOS, _matrices(accuracy, VALIDATION).values(), strict=True))
+    if f"{VALIDATION}class_il" in accuracy:
+        result["validation"] = _matrices(accuracy, VALIDATION)
     if curves is not None:
         result["curves"] = _rounded(dict(curves))
     result |= {} if confusion is None else {"confusion": [list(row) for row in confusion]}
@@ -165,8 +170,9 @@ def make_result(
     return result if failure is None else result | {"failure": failure}
 
 
-def _matrices(accuracy: Mapping[str, metrics.Rows], names: Sequence[str]) -> dict[str, list[list[float]]]:
-    return {name: [[round(float(x), 4) for x in row] for row in accuracy[name]] for name in names}
+def _matrices(accuracy: Mapping[str, metrics.Rows], before: str = "") -> dict[str, list[list[float]]]:
+    """The matrices of both scenarios, of those whose names have this before them."""
+    return {name: [[round(float(x), 4) for x in row] for row in accuracy[before + name]] for name in SCENARIOS}
 
 
 def _rounded(value: Any) -> Any:
@@ -188,7 +194,7 @@ def _curves_until(curves: dict[str, list[Any]], tasks: int) -> dict[str, list[An
 def read_result(folder_or_file: str | Path) -> dict[str, Any]:
     """The checked content of a `result.json`; `UsageError` says in one line what is wrong with the file."""
     path = Path(folder_or_file)
-    path = path / "result.json" if path.is_dir() else path
+    path = path / RESULT if path.is_dir() else path
     value = read_json(path)
     try:
         check_result(value)
@@ -199,11 +205,11 @@ def read_result(folder_or_file: str | Path) -> dict[str, Any]:
 
 def find_results(paths: Iterable[str | Path]) -> tuple[list[Result], list[str]]:
     """Every result under the given folders, and a complaint for each `result.json` or folder that cannot be read."""
-    files, complaints = find_files(paths, ["result.json"])
+    files, complaints = find_files(paths, [RESULT])
     results = []
     for file in files:
         try:
-            results.append(Result.from_dict(file, read_result(file)))
+            results.append(Result.read(file))
         except UsageError as error:
             complaints.append(f"skipped: {error}")
     return results, complaints

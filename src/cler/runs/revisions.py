@@ -12,12 +12,13 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
 
-from cler.config.registry import DOMAINS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, made_of
+from cler.config.registry import DOMAINS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, class_or_function, made_of
 from cler.config.settings import Settings
 from cler.engine import REVISION
 from cler.runs.syntax import fingerprint
@@ -48,8 +49,8 @@ def revision_of(entry: Any) -> int | str:
         return hashlib.sha256(f"{made}{_digest(made)}".encode()).hexdigest()[:16]
     if made.__module__.partition(".")[0] == "cler":
         return number
-    source = _source(made)
-    return number if source is None else f"{fingerprint(source)}.{number}"
+    hashed = _hash_of(class_or_function(made))
+    return number if hashed is None else f"{hashed}.{number}"
 
 
 def _digest(module: nn.Module) -> str:
@@ -61,16 +62,22 @@ def _digest(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _source(made: Any) -> str | None:
-    """The file of some code; of a program or notebook, which says other things too, only its own lines."""
-    module = sys.modules.get(made.__module__)
+@cache  # so that it stays that of the code which runs, though its file may be edited
+def _hash_of(code: Any) -> str | None:
+    """A hash of a class's or function's source; None for code that was never in a file."""
     try:
-        if made.__module__ != "__main__" and hasattr(module, "__file__"):
-            return inspect.getsource(sys.modules[made.__module__])
-        family = [each for each in getattr(made, "__mro__", (made,)) if each.__module__ == made.__module__]
-        return "\n".join(textwrap.dedent(inspect.getsource(each)) for each in family)
-    except (OSError, TypeError):  # of code that was never in a file
+        return fingerprint(_source(code))
+    except (OSError, TypeError):
         return None
+
+
+def _source(code: Any) -> str:
+    """The file of some code; of a program or notebook, which says other things too, only its own lines."""
+    module = sys.modules.get(code.__module__)
+    if code.__module__ != "__main__" and module is not None and hasattr(module, "__file__"):
+        return inspect.getsource(module)
+    family = [each for each in getattr(code, "__mro__", (code,)) if each.__module__ == code.__module__]
+    return "\n".join(textwrap.dedent(inspect.getsource(each)) for each in family)
 
 
 def differing(settings: Mapping[str, Any], before: Revisions, now: Revisions) -> list[str]:

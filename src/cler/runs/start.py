@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -22,18 +22,10 @@ from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, to_do_and_ended
 from cler.runs.jobs import restart as restart_jobs
 
-Bar = Callable[[str], AbstractContextManager[Advance | None]]
+Bar = Callable[[str], AbstractContextManager[Advance]]
 """From the name of a dataset to a bar that shows how far it is, inside a `with` block."""
-
-
 Stamp = Callable[[Settings], dict[str, Any] | None]
 """From settings to how they were tuned, None if they were not."""
-
-
-@contextmanager
-def no_bar(name: str) -> Iterator[None]:
-    """Show nothing."""
-    yield
 
 
 @dataclass(frozen=True)
@@ -55,8 +47,8 @@ def prepare(
     restart: bool = False,
     redo: bool = False,
     tuned: Stamp = lambda one: None,
-    say: Callable[[str], None] = lambda line: None,
-    bar: Bar = no_bar,
+    say: Callable[[str], None],
+    bar: Bar,
 ) -> Prepared:
     """Check the settings, find what has been done already, and say what will run; nothing is trained yet.
 
@@ -112,9 +104,7 @@ def _check_until(task: int | None, one: Settings) -> None:
         raise UsageError(f"{task}: {one.dataset} has {tasks} tasks here; leave it out", "until_task")
 
 
-def load_here(
-    one: Settings, machine: Machine, progress: Advance | None, say: Callable[[str], None]
-) -> ImageData | None:
+def load_here(one: Settings, machine: Machine, progress: Advance, say: Callable[[str], None]) -> ImageData | None:
     """The images of a dataset; None if they are not here and need not be, as other machines train."""
     try:
         return data.load_for(one, machine.data_dir, progress)

@@ -12,15 +12,14 @@ from cler.config.values import number_of_tasks
 from cler.errors import UsageError
 from cler.files import as_path, read_json
 from cler.methods import METHODS
-from cler.runs import pictures
-from cler.runs.folders import in_use
+from cler.runs import buffer_images
+from cler.runs.folders import RESULT, SETTINGS, in_use
 from cler.runs.logs import LOG, Log, LogReader
-from cler.runs.results import Result, find_files, read_result
+from cler.runs.results import Result, find_files
 from cler.runs.wellformed import check_settings, checked_tasks
 
-RESULT, SETTINGS = "result.json", "settings.json"
 FileStamp = tuple[int, int, int]
-"""Of a file: when it was changed, its size, its number; another one means other content."""
+"""When a file was changed, its size and its inode: where these are the same, so is its content."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Trace:
 
     log: Log = field(default_factory=Log)
     picture: Path | None = None
-    """Of images in the buffer at the end."""
+    """The picture of images in the buffer at the end."""
     picture_changed: int = 0
 
 
@@ -67,10 +66,10 @@ class Survey:
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self.paths = [as_path(path) for path in paths]
         self.results: list[Result] = []
-        """Of runs that have ended, also of those that failed."""
+        """The results of runs that have ended, also of those that failed."""
         self.unfinished: list[Unfinished] = []
         self.traces: dict[Path, Trace] = {}
-        """By the folders of the runs that have ended."""
+        """What lies beside the results of runs that have ended, by their folders."""
         self.complaints: list[str] = []
         """A line for each file or folder that cannot be read."""
         self._stamps: dict[Path, FileStamp] = {}
@@ -84,7 +83,7 @@ class Survey:
         With `wait` a folder that is not there yet has no runs; without, it is refused.
         """
         paths = [path for path in self.paths if not wait or path.exists()]
-        files, self.complaints = find_files(paths, [RESULT, SETTINGS, LOG, pictures.NAME])
+        files, self.complaints = find_files(paths, [RESULT, SETTINGS, LOG, buffer_images.NAME])
         before, was_running = self._stamps, [one.running for one in self.unfinished]
         self._stamps = {file: _stamp(file) for file in files}
         self._forget()
@@ -111,15 +110,15 @@ class Survey:
 
     def _take_result(self, file: Path) -> bool:
         """Add a result; tells whether its run has ended, or the file is not to be read."""
-        found = self._content(file, lambda path: Result.from_dict(path, read_result(path)))
+        found = self._content(file, Result.read)
         if isinstance(found, UsageError):
             self.complaints.append(f"skipped: {found}")
         elif found is not None and not found.complete and found.failure is None:
             return False
         elif found is not None:
             self.results.append(found)
-            picture = self._stamps.get(file.parent / pictures.NAME)
-            place = (file.parent / pictures.NAME, picture[0]) if picture else (None, 0)
+            picture = self._stamps.get(file.parent / buffer_images.NAME)
+            place = (file.parent / buffer_images.NAME, picture[0]) if picture else (None, 0)
             self.traces[file.parent] = Trace(self._log(file.parent), *place)
         return True
 

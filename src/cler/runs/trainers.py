@@ -44,7 +44,7 @@ class Order:
     at_once: int | None = None
     """Runs side by side on a GPU; None for as many as fit."""
     images: str = Machine.images
-    """Where those lie that a GPU trains on."""
+    """Where the images are that a GPU trains on: 'device', 'host' or 'auto'."""
     graph: bool = Machine.graph
     """Whether a GPU records steps and replays them."""
     out: Path = Machine.out
@@ -54,7 +54,7 @@ class Order:
 
     @classmethod
     def on(cls, device: torch.device, machine: Machine) -> Order:
-        """As the settings of the machine say."""
+        """The order that the settings of the machine make."""
         _, *others = fields(cls)
         return cls(device, **{each.name: getattr(machine, each.name) for each in others})
 

@@ -18,7 +18,7 @@ from typing import Literal
 from cler.engine.events import Emit, Event
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
-from cler.processes import end_with_parent, without_main
+from cler.processes import end_with_parent, starting
 from cler.runs.custom import Code, code_of
 from cler.runs.loading import Loaded
 from cler.runs.machine import VISIBLE
@@ -74,7 +74,7 @@ class Workers:
         context = multiprocessing.get_context("spawn")  # a forked process would inherit torch's threads in any state
         ear, mouth = context.Pipe()  # for each its own, so that none waits for another that has died
         process = context.Process(target=_work, args=(mouth,), daemon=True)
-        with without_main(), _seeing(gpu):
+        with starting(), _seeing(gpu):
             process.start()
         mouth.close()
         self._ears.append(ear)

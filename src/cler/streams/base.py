@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -260,10 +260,5 @@ def by_appearance(labels: Tensor, n_classes: int) -> Tensor:
     return first.argsort(stable=True)
 
 
-S = TypeVar("S", bound=Stream)
-
-
-def register(stream: type[S]) -> type[S]:
-    """Register a stream for the command line and the tests."""
-    STREAMS.register_class(stream)
-    return stream
+register = STREAMS.register_class
+"""Registers a stream for the command line and the tests."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,18 +27,6 @@ class BlurryOptions:
         "equal", "Classes of each task: equally many (equal, i-Blurry), or any number (random, Si-Blurry).",
         choices=HOMES,
     )  # fmt: skip
-
-
-class Draws(Protocol):
-    """Where random numbers come from."""
-
-    def permutation(self, count: int) -> Tensor:
-        """The numbers below `count` in a random order."""
-        ...
-
-    def cuts(self, below: int, count: int) -> Tensor:
-        """So many numbers, uniform below another one."""
-        ...
 
 
 class Drawn:
@@ -70,7 +58,7 @@ class Blurred(NamedTuple):
 
 
 def blurred(
-    targets: Tensor, n_classes: int, n_tasks: int, *, disjoint: int, blur: int, random: bool, draws: Draws
+    targets: Tensor, n_classes: int, n_tasks: int, *, disjoint: int, blur: int, random: bool, draws: Drawn
 ) -> Blurred:
     """The tasks of a blurry stream of samples with these classes, as the authors of Si-Blurry draw them.
 
@@ -104,7 +92,7 @@ def blurred(
     return Blurred(order, home, is_blurry, tasks)
 
 
-def _cut(items: Tensor, count: int, random: bool, draws: Draws) -> list[Tensor]:
+def _cut(items: Tensor, count: int, random: bool, draws: Drawn) -> list[Tensor]:
     """Cut into so many runs: of equal length, or at places that are drawn if there is anything to cut."""
     if not random or not len(items):
         return list(items.tensor_split(count))

@@ -50,7 +50,7 @@ class Teacher:
     """Whether it adds to the loss. One that does not only answers in evaluation: it leaves the network as it is and
     draws no random numbers, so that a run with it and one without a teacher can be trained once."""
     Options: ClassVar[type] = NoOptions
-    """A frozen dataclass of the settings that only this teacher has, each with a default and a docstring."""
+    """A frozen dataclass of the settings that only this teacher has, each with a default and a line of help."""
 
     def __init__(self, network: Backbone, options: Any) -> None:
         self.options = options

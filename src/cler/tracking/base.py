@@ -41,7 +41,7 @@ class Tracker(ABC):
     """
 
     name: ClassVar[str]
-    """As `--track` has it."""
+    """The tracker's name on the command line, after `--track`."""
     package: ClassVar[str | None] = None
     """The package that has to be installed; None where it needs none."""
 

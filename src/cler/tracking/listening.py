@@ -30,7 +30,7 @@ from cler.tracking.base import TRACKERS, Table, TrackedRun, Tracker
 from cler.tracking.figures import of_accuracy, of_losses, of_the_machine
 
 POINT_SECONDS = 2.0
-"""Between two points of a curve of the losses."""
+"""Seconds between two points of a curve of the losses."""
 END_SECONDS = 60.0
 """How long trackers are waited for when training has ended."""
 MOST_WAITING = 10_000
@@ -85,7 +85,7 @@ class _Listener:
         self.failure: str | None = None
         self.runs: set[RunName] = set()
         self._waiting: Queue[Event | None] = Queue(MOST_WAITING)
-        self._curves: dict[RunName, _Curves] = {}
+        self._followed: dict[RunName, _Followed] = {}
         self._thread = threading.Thread(target=self._listen, name=f"tracker {name}", daemon=True)
         self._thread.start()
 
@@ -110,38 +110,38 @@ class _Listener:
                 self._hear(event)
         except BaseException as error:  # whatever a foreign package does, SystemExit included
             self.failure = one_line(f"{type(error).__name__}: {error}")
-        for curves in list(self._curves.values()):
+        for followed in list(self._followed.values()):
             try:
-                curves.end(None)
+                followed.end(None)
             except BaseException as error:
                 self.failure = self.failure or one_line(f"{type(error).__name__}: {error}")
 
     def _hear(self, event: Event) -> None:
         match event:
             case Started(run) if run in self.runs:
-                if run in self._curves:  # it is built again, where memory did not suffice
-                    self._curves.pop(run).end(None)
-                self._curves[run] = _Curves(self.name, event)
+                if run in self._followed:  # it is built again, where memory did not suffice
+                    self._followed.pop(run).end(None)
+                self._followed[run] = _Followed(self.name, event)
             case Progress(runs=runs, sums=sums):
                 machine = cache(lambda: of_the_machine(event.steps_per_second / len(runs)))  # once for all of them
                 for run, new in zip(runs, sums, strict=True):
-                    if run in self._curves:
-                        self._curves[run].add_losses(event, new, machine)
-            case Evaluated(run, task, accuracy) if run in self._curves:
-                curves = self._curves[run]
-                curves.add_accuracy(curves.steps_until(task + 1), accuracy)
-            case EvaluatedWithin(run, task, step, accuracy) if run in self._curves:
-                curves = self._curves[run]
-                curves.add_accuracy(curves.steps_until(task) + step, accuracy)
-            case Finished(run, metrics=metrics) if run in self._curves:
-                self._curves.pop(run).end(metrics)
-            case Failed(run) if run in self._curves:
-                self._curves.pop(run).end(None)
+                    if run in self._followed:
+                        self._followed[run].add_losses(event, new, machine)
+            case Evaluated(run, task, accuracy) if run in self._followed:
+                followed = self._followed[run]
+                followed.add_accuracy(followed.steps_until(task + 1), accuracy)
+            case EvaluatedWithin(run, task, step, accuracy) if run in self._followed:
+                followed = self._followed[run]
+                followed.add_accuracy(followed.steps_until(task) + step, accuracy)
+            case Finished(run, metrics=metrics) if run in self._followed:
+                self._followed.pop(run).end(metrics)
+            case Failed(run) if run in self._followed:
+                self._followed.pop(run).end(None)
             case Elsewhere(run):  # which writes there from now on
-                self._curves.pop(run, None)
+                self._followed.pop(run, None)
 
 
-class _Curves:
+class _Followed:
     """What one tracker is told of one run: no step of a curve twice, also where a run is resumed."""
 
     def __init__(self, name: str, started: Started) -> None:

@@ -15,6 +15,7 @@ class Here:
 
     name = "here"
     poll = 0.0
+    words = ""
 
     def __init__(self, fate=None, *, lasting=False):
         self.fate, self.lasting, self.silence = fate or {}, lasting, "nobody is there"
@@ -37,6 +38,9 @@ class Here:
         self.cancelled += names
         for name in names:
             self.listed.pop(name, None)
+
+    def last_words(self, attempt):
+        return self.words
 
     def ending(self, names):
         return "nothing ends them"

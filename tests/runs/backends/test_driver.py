@@ -48,7 +48,7 @@ def test_jobs_are_trained_elsewhere_with_the_same_numbers_and_all_is_heard(tmp_p
     assert [accuracy(job) for job in jobs] == [accuracy(job) for job in plain]
     assert {type(event) for event in heard} == {Message, Started, Progress, Evaluated, Checkpointed, Finished}
     assert [event.run for event in heard if isinstance(event, Finished)] == [job.name for job in jobs]
-    assert said(heard) == [f"{HOST} has 1 run: {job.label}" for job in jobs]
+    assert said(heard) == ["submitted to here: 2 jobs", *(f"{HOST} has 1 run: {job.label}" for job in jobs)]
     assert not (tmp_path / ATTEMPTS).exists()
     assert not list(tmp_path.rglob(OWNER))
 
@@ -123,9 +123,24 @@ def test_a_lost_attempt_is_made_again_from_its_checkpoint(tmp_path, here, order,
 
 def test_what_comes_to_nothing_three_times_is_told(here, order, toy_jobs):
     cluster = here(dict.fromkeys((1, 2, 3), lost))
-    with pytest.raises(UsageError, match=r"a job of here was lost with er buffer 8, seed 0, for the 3rd time"):
+    with pytest.raises(UsageError, match=r"a job of here was lost with er buffer 8, seed 0, for the 3rd time") as told:
         drive(toy_jobs(), cluster, order, ignore)
     assert len(cluster.submitted) == 3
+    assert str(told.value).endswith(f"nothing was heard of it: do all machines have cler, and share {order.out}?")
+
+
+def test_what_begins_three_times_without_a_checkpoint_is_told(here, order, toy_jobs):
+    cluster = here(dict.fromkeys((1, 2, 3), killed_after(Progress, 1)))
+    with pytest.raises(UsageError, match=rf"{HOST} was lost with .* for the 3rd time .* a smaller --checkpoint-every "):
+        drive(toy_jobs(), cluster, order, ignore)
+
+
+def test_why_an_attempt_was_lost_is_told_where_that_is_known(here, order, toy_jobs):
+    jobs, heard, cluster = toy_jobs(), [], here({1: lost})
+    cluster.words = "ModuleNotFoundError: No module named 'cler'\t."
+    drive(jobs, cluster, order, heard.append)
+    told = "a job of here was lost (ModuleNotFoundError: No module named 'cler'): its run is resumed elsewhere"
+    assert told in said(heard)
 
 
 def test_a_run_that_ended_before_it_could_say_so_is_not_repeated(here, order, toy_jobs):
@@ -136,7 +151,7 @@ def test_a_run_that_ended_before_it_could_say_so_is_not_repeated(here, order, to
         (folder / EVENTS).write_text("")
 
     drive(jobs, here({1: without_a_word}), order, heard.append)
-    assert heard == [Elsewhere(jobs[0].name, complete=True)]
+    assert heard[1:] == [Elsewhere(jobs[0].name, complete=True)]
 
 
 def test_a_machine_that_says_nothing_is_given_up_and_avoided(here, order, toy_jobs):

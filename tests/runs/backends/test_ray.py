@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cler.config.settings import Machine
-from cler.engine.events import Finished, ignore
+from cler.engine.events import Finished, Message, ignore
 from cler.errors import UsageError
 from cler.files import read_json
 from cler.runs import trainers
@@ -23,6 +23,7 @@ class StandIn:
 
     def __init__(self, lost=0, gpus=0.0):
         self.lost, self.gpus = lost, gpus
+        self.error = RuntimeError("the node died\nlately")
         self.inits, self.options, self.cancelled, self.connected = [], [], [], False
 
     def init(self, **how):
@@ -51,6 +52,11 @@ class StandIn:
         if number > self.lost:
             function(*given)
         return tasks[:1], tasks[1:]
+
+    def get(self, task):
+        _, _, number = task
+        if number <= self.lost:
+            raise self.error
 
     def cancel(self, task, *, force):
         self.cancelled.append(task)
@@ -95,6 +101,17 @@ def test_a_lost_nodes_bundle_is_tried_again(ray, order, toy_jobs):
     find_backend(Machine(on="ray")).train(jobs, order, ignore)
     assert len(made.options) == 3
     assert read_json(jobs[0].folder / "result.json")["complete"]
+
+
+@pytest.mark.parametrize("in_the_task", [False, True])
+def test_what_ray_says_of_a_lost_task_is_told(ray, order, toy_jobs, in_the_task):
+    made, heard = ray(lost=1), []
+    if in_the_task:
+        made.error = RuntimeError("ray::_train()\n  Traceback:\nImportError: no cler")
+        made.error.cause = ImportError("no cler")
+    find_backend(Machine(on="ray")).train(toy_jobs(), order, heard.append)
+    why = "ImportError: no cler" if in_the_task else "the node died"
+    assert Message(f"a job of ray was lost ({why}): its run is resumed elsewhere") in heard
 
 
 def test_a_bundle_on_a_gpu_asks_for_one(tmp_path, ray, toy_jobs):

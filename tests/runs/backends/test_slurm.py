@@ -128,6 +128,26 @@ def test_a_person_is_told_how_to_cancel_the_jobs_that_stay(commands):
     assert told == "to cancel: scancel --me --name=cler-a,cler-b"
 
 
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (None, ""),
+        ("", ""),
+        ("a warning\n\n", "a warning"),
+        (
+            "Traceback\nImportError: no cler\n\nsrun: error: node: task 0: Exited with code 1\n",
+            "ImportError: no cler",
+        ),
+        ("a warning\nsrun: error: node: task 0: Killed\n", "srun: error: node: task 0: Killed"),
+    ],
+)
+def test_the_log_of_a_job_says_why_it_ended(tmp_path, commands, log, words):
+    (tmp_path / "slurm").mkdir()
+    if log is not None:
+        (tmp_path / "slurm" / "1_0_log.err").write_text(log)
+    assert SlurmCluster(Slurm(), gpu=True).last_words(tmp_path) == words
+
+
 def test_a_controller_that_does_not_answer_tells_nothing_of_jobs(commands):
     (commands / "squeue").write_text("#!/bin/sh\necho 'squeue: error: no controller' >&2\nexit 1\n")
     cluster = SlurmCluster(Slurm(), gpu=True)

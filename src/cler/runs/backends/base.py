@@ -79,5 +79,8 @@ class Cluster(Protocol):
     def cancel(self, names: Collection[str]) -> None:
         """End these attempts, if they can be reached."""
 
+    def last_words(self, attempt: Path) -> str:
+        """Why an attempt ended that has not said so itself, in a line; empty if nobody knows."""
+
     def ending(self, names: Collection[str]) -> str:
         """How a person ends the attempts that stay, in words."""

@@ -27,6 +27,8 @@ LOOK = 0.3
 """Seconds between two looks at what attempts say."""
 MOST_TRIES = 3
 """Attempts in a row that may come to nothing."""
+MOST_WORDS = 200
+"""Characters that are told of why an attempt was lost."""
 STOP_SECONDS = 60.0
 """How long attempts that are asked to stop have for their checkpoints."""
 
@@ -156,8 +158,11 @@ class _Driver:
         size = self.order.at_once or (MOST_AT_ONCE if self.order.device.type == "cuda" else 1)
         if self.order.workers:
             size = min(size, math.ceil(len(jobs) / self.order.workers)) or 1
-        for bundle in in_bundles(jobs, size):
+        bundles = in_bundles(jobs, size)
+        for bundle in bundles:
             self._attempt(bundle)
+        if bundles:  # some clusters have a long queue
+            self.emit(Message(f"submitted to {self.cluster.name}: {_count(bundles, 'job')}"))
 
     def _attempt(self, bundle: Bundle, tries: int = 0) -> None:
         attempt = Attempt.make(self._folder, bundle, self.order, self.cluster.name, tries)
@@ -222,7 +227,8 @@ class _Driver:
                 f"{attempt.jobs[0].label}: its job was canceled; finished runs are kept, and the same command resumes"
             )
         elif gone:
-            self._again(attempt, "was stopped" if ended else "was lost")
+            words = printable(self.cluster.last_words(attempt.folder))[:MOST_WORDS].rstrip(". ")
+            self._again(attempt, ("was stopped" if ended else "was lost") + f" ({words})" * bool(words))
         elif state == "waiting" or (state == "there" and attempt.host is None):
             self._heard[attempt.name] = time.monotonic()  # nothing is to be heard of it
         elif state is not None and time.monotonic() - self._heard[attempt.name] > self.order.give_up_after:
@@ -246,9 +252,11 @@ class _Driver:
         tries = 0 if attempt.name in self._further else attempt.tries + 1
         where = attempt.host or f"a job of {self.cluster.name}"
         if left and tries >= MOST_TRIES:
+            shared = f"nothing was heard of it: do all machines have cler, and share {self._drivers.parent}?"
             raise UsageError(
                 f"{where} {why} with {left[0].label}, for the {tries}rd time in a row without a new checkpoint: "
-                "finished runs are kept, and the same command resumes the others; a smaller --checkpoint-every may help"
+                "finished runs are kept, and the same command resumes the others; "
+                + ("a smaller --checkpoint-every may help" if attempt.host else shared)
             )
         if left:
             runs = "its run is" if len(left) == 1 else f"its {len(left)} runs are"

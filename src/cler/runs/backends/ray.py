@@ -86,6 +86,7 @@ class RayCluster:
     def __init__(self, address: str | None, *, gpu: bool = False) -> None:
         self._ray, self.gpu = _find_ray(), gpu
         self._tasks: dict[str, Any] = {}
+        self._ended: dict[str, Any] = {}
         self._connect(address)
 
     def _connect(self, address: str | None) -> None:
@@ -128,6 +129,7 @@ class RayCluster:
             return {}
         tasks = list(self._tasks.values())
         ended, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
+        self._ended |= {name: task for name, task in self._tasks.items() if task in ended}
         self._tasks = {name: task for name, task in self._tasks.items() if task not in ended}
         return dict.fromkeys(self._tasks, "there")
 
@@ -136,6 +138,15 @@ class RayCluster:
         for name in names:
             if name in self._tasks:
                 self._ray.cancel(self._tasks.pop(name), force=True)
+
+    def last_words(self, attempt: Path) -> str:
+        """What the error says that Ray has in the place of what a task gives back."""
+        try:
+            self._ray.get(self._ended[attempt.name])
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            return lines[-1 if hasattr(error, "cause") else 0]  # an error in the task ends as a traceback does
+        return ""
 
     def ending(self, names: Collection[str]) -> str:
         """They end by themselves."""

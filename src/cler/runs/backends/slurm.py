@@ -17,7 +17,7 @@ from cler.config.cluster import Slurm
 from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError, one_line
-from cler.files import writing
+from cler.files import read_bytes, writing
 from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import AttemptState, Backend, register
 from cler.runs.backends.driver import check_importable, drive
@@ -29,6 +29,8 @@ NAME = "cler-"
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SUSPENDED",
                      "RESIZING", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "SPECIAL_EXIT"})  # fmt: skip
 """States of a job that is not over and of which nothing is to be heard."""
+LOGS = "slurm"
+"""In the folder of an attempt: what submitit keeps of its job."""
 TIMEOUTS = 1_000_000
 """How often a job may run out of time and queue again."""
 NOTICE: signal.Signals = getattr(signal, "SIGUSR2", signal.SIGTERM)  # Windows has no SLURM
@@ -83,7 +85,7 @@ class SlurmCluster:
 
     def _submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
         asked = self.asked
-        executor = self._submitit.SlurmExecutor(folder=attempt / "slurm", max_num_timeout=TIMEOUTS)
+        executor = self._submitit.SlurmExecutor(folder=attempt / LOGS, max_num_timeout=TIMEOUTS)
         excluded = ",".join([*([asked.exclude] if asked.exclude else []), *avoid])
         values: dict[str, Any] = {
             "job_name": NAME + attempt.name,
@@ -130,6 +132,14 @@ class SlurmCluster:
         for name in names:
             with suppress(OSError, subprocess.SubprocessError):
                 _answer(["scancel", f"--user={getpass.getuser()}", f"--name={NAME}{name}"])
+
+    def last_words(self, attempt: Path) -> str:
+        """The last line of its log about an error, but for what srun says of every job that fails, or the last one."""
+        lines = [""]
+        for log in sorted((attempt / LOGS).glob("*.err")):
+            with suppress(OSError, UsageError):
+                lines += filter(None, read_bytes(log).decode(errors="replace").splitlines())
+        return ([line for line in lines if "rror" in line and not line.startswith("srun:")] or lines)[-1]
 
     def ending(self, names: Collection[str]) -> str:
         """The command that ends them."""

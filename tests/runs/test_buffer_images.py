@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from cler.memory import Reservoir
-from cler.runs.pictures import NAME, WIDEST, save_buffer_images, small
+from cler.runs.buffer_images import NAME, WIDEST, save_buffer_images, small
 
 
 def run_with(stored, channels=3, *, replays=True):

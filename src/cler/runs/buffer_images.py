@@ -19,7 +19,7 @@ NAME = "buffer.png"
 LARGEST_FILE = 50_000_000
 """Bytes of a picture that is read; a thousand images of 84×84 pixels take half of it."""
 MOST_PIXELS = 20_000_000
-"""Of a picture that is read."""
+"""Pixels of the largest picture that is read."""
 WIDEST = 640
 """Pixels of each side of a picture in a page, at most."""
 
