@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor, nn
 
 from cler import Equivariant
+from cler.config import registry
+from cler.metrics import METRICS
 from cler.pretext import Jigsaw, Rotation
 from cler.report.content import make_report
 from cler.runs.compare import compare
@@ -64,6 +66,17 @@ def cler_here(monkeypatch, capsys, tmp_path):
         return Answer(end.value.code or 0, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture(autouse=True)
+def as_registered():
+    """What a test registers, and the metrics it adds, are forgotten after it."""
+    tables = [each for each in vars(registry).values() if isinstance(each, registry.Registry) and len(each)]
+    before = [(table, dict(table)) for table in (METRICS, *(each._entries for each in tables))]
+    yield
+    for table, entries in before:
+        table.clear()
+        table.update(entries)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import cler
-from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, load_plugins
+from cler.config.registry import load_plugins
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
@@ -55,10 +55,8 @@ def project(tmp_path_factory):
 
 @pytest.fixture
 def beside(project, monkeypatch):
-    """This process with the project on its path, and nothing of it registered yet, nor afterwards."""
+    """This process with the project on its path, and nothing of it registered yet."""
     monkeypatch.syspath_prepend(project)
-    for table in (METHODS, REGULARIZERS, TEACHERS, NETWORKS, STREAMS, DATASETS):
-        monkeypatch.setattr(table, "_entries", dict(table._entries))
     load_plugins.cache_clear()
     yield
     load_plugins.cache_clear()

@@ -15,7 +15,7 @@ import pytest
 from cler.cli import app, main
 from cler.config.making import make_settings
 from cler.config.reading import parse_seeds, read_config
-from cler.config.registry import DATASETS, NETWORKS
+from cler.config.registry import DATASETS
 from cler.data.images import InMemory
 from cler.frontier.arithmetic import Counts
 from cler.frontier.entries import make_frontier
@@ -171,15 +171,11 @@ class StandIn(InMemory):
 @pytest.fixture
 def reader(tmp_path, monkeypatch):
     """Somebody who pastes code of a page, in whose `cler` stand-ins have the names of datasets."""
-    before = [(table, dict(table._entries)) for table in (METHODS, NETWORKS, DATASETS) if len(table)]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CLER_DATA", str(tmp_path / "data"))
     for name in ("cifar10-sample", "cifar100"):
         DATASETS._entries[name] = StandIn(replace(noise(10), name=name))
-    yield {"__name__": "__main__"}
-    for table, content in before:
-        table._entries.clear()
-        table._entries.update(content)
+    return {"__name__": "__main__"}
 
 
 PAGES = ["README.md", *(f"docs/{name}.md" for name in ("tour", "python", "learner", "tracking", "data"))]

@@ -18,7 +18,6 @@ from torch import nn
 
 import cler
 from cler.data.images import DATASETS
-from cler.methods import METHODS
 from cler.runs.backends import local
 from toys import EveryTenth
 
@@ -51,7 +50,6 @@ def run_example(monkeypatch, capsys, tmp_path):
     """Runs an example as a program, with a tenth of the sample and without worker processes; what it prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
     monkeypatch.setitem(DATASETS._entries, "cifar10-sample", EveryTenth(DATASETS["cifar10-sample"]))
     monkeypatch.setattr(local, "workers_that_fit", lambda *_: 1)
 

@@ -7,7 +7,6 @@ import pytest
 
 import cler
 import toys
-from cler.config.registry import METHODS
 from cler.tune import sampler
 
 QUICK = ("--width", 1, "--device", "cpu", "--workers", 1)
@@ -84,8 +83,7 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     assert out.count("tuned on") == 1
 
 
-def test_the_command_for_the_final_runs_has_the_parts_of_a_user(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
+def test_the_command_for_the_final_runs_has_the_parts_of_a_user(command, tmp_path):
     (tmp_path / "tuned mine.py").write_text(
         "import cler\nfrom cler.methods.er import ExperienceReplay\n\n\n"
         "@cler.register\nclass Mine(ExperienceReplay):\n    name = 'tuned-mine'\n"

@@ -13,23 +13,14 @@ from typer.testing import CliRunner
 
 import cler
 from cler.cli import app
-from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
+from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS
 from cler.errors import UsageError
 from cler.methods.finetune import Finetune
 from cler.promises import check
 from cler.regularizers.base import Regularizer
 from cler.teachers.ema import Ema
 
-
-@pytest.fixture(autouse=True)
-def restored_tables(shallow):
-    """What a test registers is forgotten after it."""
-    tables = [METHODS, REGULARIZERS, NETWORKS, DATASETS, VIEWS, OPTIMIZERS, TEACHERS]
-    before = [dict(table) for table in tables]
-    yield
-    for table, entries in zip(tables, before, strict=True):
-        table._entries.clear()
-        table._entries.update(entries)
+pytestmark = pytest.mark.usefixtures("shallow")
 
 
 def failures(thing):
