@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cler.engine.steps import IN_FLIGHT, WARM_UP, WARM_UP_AGAIN, EagerStepper, GraphStepper, make_stepper
+from cler.engine.steps import IN_FLIGHT, WARM_UP, EagerStepper, GraphStepper, make_stepper
 
 
 class FakeGenerator:
@@ -170,13 +170,11 @@ def test_the_recording_serves_a_task_with_the_same_key_and_no_other(cuda):
         stepper.prepare()
         for _ in range(WARM_UP + 2):
             stepper.step()
-    first, later = (
-        ["plain"] * count + ["record"] + ["replay"] * (WARM_UP + 2 - count) for count in (WARM_UP, WARM_UP_AGAIN)
-    )
-    assert kinds(cuda) == first + later + ["replay"] * (WARM_UP + 2)
+    recorded = ["plain"] * WARM_UP + ["record", "replay", "replay"]
+    assert kinds(cuda) == recorded * 2 + ["replay"] * (WARM_UP + 2)
 
 
-def test_nothing_is_recorded_before_every_method_has_been_settled_for_a_few_steps(cuda):
+def test_nothing_is_recorded_before_every_method_has_been_settled_for_a_step(cuda):
     runs = [FakeRun(cuda, "a"), FakeRun(cuda, "b")]
     runs[1].method.settled = False
     stepper = GraphStepper(runs, pytest.fail)

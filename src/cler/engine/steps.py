@@ -14,10 +14,9 @@ from cler.engine.run import Run
 
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 """Queues of the GPU, of which CUDA uses 8 by default: fewer than there are runs side by side."""
-WARM_UP = 3
-"""Steps that are taken one kernel at a time before the same one is recorded; they are real steps."""
-WARM_UP_AGAIN = 1
-"""Steps taken so before one of another kind is recorded, since most of its kernels are known already."""
+WARM_UP = 1
+"""Steps of a kind that are taken one kernel at a time before one is recorded: in the first, kernels are compiled and
+optimizers and loss sums make what they keep. They are real steps."""
 IN_FLIGHT = 8
 """Recorded steps that may wait on the GPU: enough to keep it busy, few enough for the host to know where it stands."""
 
@@ -45,7 +44,7 @@ class EagerStepper:
 
 
 class GraphStepper:
-    """Runs side by side on a GPU, each on a stream of its own: a few steps as they come, then one recorded graph.
+    """Runs side by side on a GPU, each on a stream of its own: a step as it comes, then one recorded graph.
 
     Recording turns a step of every run into one CUDA graph with a branch per run. Replaying it costs the host one
     launch, and the GPU finds ten runs to fill itself with. The graph serves as long as the methods' `recording_key`
@@ -66,7 +65,7 @@ class GraphStepper:
         """Drop the graph unless it still matches what the methods would do."""
         keys = [run.recording_key for run in self.runs]
         if keys != self._keys:
-            self.missing = WARM_UP_AGAIN if self.graph else WARM_UP
+            self.missing = WARM_UP
             self._keys, self.graph = keys, None
 
     def step(self) -> None:
