@@ -14,7 +14,7 @@ from cler.report.figures import COLORS, GRAY, INK, finish_panel, new_figure, wri
 
 ACROSS = 2
 """Panels beside each other."""
-PLACES = ((-6, 5, "right"), (6, -12, "left"), (-6, -12, "right"), (6, 5, "left"))
+PLACES = ((-6, 5, "right"), (6, -12, "left"), (-9, -3, "right"), (-6, -12, "right"), (6, 5, "left"), (9, -3, "left"))
 """Where the name of a point may be, the first choice first: points to the right and up, and which end is there."""
 POINT = 7
 """Half of a point's size, in pixels."""
