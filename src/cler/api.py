@@ -13,11 +13,12 @@ import numpy as np
 from torch import nn
 
 from cler.config.cluster import Slurm
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
 from cler.config.registry import DATASETS, METHODS, NETWORKS
 from cler.config.schema import settings_of
-from cler.config.settings import Machine, Settings
+from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.engine.events import Emit
 from cler.errors import UsageError, one_line, unknown

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from cler.cli.app import AsJson, app, say, show
 from cler.cli.options import Given, OnceEach, takes
-from cler.config.settings import Machine, Settings
+from cler.config.machine import Machine
+from cler.config.settings import Settings
 from cler.errors import UsageError
 
 if TYPE_CHECKING:

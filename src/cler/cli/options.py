@@ -15,9 +15,10 @@ from rich.markup import escape
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from cler.config.learner import learner_settings
+from cler.config.machine import Machine
 from cler.config.registry import DATASETS, import_code
 from cler.config.schema import Setting, settings_of
-from cler.config.settings import PARTS, Machine, Settings, parts_with
+from cler.config.settings import PARTS, Settings, parts_with
 from cler.errors import UsageError
 
 _METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: "true|false", str: "TEXT"}

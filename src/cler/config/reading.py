@@ -10,9 +10,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from cler.config.machine import Machine
 from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of, with_underscores
-from cler.config.settings import PARTS, Machine, Settings, elsewhere, own_settings, usual_stream
+from cler.config.settings import PARTS, Settings, elsewhere, own_settings, usual_stream
 from cler.errors import UsageError, unknown
 from cler.files import read_text
 

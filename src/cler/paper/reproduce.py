@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from cler import data
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.errors import UsageError, unknown
 from cler.methods import METHODS
 from cler.paper.lines import find_group, usual_precision

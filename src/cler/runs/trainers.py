@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cler.config.comparing import benchmark_settings
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine import Control, checkpoint
 from cler.engine.bundles import grouped, train_in_bundles
 from cler.engine.events import Emit, Message

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.data import decoding
 from cler.engine.events import (
     Checkpointed,

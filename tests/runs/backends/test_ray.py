@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine.events import Finished, Message, ignore
 from cler.errors import UsageError
 from cler.files import read_json

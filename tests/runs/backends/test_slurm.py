@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cler.config.cluster import Slurm
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine.events import Message, Started, ignore
 from cler.errors import UsageError
 from cler.files import read_json

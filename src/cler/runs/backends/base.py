@@ -9,8 +9,8 @@ from typing import ClassVar, Literal, Protocol, TypeVar
 
 import torch
 
+from cler.config.machine import Machine
 from cler.config.registry import BACKENDS
-from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.runs.jobs import Job
 from cler.runs.trainers import Order

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine.bundles import MOST_AT_ONCE, release_memory
 from cler.engine.events import Emit, Message
 from cler.runs.backends.base import Backend, register

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError
 from cler.runs.backends.attempts import train_attempt

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from cler.config.cluster import Slurm
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError, one_line
 from cler.files import read_bytes, writing
