@@ -33,7 +33,7 @@ from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
 from cler.runs.backends import Backend, find_backend
 from cler.runs.backends import register as register_backend
-from cler.runs.compare import Comparison, Series
+from cler.runs.compare import Comparison
 from cler.runs.compare import compare as compare_results
 from cler.runs.custom import name_class, name_dataset, name_network
 from cler.runs.execute import execute
@@ -41,6 +41,7 @@ from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
 from cler.runs.networks import load_network
 from cler.runs.results import Result, find_results
+from cler.runs.series import Series
 from cler.runs.start import prepare
 from cler.runs.trainers import Order
 from cler.runs.usual_modes import usual_modes

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from cler.paper.reproduce import Work
     from cler.paper.tables import PaperCell
-    from cler.runs.compare import Series
     from cler.runs.jobs import Job
+    from cler.runs.series import Series
 
 MOST_SEEDS = 1000
 

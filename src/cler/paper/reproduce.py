@@ -16,10 +16,11 @@ from cler.errors import UsageError, unknown
 from cler.methods import METHODS
 from cler.paper.lines import find_group, usual_precision
 from cler.paper.tables import PaperCell, PaperTable
-from cler.runs.compare import Series, compare
+from cler.runs.compare import compare
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining
 from cler.runs.machine import gpus
 from cler.runs.results import find_results
+from cler.runs.series import Series
 from cler.runs.start import Bar
 
 
