@@ -244,7 +244,7 @@ def train_jobs(
     with found as backend, ProgressBars(console, len(jobs)) as bars:
         execute(
             [replace(job, **of_jobs) for job in jobs],
-            Order.on(backend.device(machine.device), machine),
+            Order(backend.device(machine.device), machine),
             callbacks=[bars, *callbacks],
             backend=backend,
         )

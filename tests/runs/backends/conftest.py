@@ -2,6 +2,7 @@
 
 import pytest
 
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.runs.backends import driver
 from cler.runs.backends.attempts import train_attempt
@@ -54,7 +55,7 @@ def here(monkeypatch):
 
 @pytest.fixture
 def order(tmp_path):
-    return Order(find_device("cpu"), out=tmp_path)
+    return Order(find_device("cpu"), Machine(out=tmp_path))
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ class _Driver:
     def __init__(self, cluster: Cluster, order: Order, emit: Emit) -> None:
         self.cluster, self.order, self.emit = cluster, order, emit
         self.live: dict[str, Attempt] = {}
-        self._drivers = order.out.absolute() / ATTEMPTS
+        self._drivers = order.machine.out.absolute() / ATTEMPTS
         self._folder = self._new_folder()
         self._locks = ExitStack()
         self._avoid: dict[str, None] = {}
@@ -155,9 +155,9 @@ class _Driver:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Make attempts at these jobs, in bundles: as large as a GPU is filled by, or as there are workers for."""
-        size = self.order.at_once or (MOST_AT_ONCE if self.order.device.type == "cuda" else 1)
-        if self.order.workers:
-            size = min(size, math.ceil(len(jobs) / self.order.workers)) or 1
+        size = self.order.machine.at_once or (MOST_AT_ONCE if self.order.device.type == "cuda" else 1)
+        if self.order.machine.workers:
+            size = min(size, math.ceil(len(jobs) / self.order.machine.workers)) or 1
         bundles = in_bundles(jobs, size)
         for bundle in bundles:
             self._attempt(bundle)
@@ -231,10 +231,10 @@ class _Driver:
             self._again(attempt, ("was stopped" if ended else "was lost") + f" ({words})" * bool(words))
         elif state == "waiting" or (state == "there" and attempt.host is None):
             self._heard[attempt.name] = time.monotonic()  # nothing is to be heard of it
-        elif state is not None and time.monotonic() - self._heard[attempt.name] > self.order.give_up_after:
+        elif state is not None and time.monotonic() - self._heard[attempt.name] > self.order.machine.give_up_after:
             if attempt.host:
                 self._avoid[attempt.host] = None
-            self._again(attempt, f"said nothing for {self.order.give_up_after:g} seconds", cancel=True)
+            self._again(attempt, f"said nothing for {self.order.machine.give_up_after:g} seconds", cancel=True)
 
     def _forget(self, attempt: Attempt) -> None:
         attempt.discard()
