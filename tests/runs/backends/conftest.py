@@ -20,6 +20,7 @@ class Here:
 
     def __init__(self, fate=None, *, lasting=False):
         self.fate, self.lasting, self.silence = fate or {}, lasting, "nobody is there"
+        self.reasons = {}
         self.submitted, self.waiting, self.listed, self.cancelled, self.avoided = [], [], {}, [], []
 
     def submit(self, attempt, cores, avoid):

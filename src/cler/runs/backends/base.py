@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol, TypeVar
 
@@ -69,6 +69,8 @@ class Cluster(Protocol):
     """Seconds between two questions which attempts there are."""
     silence: str
     """Why nobody could tell which attempts there are, when that was asked last."""
+    reasons: Mapping[str, str]
+    """Why attempts wait for a machine, as far as it is known, by their names, as of when that was asked last."""
 
     def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
         """Have `train_attempt` called with this folder on a machine, if possible none of those to avoid."""

@@ -13,7 +13,7 @@ from uuid import uuid4
 from cler.engine import RunName
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.engine.events import Checkpointed, Elsewhere, Emit, Evaluated, Event, Failed, Finished, Message, Progress
-from cler.errors import UsageError, printable
+from cler.errors import UsageError, one_line, printable
 from cler.files import HOST
 from cler.runs.backends.attempts import ATTEMPTS, Attempt, find_attempts, sweep_attempts
 from cler.runs.backends.base import AttemptState, Cluster
@@ -28,7 +28,7 @@ LOOK = 0.3
 MOST_TRIES = 3
 """Attempts in a row that may come to nothing."""
 MOST_WORDS = 200
-"""Characters that are told of why an attempt was lost."""
+"""Characters that are told of why an attempt waits, or was lost."""
 STOP_SECONDS = 60.0
 """How long attempts that are asked to stop have for their checkpoints."""
 
@@ -186,11 +186,18 @@ class _Driver:
             self._asked = time.monotonic()
             if states is not None:
                 self._missing = {name: 0 if name in states else self._missing.get(name, 0) + 1 for name in self.live}
+                self._say_why_they_wait()
         for attempt in list(self.live.values()):
             for word in attempt.news():
                 self._heard[attempt.name] = time.monotonic()
                 self._hear(attempt, word)
             self._judge(attempt)
+
+    def _say_why_they_wait(self) -> None:
+        """A line for each reason, of which `emit` tells each once; how many jobs wait would change all the time."""
+        reasons = self.cluster.reasons
+        for reason in dict.fromkeys(reasons[name] for name in self.live if name in reasons):
+            self.emit(Message(f"waiting for {self.cluster.name}: {one_line(reason)[:MOST_WORDS]}"))
 
     def _hear(self, attempt: Attempt, word: Event | Begun | Ended) -> None:
         if isinstance(word, Begun):

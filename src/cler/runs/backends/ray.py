@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,7 @@ class RayCluster:
     lasting = False
     poll = 1.0
     silence = ""
+    reasons: Mapping[str, str] = {}
 
     def __init__(self, address: str | None, *, gpu: bool = False) -> None:
         self._ray, self.gpu = _find_ray(), gpu
