@@ -11,6 +11,7 @@ import argparse
 import itertools
 from pathlib import Path
 
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
 from cler.config.settings import Settings
@@ -58,7 +59,7 @@ def main() -> None:
     todo = remaining(jobs)
     if todo:
         with ProgressBars(Terminal(stderr=True), len(todo)) as bars:
-            execute(todo, Order(device, at_once=arguments.at_once), callbacks=[bars])
+            execute(todo, Order(device, Machine(at_once=arguments.at_once)), callbacks=[bars])
     groups = compare(find_results([arguments.out])[0]).groups
     Terminal(width=140).print(comparison_table(groups))
 

@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import fmean, stdev
 
+from cler.config.machine import Machine
 from cler.config.making import make_settings
-from cler.config.settings import Machine
 from cler.engine import Control, RunName, train
 from cler.engine.bundles import begin_second_task
 from cler.engine.events import Event, Progress

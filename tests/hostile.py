@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from cler.cli import app, data
+from cler.config.machine import Machine
 from cler.config.schema import settings_of
-from cler.config.settings import Machine
 from cler.files import write_json
 from cler.runs.results import make_result
 

@@ -39,7 +39,7 @@ import safetensors.torch
 import torch
 
 from cler.config import comparing, making, reading
-from cler.data import cifar, decoding, download, images, sample
+from cler.data import cifar, decoding, images, sample, unpack
 from cler.engine.events import Event, Message, Progress
 from cler.engine.tensorfile import checksum
 from cler.errors import UsageError
@@ -419,7 +419,7 @@ def _learn(folder: Path, state: Path, learner: Learner) -> list[str]:
 
 def read_archives(name: str, content: bytes, folder: Path) -> list[str]:
     (folder / "archive").write_bytes(content)
-    download.extract(folder / "archive", folder / "data")
+    unpack.extract(folder / "archive", folder / "data")
     return []
 
 

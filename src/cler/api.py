@@ -13,11 +13,12 @@ import numpy as np
 from torch import nn
 
 from cler.config.cluster import Slurm
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
 from cler.config.registry import DATASETS, METHODS, NETWORKS
 from cler.config.schema import settings_of
-from cler.config.settings import Machine, Settings
+from cler.config.settings import Settings
 from cler.data.images import ImageData
 from cler.engine.events import Emit
 from cler.errors import UsageError, one_line, unknown
@@ -32,7 +33,7 @@ from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
 from cler.runs.backends import Backend, find_backend
 from cler.runs.backends import register as register_backend
-from cler.runs.compare import Comparison, Series
+from cler.runs.compare import Comparison
 from cler.runs.compare import compare as compare_results
 from cler.runs.custom import name_class, name_dataset, name_network
 from cler.runs.execute import execute
@@ -40,6 +41,7 @@ from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
 from cler.runs.networks import load_network
 from cler.runs.results import Result, find_results
+from cler.runs.series import Series
 from cler.runs.start import prepare
 from cler.runs.trainers import Order
 from cler.runs.usual_modes import usual_modes
@@ -242,7 +244,7 @@ def train_jobs(
     with found as backend, ProgressBars(console, len(jobs)) as bars:
         execute(
             [replace(job, **of_jobs) for job in jobs],
-            Order.on(backend.device(machine.device), machine),
+            Order(backend.device(machine.device), machine),
             callbacks=[bars, *callbacks],
             backend=backend,
         )

@@ -221,6 +221,19 @@ def test_data_list_and_check(cler):
     assert "cler data get cifar100" in missing.out
 
 
+def test_a_dataset_of_the_users_own_is_fetched(cler, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "owned", raising=False)
+    (tmp_path / "owned.py").write_text(
+        "import cler\nfrom cler.data.digits import Digits\nfrom cler.data.images import Status\n"
+        "class Owned(Digits):\n    name = 'owned'\n"
+        "    def get(self, folder, progress=None):\n        return Status('present', 'fetched', folder)\n"
+        "cler.register(Owned())\n"
+    )
+    answer = cler("data", "get", "owned", "--import", tmp_path / "owned.py")
+    assert (answer.code, answer.out) == (0, "owned: present - fetched\n"), answer.err
+
+
 @pytest.mark.parametrize("command", [(), ("run",), ("compare",), ("data",), ("data", "get"), ("methods",)])
 def test_help_has_a_sentence_for_every_option(cler, command):
     answer = cler(*command, "--help")

@@ -75,6 +75,20 @@ def test_learns_what_is_there_and_tests_on_the_rest(learn, tmp_path):
     assert set(learner.predict([Image.new("RGB", (5, 7), "red")])) <= {"red", "green"}
 
 
+def test_a_method_of_the_users_own_learns_and_resumes(learn, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "watchful", raising=False)
+    put(tmp_path / "photos", 5)
+    (tmp_path / "watchful.py").write_text(
+        "import cler\nfrom cler.methods.er import ExperienceReplay\n"
+        "@cler.register\nclass Watchful(ExperienceReplay):\n    name = 'watchful'\n"
+    )
+    own = ("--method", "watchful", "--import", tmp_path / "watchful.py", "--once", "--json", "--held-out", 0)
+    assert summary(learn(tmp_path / "photos", *own, *TINY))["images"] == 10
+    put(tmp_path / "photos", 1, first=5)
+    assert summary(learn(tmp_path / "photos", *own, *TINY))["images"] == 12
+
+
 def test_resuming_learns_only_what_is_new(learn, tmp_path):
     put(tmp_path, 12)
     first = summary(learn(tmp_path, "--once", "--json", *TINY))

@@ -50,7 +50,7 @@ def test_run_takes_its_jobs_to_the_backend_with_the_settings_of_the_file(cler_he
     assert [(job.seed, job.settings.epochs, job.settings.precision) for job in jobs] == [
         (n, 2, "bf16") for n in range(3)
     ]
-    assert (order.device.type, str(order.out), order.give_up_after) == ("cuda", "runs", 600.0)
+    assert (order.device.type, str(order.machine.out), order.machine.give_up_after) == ("cuda", "runs", 600.0)
     (tmp_path / "other.toml").write_text('[slurm]\npartition = "cpu"\n')
     cler_here("run", "er-ace", *TOY, "--on", "slurm", "--config", "lab.toml", "--slurm", "other.toml")
     assert noting.asked[-1].slurm == Slurm(partition="cpu")
@@ -79,7 +79,7 @@ def test_a_dataset_need_not_be_where_the_driver_is(cler_here, noting):
     assert answer.code == 0
     assert "not here, and needed where runs are trained: " in answer.err
     ((jobs, order),) = noting.trained
-    assert (len(jobs), order.give_up_after) == (1, 5.0)
+    assert (len(jobs), order.machine.give_up_after) == (1, 5.0)
     assert cler_here("run", "er-ace", "--dataset", "cifar100", "--on", "local").code == 2
 
 
@@ -87,7 +87,11 @@ def test_the_variable_for_the_datasets_is_that_of_each_node_unless_somebody_give
     (tmp_path / "lab.toml").write_text('data_dir = "of-the-file"\n')  # cler_here sets the variable
     for given in ((), ("--config", "lab.toml"), ("--config", "lab.toml", "--data-dir", "given")):
         assert cler_here("run", "er-ace", *TOY, "--on", "slurm", *given).code == 0
-    assert [order.data_dir and order.data_dir.name for _, order in noting.trained] == [None, "of-the-file", "given"]
+    assert [order.machine.data_dir and order.machine.data_dir.name for _, order in noting.trained] == [
+        None,
+        "of-the-file",
+        "given",
+    ]
 
 
 def test_train_takes_its_jobs_to_the_backend(tmp_path, monkeypatch, noting):
@@ -96,7 +100,7 @@ def test_train_takes_its_jobs_to_the_backend(tmp_path, monkeypatch, noting):
         cler.train("er-ace", width=2, on="slurm", slurm={"account": "lab"}, seeds=2, verbose=False, out="here")
     assert noting.asked[-1].slurm == Slurm(account="lab")
     ((jobs, order),) = noting.trained
-    assert (len(jobs), str(order.out)) == (2, "here")
+    assert (len(jobs), str(order.machine.out)) == (2, "here")
 
 
 def test_train_refuses_what_it_is_given_in_vain_as_the_commands_do(tmp_path):

@@ -56,6 +56,20 @@ def test_a_file_that_has_the_name_of_another_module_is_not_taken_for_it(command,
     )
 
 
+@pytest.mark.parametrize(("written", "given"), [('"filed_parts.py"', ()), ('["filed_parts"]', ("filed",))])
+def test_a_settings_file_names_the_users_own_parts(written, given, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "filed_parts", raising=False)
+    (tmp_path / "filed_parts.py").write_text(
+        "import cler\nfrom cler.methods.finetune import Finetune\n"
+        "@cler.register\nclass Filed(Finetune):\n    name = 'filed'\n"
+    )
+    (tmp_path / "my.toml").write_text(f'import = {written}\nmethod = "filed"\n')
+    asked = caught(monkeypatch, "cler.runs.start", "prepare", 0)
+    _, _, err = command("run", *given, *QUICK, "--config", "my.toml")
+    assert [one.method for one in asked[0]] == ["filed"], err
+
+
 @pytest.mark.parametrize(
     ("method", "task", "says"),
     [("er", 3, "3: toy has 2 tasks here"), ("joint", 1, "1: joint learns all tasks at once")],

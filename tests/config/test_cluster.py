@@ -2,9 +2,9 @@ import pytest
 
 import cler
 from cler.config.cluster import Slurm, read_minutes, read_slurm
+from cler.config.machine import Machine
 from cler.config.reading import read_config
 from cler.config.schema import settings_of
-from cler.config.settings import Machine
 from cler.errors import UsageError
 from cler.runs.backends import BACKENDS, Backend, find_backend
 

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cler.config.making import make_settings
-from cler.config.reading import parse_options, parse_seeds, parse_settings, read_config
+from cler.config.reading import imports_in, parse_options, parse_seeds, parse_settings, read_config
 from cler.errors import UsageError
 
 # -- settings of one method --------------------------------------------------------------------------------------------
@@ -118,6 +118,15 @@ def test_a_mistake_in_a_file_is_named_with_the_file(config, text, says):
         read_config(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["import = 3", "import = [true]", 'import = ""'])
+def test_what_is_to_be_imported_is_a_string_or_a_list_of_them(config, text):
+    assert imports_in(config("lr = 0.1")) == []
+    path = config(text)
+    with pytest.raises(UsageError, match="import must be a file or module") as caught:
+        imports_in(path)
+    assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["tasks", "buffer", "class_order", "lr"])

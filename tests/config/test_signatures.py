@@ -5,8 +5,9 @@ from typing import get_type_hints
 
 import cler
 from cler.config.learner import learner_settings
+from cler.config.machine import Machine
 from cler.config.schema import settings_of
-from cler.config.settings import Machine, Settings
+from cler.config.settings import Settings
 from cler.learner.parameters import OTHERS
 
 

@@ -83,7 +83,7 @@ def test_tiny_imagenet_is_fetched_once(served, root, tmp_path):
     [("../out.txt", "not a plain file inside it"), ("/out.txt", "not a plain file inside it"), ("link", "not a plain")],
 )
 def test_an_archive_that_reaches_out_is_refused(tmp_path, name, says):
-    from cler.data.download import extract_zip
+    from cler.data.unpack import extract_zip
 
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as held:
         member = zipfile.ZipInfo(name)
@@ -98,7 +98,7 @@ def test_an_archive_that_reaches_out_is_refused(tmp_path, name, says):
     ("limits", "says"), [({"limit": 5}, "unpacks to more than 5 bytes"), ({"members": 1}, "holds more than 1 files")]
 )
 def test_an_archive_that_is_too_large_is_refused(tmp_path, limits, says):
-    from cler.data.download import extract_zip
+    from cler.data.unpack import extract_zip
 
     with zipfile.ZipFile(tmp_path / "large.zip", "w") as held:
         held.writestr("a", "123")

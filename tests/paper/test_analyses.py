@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.data import images
 from cler.errors import UsageError
@@ -56,7 +57,7 @@ def jobs_of(name, out, seeds=(0,)):
 def test_looking_changes_nothing(name, tmp_path):
     looked_into = jobs_of(name, tmp_path / "a")
     left_alone = [replace(job, probe=None) for job in jobs_of(name, tmp_path / "b")]
-    execute([*looked_into, *left_alone], Order(CPU, workers=1))
+    execute([*looked_into, *left_alone], Order(CPU, Machine(workers=1)))
     for one, other in zip(looked_into, left_alone, strict=True):
         assert read_result(one.folder)["accuracy"] == read_result(other.folder)["accuracy"]
         assert list(one.folder.glob("probe-*"))
@@ -65,7 +66,7 @@ def test_looking_changes_nothing(name, tmp_path):
 
 def test_figure1_compares_every_task_but_the_first_and_the_last_with_the_next(tmp_path):
     jobs = jobs_of("figure1", tmp_path)
-    execute(jobs, Order(CPU, workers=1))
+    execute(jobs, Order(CPU, Machine(workers=1)))
     for job in jobs:
         assert [path.name for path in job.folder.glob("probe-*")] == ["probe-2.json"]
         found = read_json(job.finding(1))
@@ -82,7 +83,7 @@ def test_figure1_compares_every_task_but_the_first_and_the_last_with_the_next(tm
 
 def test_figure3_measures_recovery_on_the_way_and_filters_at_the_end(tmp_path):
     (job, *_) = jobs = jobs_of("figure3", tmp_path)[:1]
-    execute(jobs, Order(CPU, workers=1))
+    execute(jobs, Order(CPU, Machine(workers=1)))
     recovery = read_json(job.finding(1))["recovery"]
     accuracy = read_result(job.folder)["accuracy"]
     assert recovery["before"]["class_il"] == pytest.approx(accuracy["class_il"][1][1])
@@ -239,7 +240,7 @@ def test_figure3_has_a_row_for_each_buffer_size(cler):
 
 def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
     whole, stopped = jobs_of("figure3", tmp_path / "a")[:1], jobs_of("figure3", tmp_path / "b")[:1]
-    execute(whole, Order(CPU, workers=1))
+    execute(whole, Order(CPU, Machine(workers=1)))
     keep = Recorder.keep
 
     def stop(self, run):
@@ -250,8 +251,8 @@ def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "keep", stop)
         with pytest.raises(KeyboardInterrupt):
-            execute(stopped, Order(CPU, workers=1))
-    execute(stopped, Order(CPU, workers=1))
+            execute(stopped, Order(CPU, Machine(workers=1)))
+    execute(stopped, Order(CPU, Machine(workers=1)))
     (one,), (other,) = read_subjects(whole), read_subjects(stopped)
     assert one.runs == other.runs
 
@@ -276,7 +277,9 @@ def test_a_mistake_is_one_line(cler, arguments, line):
 
 
 def test_runs_that_nobody_looked_into_are_refused(cler, tmp_path):
-    execute([replace(job, probe=None) for job in jobs_of("figure1", tmp_path / "analysis")], Order(CPU, workers=1))
+    execute(
+        [replace(job, probe=None) for job in jobs_of("figure1", tmp_path / "analysis")], Order(CPU, Machine(workers=1))
+    )
     code, _, err = cler("figure1", "--dataset", "toy", "--seeds", "1")
     assert code == 2
     assert "was trained without this analysis: delete it, or choose another folder" in err
@@ -284,7 +287,7 @@ def test_runs_that_nobody_looked_into_are_refused(cler, tmp_path):
 
 def test_without_any_run_of_a_subject_there_is_nothing_to_compare(tmp_path):
     jobs = analysis_jobs(ANALYSES["figure1"], "toy", (), (0,), tmp_path, precision="fp32", lr=1e30)
-    execute(jobs, Order(CPU, workers=1))
+    execute(jobs, Order(CPU, Machine(workers=1)))
     for _ in range(2):
         with pytest.raises(UsageError, match="there is no finished run of Finetune to compare: all failed, or"):
             read_subjects(jobs)

@@ -8,10 +8,10 @@ import pytest
 from cler.config.making import make_settings
 from cler.paper.report_section import beside_paper
 from cler.report.content import make_report
+from cler.report.csv_files import results_csv
 from cler.report.latex import latex
 from cler.report.markdown import markdown
 from cler.report.page import page
-from cler.report.spreadsheets import results_csv
 from cler.runs.compare import compare
 from cler.runs.results import find_results
 from sheets import cells, strong

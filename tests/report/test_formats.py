@@ -7,9 +7,9 @@ import subprocess
 import pytest
 
 from cler.report.content import make_report
+from cler.report.csv_files import results_csv, runs_csv
 from cler.report.latex import escape, latex
 from cler.report.markdown import markdown
-from cler.report.spreadsheets import results_csv, runs_csv
 
 AWKWARD = "a|b_<i>&%$#{}~^\\ λ±– 名\n\n\x01é«Þ"
 

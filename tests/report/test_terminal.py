@@ -5,9 +5,9 @@ import pytest
 
 from cler.report.console import Terminal
 from cler.report.content import make_report
+from cler.report.csv_files import results_csv
 from cler.report.markdown import markdown
 from cler.report.numbers import format_p, tenths
-from cler.report.spreadsheets import results_csv
 from cler.report.summary import summary
 from cler.report.terminal import comparison_table, markdown_table, one_sentence
 from cler.runs.compare import Comparison, compare

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.engine import Run
 from cler.engine.events import Evaluated, Finished, Started
@@ -23,7 +24,7 @@ def jobs_of(out, *teachers, seeds=(0,), **changes):
 
 def run_all(jobs, *others):
     heard = []
-    execute(jobs, Order(torch.device("cpu"), workers=1), callbacks=[heard.append, *others])
+    execute(jobs, Order(torch.device("cpu"), Machine(workers=1)), callbacks=[heard.append, *others])
     return heard
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import cler
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
@@ -55,7 +56,7 @@ def make_jobs(out, seeds=(0,), **changes):
 
 def run_all(jobs):
     notes = Notes()
-    execute(jobs, Order(CPU, workers=1), callbacks=[notes])
+    execute(jobs, Order(CPU, Machine(workers=1)), callbacks=[notes])
     return notes
 
 
@@ -202,7 +203,7 @@ def test_a_run_that_is_stopped_keeps_the_tasks_it_has_done(tmp_path):
 
     (job,) = make_jobs(tmp_path)
     with pytest.raises(Stopped):
-        execute([job], Order(CPU, workers=1), callbacks=[stop_in_the_second_task])
+        execute([job], Order(CPU, Machine(workers=1)), callbacks=[stop_in_the_second_task])
     result = read_result(job.folder)
     assert result["complete"] is False
     assert [len(row) for row in result["accuracy"]["class_il"]] == [1]
@@ -292,7 +293,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     jobs = make_jobs(tmp_path / "file" / "runs")
     with pytest.raises(UsageError, match=r"cannot write to .*file"):
-        execute(jobs, Order(CPU, workers=1))
+        execute(jobs, Order(CPU, Machine(workers=1)))
 
 
 # -- losses in the log -------------------------------------------------------------------------------------------------
@@ -349,7 +350,7 @@ def test_a_callback_that_raises_ends_training_and_nothing_is_lost(tmp_path, kind
             raise error
 
     with pytest.raises(error):
-        execute([stopped], Order(CPU, workers=1), callbacks=[fail])
+        execute([stopped], Order(CPU, Machine(workers=1)), callbacks=[fail])
     assert (kind is Finished) == (remaining([stopped]) == [])
     assert (kind is Finished) != (stopped.folder / checkpoint.NAME).exists()
     run_all(remaining([stopped]))
@@ -369,13 +370,13 @@ def test_a_run_that_another_process_has_taken_over_is_left_to_it(tmp_path, kind)
         assert not (there and isinstance(event, Checkpointed))
 
     with pytest.raises(UsageError, match=f"{job.folder} was taken over by another process"):
-        execute([job], Order(CPU, workers=1), callbacks=[take_over])
+        execute([job], Order(CPU, Machine(workers=1)), callbacks=[take_over])
     assert {path.name: path.read_bytes() for path in job.folder.iterdir()} == there
 
 
 def test_every_callback_hears_every_event(tmp_path):
     first, second = Notes(), Notes()
-    execute(make_jobs(tmp_path), Order(CPU, workers=1), callbacks=[first, second])
+    execute(make_jobs(tmp_path), Order(CPU, Machine(workers=1)), callbacks=[first, second])
     assert first.heard == second.heard
     assert {type(event) for event in first.heard} == {Started, Progress, Evaluated, Checkpointed, Finished}
     assert {event.run.folder for event in first.of(Finished)} == {make_jobs(tmp_path)[0].folder}
@@ -391,9 +392,9 @@ def test_runs_that_another_process_is_doing_are_left_to_it(tmp_path, way):
     jobs[1].folder.mkdir(parents=True)
     with locked(jobs[1].folder):
         if way == "in turn":
-            execute(jobs, Order(CPU, workers=1), callbacks=[notes])
+            execute(jobs, Order(CPU, Machine(workers=1)), callbacks=[notes])
         else:
-            trainers.train_bundles([jobs], Order(CPU, at_once=2), notes)
+            trainers.train_bundles([jobs], Order(CPU, Machine(at_once=2)), notes)
     assert notes.of(Elsewhere) == [Elsewhere(jobs[1].name, complete=False)]
     assert [event.run for event in notes.of(Finished)] == [jobs[0].name, jobs[2].name]
     assert remaining(jobs) == [jobs[1]]
@@ -412,7 +413,7 @@ def test_a_run_that_another_process_has_just_done_is_not_done_again(tmp_path, wa
     before = (jobs[0].folder / "result.json").read_bytes()
     notes = Notes()
     if way == "in turn":
-        execute(todo, Order(CPU, workers=1), callbacks=[notes])
+        execute(todo, Order(CPU, Machine(workers=1)), callbacks=[notes])
     else:
         trainers.train_bundles([todo], Order(CPU), notes)
     assert notes.of(Elsewhere) == [Elsewhere(jobs[0].name, complete=True)]
@@ -428,7 +429,7 @@ def test_a_run_is_locked_while_it_is_trained_and_no_longer(tmp_path):
         if isinstance(event, Progress):
             locks.add((event.runs[0].seed, *(path.parent.name for path in tmp_path.rglob(".lock"))))
 
-    execute(jobs, Order(CPU, workers=1), callbacks=[look])
+    execute(jobs, Order(CPU, Machine(workers=1)), callbacks=[look])
     assert locks == {(0, "seed-0"), (1, "seed-1")}
 
 
@@ -487,7 +488,7 @@ def test_in_processes_equals_in_turn(tmp_path):
     in_processes = [replace(job, track="tensorboard") for job in in_processes]
     run_all(in_turn)
     notes = Notes()
-    execute(in_processes, Order(CPU, workers=2), callbacks=[notes])
+    execute(in_processes, Order(CPU, Machine(workers=2)), callbacks=[notes])
     for one, other in zip(in_turn, in_processes, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
         (events,) = other.folder.glob("events.out.tfevents.*")
@@ -526,7 +527,7 @@ def test_every_gpu_has_a_process_and_its_share(tmp_path, monkeypatch, gpus, at_o
     monkeypatch.setattr(workers.Workers, "train", lambda _, bundles, __, places, ___: seen.append((bundles, places)))
     monkeypatch.setattr(local, "train_bundles", lambda bundles, *_, **__: seen.append((bundles, [None])))
     jobs = make_jobs(tmp_path, seeds=range(seeds))
-    execute(jobs, Order(torch.device("cuda"), at_once=at_once))
+    execute(jobs, Order(torch.device("cuda"), Machine(at_once=at_once)))
     ((bundles, places),) = seen
     assert [len(bundle) for bundle in bundles] == sizes
     assert [job for bundle in bundles for job in bundle] == jobs
@@ -562,7 +563,7 @@ def test_images_that_stay_in_main_memory_are_told_of(tmp_path, monkeypatch):
     monkeypatch.setattr(ImageData, "to", to)
     notes = Notes()
     jobs = make_jobs(tmp_path, seeds=[0, 1])
-    trainers.train_bundles([jobs], Order(CPU, images="host"), notes)
+    trainers.train_bundles([jobs], Order(CPU, Machine(images="host")), notes)
     assert asked == ["host"]  # once for both
     told = [message.text for message in notes.of(Message)]
     assert told == ["0.0 GB of images of toy stay in main memory, where the GPU reads them"]
@@ -583,11 +584,11 @@ def placed(monkeypatch):
 
 
 def test_a_backend_keeps_the_images_from_one_call_to_the_next_until_it_is_closed(tmp_path, placed):
-    backend, order = local.Local(), Order(CPU, workers=1)
+    backend, order = local.Local(), Order(CPU, Machine(workers=1))
     for name in ("first", "second"):
         backend.train(make_jobs(tmp_path / name), order, ignore)
     assert len(placed) == 1
-    backend.train(make_jobs(tmp_path / "elsewhere"), replace(order, data_dir=tmp_path), ignore)
+    backend.train(make_jobs(tmp_path / "elsewhere"), Order(CPU, Machine(workers=1, data_dir=tmp_path)), ignore)
     assert len(placed) == 2  # other images may lie there
     assert None not in [images() for images in placed]
     backend.close()
@@ -618,7 +619,7 @@ def test_side_by_side_equals_in_turn(tmp_path):
     )
     run_all(in_turn)
     notes = Notes()
-    trainers.train_bundles([bundled], Order(CPU, at_once=10), notes)
+    trainers.train_bundles([bundled], Order(CPU, Machine(at_once=10)), notes)
     for one, other in zip(in_turn, bundled, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
     assert [read_json(job.folder / "result.json")["at_once"] for job in bundled] == [3, 3, 3, 1, 1, 1]

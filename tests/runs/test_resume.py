@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from cler import files
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.data import images
 from cler.engine import Control, checkpoint
@@ -62,7 +63,7 @@ class Notes:
 
 def run(*jobs):
     notes = Notes()
-    execute(jobs, Order(CPU, workers=1), callbacks=[notes])
+    execute(jobs, Order(CPU, Machine(workers=1)), callbacks=[notes])
     return notes
 
 
@@ -194,7 +195,7 @@ def test_side_by_side_runs_go_on_with_those_that_stand_where_they_do(tmp_path, m
         if isinstance(event, Progress):
             seen.append(event.labels)
 
-    train_bundles([together], Order(CPU, at_once=10), look)
+    train_bundles([together], Order(CPU, Machine(at_once=10)), look)
     labels = [job.label for job in together]
     assert set(seen) == {(labels[0], labels[2]), (labels[1],), (labels[3],)}
     for one, other in zip(alone, together, strict=True):
@@ -229,7 +230,7 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
     for job in together:
         job.folder.mkdir(parents=True)
     notes = Notes()
-    train_bundles([together], Order(CPU, at_once=10), notes)
+    train_bundles([together], Order(CPU, Machine(at_once=10)), notes)
     assert "out of memory with 4 runs at once; continuing with 2" in notes.messages
     assert sorted(label for label, _ in notes.ended) == [job.label for job in together]
     assert [line["event"] for line in logged(together[0].folder)] == ["failed"]
@@ -471,7 +472,7 @@ def test_losses_that_were_logged_after_the_checkpoint_are_dropped(tmp_path, monk
         if isinstance(event, Started):
             kept.extend(json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines())
 
-    execute([job], Order(CPU, workers=1), callbacks=[look])
+    execute([job], Order(CPU, Machine(workers=1)), callbacks=[look])
     assert [(line["task"], line["step"]) for line in kept if line["event"] == "progress"] == steps
     lines = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
     assert [(line["task"], line["step"]) for line in lines if line["event"] == "progress"] == [
@@ -579,7 +580,7 @@ def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(tmp_path, whole):
     job = replace(make_job(tmp_path), checkpoint_every=0)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as end:
-        execute([job], Order(CPU, workers=1), callbacks=[signal_at(1, 3)])
+        execute([job], Order(CPU, Machine(workers=1)), callbacks=[signal_at(1, 3)])
     assert end.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoint.find(job.folder, pytest.fail).position == (1, 3)
@@ -644,7 +645,7 @@ def test_worker_processes_leave_checkpoints_when_this_one_is_terminated(tmp_path
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(SystemExit) as end:
-        execute(war, Order(CPU, workers=2), callbacks=[terminate])
+        execute(war, Order(CPU, Machine(workers=2)), callbacks=[terminate])
     assert end.value.code == 143
     assert not multiprocessing.active_children()
     assert not list((tmp_path / "war").rglob(".lock"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.engine.events import Evaluated
 from cler.methods import METHODS, Method
@@ -105,5 +106,5 @@ def test_a_result_has_the_revision_of_the_code_that_trained_it(tmp_path, monkeyp
             (tmp_path / "outside_module.py").write_text(OUTSIDE.replace("0.5", "0.25"))
 
     jobs = make_jobs(settings, [0, 1], tmp_path)
-    execute(jobs, Order(torch.device("cpu"), workers=1), callbacks=[edit])
+    execute(jobs, Order(torch.device("cpu"), Machine(workers=1)), callbacks=[edit])
     assert [read_result(job.folder)["revisions"] for job in jobs] == [trained_by, trained_by]

@@ -10,6 +10,7 @@ import torch
 
 import toys
 from cler import data
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.engine.events import Progress, ignore
 from cler.errors import UsageError
@@ -44,7 +45,7 @@ def test_a_worker_sees_its_gpu_alone_and_trains_its_bundle_side_by_side(tmp_path
     settings = make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5)
     jobs = [replace(job, probe=toys.visible_gpus) for job in make_jobs(settings, [0, 1], tmp_path)]
     with closing(workers.Workers()) as seeing:
-        seeing.train([jobs], Order(CPU, at_once=2), ["7"], ignore)
+        seeing.train([jobs], Order(CPU, Machine(at_once=2)), ["7"], ignore)
     assert [read_json(job.finding(1)) for job in jobs] == [{"gpus": "7"}] * 2
     assert [read_json(job.folder / "result.json")["at_once"] for job in jobs] == [2, 2]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,7"

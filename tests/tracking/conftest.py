@@ -10,6 +10,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.data import images
 from cler.engine.events import Message, Progress
@@ -50,7 +51,7 @@ def train(tmp_path):
 
         execute(
             [replace(job, track=track, checkpoint_every=1e-9)],
-            Order(torch.device("cpu"), workers=1),
+            Order(torch.device("cpu"), Machine(workers=1)),
             callbacks=[hear, *callbacks],
         )
         return job.folder, said

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import cler
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.errors import UsageError
 from cler.runs import record
 from cler.tracking import TRACKERS, Tracker, listening

@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 import torch
 
+from cler.config.machine import Machine
 from cler.config.reading import read_config
 from cler.engine import checkpoint
 from cler.errors import UsageError
@@ -30,7 +31,7 @@ def propose(space, before, count):
 
 
 def train(jobs):
-    execute(jobs, Order(torch.device("cpu"), workers=1))
+    execute(jobs, Order(torch.device("cpu"), Machine(workers=1)))
 
 
 def make_study(out, select_on="first-tasks:3", **changes):

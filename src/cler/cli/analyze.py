@@ -10,7 +10,8 @@ import typer
 
 from cler.cli.app import AsJson, app, console, errors, say, show
 from cler.cli.options import Given, OnceEach, takes
-from cler.config.settings import Machine, Settings
+from cler.config.machine import Machine
+from cler.config.settings import Settings
 from cler.errors import UsageError
 
 

@@ -17,8 +17,8 @@ from rich.table import Table
 
 from cler import __version__
 from cler.cli.options import Commands
+from cler.config.machine import Machine
 from cler.config.schema import settings_of
-from cler.config.settings import Machine
 from cler.errors import UsageError, stopped_by
 from cler.report.console import TABLE_WIDTH, Terminal
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from cler.cli.app import AsJson, app, say, show
+from cler.cli.app import AsJson, Imports, app, say, show
 from cler.cli.options import Given, OnceEach, takes
-from cler.config.settings import Machine, Settings
+from cler.config.machine import Machine
+from cler.config.settings import Settings
 from cler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def bench(
         Path | None,
         typer.Option(help="Keep measurements in this JSON file, and skip those already in it.", show_default=False),
     ] = None,
+    imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
     """Time a step of every method × regularizer, or of those given, on random images in the shape of CIFAR-100.

@@ -8,7 +8,7 @@ import typer
 
 from cler.cli.app import AsJson, Folders, Imports, app, show_comparison
 from cler.cli.options import OnceEach
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.errors import UsageError
 
 

@@ -55,7 +55,9 @@ def data_check(
 
 @data_app.command("get", cls=OnceEach)
 def data_get(
-    name: Annotated[str, typer.Argument(help="A dataset; `cler data list` lists them.")], data_dir: DataDir = None
+    name: Annotated[str, typer.Argument(help="A dataset; `cler data list` lists them.")],
+    data_dir: DataDir = None,
+    imports: Imports = None,
 ) -> None:
     """Download a dataset, check it and unpack it; an interrupted download resumes."""
     from cler import data

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from cler.cli.app import AsJson, OwnSettings, app, asked_to_stop, console, errors, say
+from cler.cli.app import AsJson, Imports, OwnSettings, app, asked_to_stop, console, errors, say
 from cler.cli.options import OnceEach, spoken, takes_learner
 from cler.errors import UsageError
 
@@ -23,6 +23,7 @@ def learn(
     given: dict[str, Any],
     folder: Annotated[Path, typer.Argument(help="Where images arrive, as FOLDER/LABEL/IMAGE.")],
     options: OwnSettings = None,
+    imports: Imports = None,
     once: Annotated[bool, typer.Option("--once", help="Learn the images that are there now, and stop.")] = False,
     held_out: Annotated[
         float | None,

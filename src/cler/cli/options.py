@@ -15,10 +15,13 @@ from rich.markup import escape
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from cler.config.learner import learner_settings
+from cler.config.machine import Machine
+from cler.config.reading import imports_in, parse_settings
 from cler.config.registry import DATASETS, import_code
 from cler.config.schema import Setting, settings_of
-from cler.config.settings import PARTS, Machine, Settings, parts_with
+from cler.config.settings import PARTS, Settings, parts_with
 from cler.errors import UsageError
+from cler.files import as_path
 
 _METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: "true|false", str: "TEXT"}
 
@@ -35,12 +38,14 @@ class Commands(TyperGroup):
 class OnceEach(TyperCommand):
     """A command that refuses an option given twice, unless it can be repeated, instead of ignoring the first.
 
-    What a parameter `imports` names, the user's own parts, is imported before it begins.
+    The user's own parts, which its parameter `imports` or the settings file behind `config` names, are imported before
+    it begins.
     """
 
     def invoke(self, ctx: Any) -> Any:
         """Import what is to be imported, then begin."""
-        for code in ctx.params.get("imports") or ():
+        filed = imports_in(as_path(ctx.params["config"])) if ctx.params.get("config") else []
+        for code in [*filed, *(ctx.params.get("imports") or ())]:
             import_code(code)
         for parameter in self.params:
             word = ctx.params.get(parameter.name or "")
@@ -255,8 +260,6 @@ def _option(each: Setting) -> Any:
 
 def _given(texts: dict[str, Any], known: dict[str, Setting], defaults: Mapping[str, Any]) -> Given:
     """Turn the strings of the command line into values; a setting of a run may have several, for a grid."""
-    from cler.config.reading import parse_settings
-
     run, machine = settings_of(Settings), settings_of(Machine)
     strings = {name: text for name, text in texts.items() if name in run and not _is_flag(known[name])}
     single = {name: _one_value(known[name], text) for name, text in texts.items() if name not in strings}

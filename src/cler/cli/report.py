@@ -10,7 +10,7 @@ import typer
 
 from cler.cli.app import Folders, Imports, app, asked_to_stop, console, errors, say
 from cler.cli.options import OnceEach
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.errors import UsageError
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ import typer
 
 from cler.cli.app import AsJson, app, console, errors, say, show, stopped_at
 from cler.cli.options import Given, OnceEach, takes
+from cler.config.machine import Machine
 from cler.config.schema import settings_of
-from cler.config.settings import Machine, Settings
+from cler.config.settings import Settings
 from cler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from cler.paper.reproduce import Work
     from cler.paper.tables import PaperCell
-    from cler.runs.compare import Series
     from cler.runs.jobs import Job
+    from cler.runs.series import Series
 
 MOST_SEEDS = 1000
 

@@ -21,8 +21,9 @@ from cler.cli.app import (
     show_comparison,
 )
 from cler.cli.options import Given, OnceEach, takes
+from cler.config.machine import Machine
 from cler.config.schema import settings_of
-from cler.config.settings import Machine, Settings
+from cler.config.settings import Settings
 from cler.errors import UsageError
 
 Seeds = Annotated[

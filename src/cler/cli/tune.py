@@ -14,8 +14,9 @@ import typer
 
 from cler.cli.app import AsJson, Imports, OwnSettings, app, console, errors, say
 from cler.cli.options import Given, OnceEach, takes
+from cler.config.machine import Machine
 from cler.config.schema import settings_of
-from cler.config.settings import Machine, Settings
+from cler.config.settings import Settings
 from cler.errors import UsageError
 
 NOT_OF_TRIALS = ("save_network", "save_buffer_images", "until_task")

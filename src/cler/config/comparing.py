@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from cler.config.machine import Machine
 from cler.config.making import has_width
 from cler.config.registry import METHODS, REGULARIZERS, TEACHERS
 from cler.config.schema import Setting, settings_of
-from cler.config.settings import OF_READING, OF_REPLAY, PARTS, Machine, Settings, own_settings, taken_by
+from cler.config.settings import OF_READING, OF_REPLAY, PARTS, Settings, own_settings, taken_by
 from cler.config.values import is_own_network, regularizers_in
 
 

@@ -6,9 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from cler.config.machine import DEVICES
 from cler.config.reading import LARGEST_SEED
 from cler.config.schema import Setting, check_all, setting, settings_of
-from cler.config.settings import DEVICES, Settings
+from cler.config.settings import Settings
 
 DEFAULTS: dict[str, Any] = {"regularizer": "jigsaw", "weight": None}
 """Settings whose default for a learner differs from that for a run; a weight of None is the regularizer's own."""

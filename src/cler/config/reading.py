@@ -10,13 +10,16 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from cler.config.machine import Machine
 from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of, with_underscores
-from cler.config.settings import PARTS, Machine, Settings, elsewhere, own_settings, usual_stream
+from cler.config.settings import PARTS, Settings, elsewhere, own_settings, usual_stream
 from cler.errors import UsageError, unknown
 from cler.files import read_text
 
 LARGEST_SEED = 999_999
+IMPORT = "import"
+"""In a file of settings: the user's own code that they need, as behind `--import`."""
 
 
 def read_config(path: Path, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -24,15 +27,28 @@ def read_config(path: Path, given: Mapping[str, Any] | None = None) -> dict[str,
 
     `given` are those of the command line, which win: they decide which method's own settings the file may have.
     """
-    text = read_text(path)
-    try:
-        config = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from None
-    config = with_underscores(config, f"{path}: ")
+    config = {name: value for name, value in _content(path).items() if name != IMPORT}
     named = {name: value for name, value in config.items() if isinstance(value, str | list)}
     known: dict[str, Setting] = settings_of(Settings) | _own_of(named | dict(given or {}))
     return {name: _value(path, name, value, known) for name, value in config.items()}
+
+
+def imports_in(path: Path) -> list[str]:
+    """What a TOML file of settings has imported first: `import = "mine.py"`, or a list of files and modules."""
+    named = _content(path).get(IMPORT, [])
+    named = [named] if isinstance(named, str) else named
+    if not isinstance(named, list) or not all(isinstance(each, str) and each for each in named):
+        raise UsageError(f'{path}: {IMPORT} must be a file or module, as in {IMPORT} = "mine.py", or a list of them')
+    return named
+
+
+def _content(path: Path) -> dict[str, Any]:
+    text = read_text(path)
+    try:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
+    return with_underscores(content, f"{path}: ")
 
 
 def _value(path: Path, name: str, value: Any, known: Mapping[str, Setting]) -> Any:
@@ -46,7 +62,7 @@ def _value(path: Path, name: str, value: Any, known: Mapping[str, Setting]) -> A
         raise UsageError(f"{path}: write a method's own settings like the others, as in: alpha = 0.8")
     of_the_machine = settings_of(Machine)
     if name not in known and name not in of_the_machine:
-        raise unknown(f"setting in {path}", name, [*known, *of_the_machine, "seeds", "seed"])
+        raise unknown(f"setting in {path}", name, [*known, *of_the_machine, "seeds", "seed", IMPORT])
     try:
         if name in of_the_machine:
             return of_the_machine[name].checked(value)

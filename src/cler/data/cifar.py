@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cler.data import download
+from cler.data import download, unpack
 from cler.data.images import Advance, ImageData, Status, register
 from cler.errors import DamagedError, UsageError
 from cler.files import read_bytes
@@ -136,12 +136,14 @@ class Cifar:
 
     def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Fetch and unpack the archive, unless the dataset is there and intact."""
-        status = self.check(folder)
-        if status.state != "present":
-            layout = self.layouts[0]
-            archive = download.fetch(self.url, folder / layout.archive, layout.archive_md5, progress, most=LARGEST)
-            download.extract(archive, folder, limit=LARGEST, members=MOST_MEMBERS)
+        layout = self.layouts[0]
+        target = folder / layout.archive
+        with download.alone(target, progress):
             status = self.check(folder)
+            if status.state != "present":
+                archive = download.fetch(self.url, target, layout.archive_md5, progress, most=LARGEST)
+                unpack.extract(archive, folder, limit=LARGEST, members=MOST_MEMBERS)
+                status = self.check(folder)
         return status
 
     def _find(self, folder: Path) -> tuple[Layout, Path] | None:
@@ -171,7 +173,7 @@ class Cifar:
 
 def _unpack(layout: Layout, archive: Path, folder: Path) -> Path:
     _verify_archive(layout, archive)
-    download.extract(archive, folder, limit=LARGEST, members=MOST_MEMBERS)
+    unpack.extract(archive, folder, limit=LARGEST, members=MOST_MEMBERS)
     return folder / layout.folder
 
 

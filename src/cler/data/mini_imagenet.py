@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from cler.data import download
+from cler.data import download, unpack
 from cler.data.decoding import Pixels, kept_pixels
 from cler.data.images import Advance, ImageData, Status, register
 from cler.errors import DamagedError, UsageError
@@ -122,13 +122,15 @@ class MiniImageNet:
 
     def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Fetch and unpack the archive, unless the dataset is there and complete."""
-        status = self.check(folder)
-        if status.state != "present":
-            archive = download.fetch(self.url, folder / self.archive, None, progress, most=LARGEST)
-            download.extract(archive, folder, limit=LARGEST)
+        target = folder / self.archive
+        with download.alone(target, progress):
             status = self.check(folder)
             if status.state != "present":
-                raise UsageError(f"unpacked {archive}, but {status.reason}; delete the archive too, to fetch it again")
+                unpack.extract(download.fetch(self.url, target, None, progress, most=LARGEST), folder, limit=LARGEST)
+                status = self.check(folder)
+                if status.state != "present":
+                    told = f"unpacked {target}, but {status.reason}; delete the archive too, to fetch it again"
+                    raise UsageError(told)
         return status
 
     def _find(self, folder: Path) -> Path | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from cler.data import download
+from cler.data import download, unpack
 from cler.data.decoding import Encoded
 from cler.data.image_folder import below, folders
 from cler.data.images import Advance, Status, register
@@ -73,12 +73,13 @@ class TinyImageNet(Pictures):
 
     def get(self, folder: Path, progress: Advance | None = None) -> Status:
         """Fetch and unpack the archive, unless the dataset is there and can be read."""
-        status = self.check(folder)
-        if status.state != "present":
-            target = folder / f"{self.layout}.zip"
-            archive = download.fetch(self.url, target, self.md5, progress, most=LARGEST)
-            download.extract_zip(archive, folder, limit=LARGEST, members=MOST_FILES)
+        target = folder / f"{self.layout}.zip"
+        with download.alone(target, progress):
             status = self.check(folder)
+            if status.state != "present":
+                archive = download.fetch(self.url, target, self.md5, progress, most=LARGEST)
+                unpack.extract_zip(archive, folder, limit=LARGEST, members=MOST_FILES)
+                status = self.check(folder)
         return status
 
     def _find(self, folder: Path) -> Path | None:

@@ -14,7 +14,7 @@ from cler.config.values import is_own_network
 from cler.frontier.arithmetic import Counts, cheapest, shape_of
 from cler.frontier.published import Contest, Number, contest_of, published
 from cler.methods import METHODS
-from cler.runs.compare import Estimate, Series
+from cler.runs.series import Estimate, Series
 
 SAME = {
     "dataset": "cifar100", "stream": "class-incremental", "tasks": 10, "epochs": 1, "batch": 10, "validate": 0.0,

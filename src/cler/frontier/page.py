@@ -13,7 +13,8 @@ from cler.report.markdown import markdown_sheet, table_lines
 from cler.report.numbers import SIGNIFICANT, bare_p, minus, signed
 from cler.report.prose import LATER
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
-from cler.runs.compare import Series, distinguishing_settings, gain
+from cler.runs.compare import distinguishing_settings
+from cler.runs.series import Series, gain
 
 READING = (
     "Accuracy: final average accuracy in %, class-incremental, mean ± standard deviation over the seeds. Averaged over "

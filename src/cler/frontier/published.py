@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from cler.config.comparing import label_of
-from cler.runs.compare import Series
+from cler.runs.series import Series
 
 
 @dataclass(frozen=True)

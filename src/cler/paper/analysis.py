@@ -21,9 +21,9 @@ from cler.files import read_json
 from cler.methods import METHODS
 from cler.paper.tables import find_table
 from cler.report.numbers import SIGNIFICANT
-from cler.runs.compare import gain
 from cler.runs.jobs import Job, make_jobs
 from cler.runs.results import read_result
+from cler.runs.series import gain
 
 CHUNK = 250
 """Images in one forward pass, where the result does not depend on it."""

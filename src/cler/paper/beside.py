@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cler.frontier.published import Number, contest_of
 from cler.paper.lines import lines
 from cler.paper.tables import find_table
-from cler.runs.compare import Series
+from cler.runs.series import Series
 
 SOURCE = "paper"
 """The paper's name among the sources of a frontier."""

@@ -24,9 +24,9 @@ from cler.paper.reproduce import Work, jobs_of
 from cler.paper.tables import PaperCell
 from cler.runs.bench import MOST_UNTIMED, random_images, steps_of_a_run, time_steps
 from cler.runs.build import build_run
-from cler.runs.compare import Series
 from cler.runs.folders import check_writable
 from cler.runs.machine import environment, threads, workers_that_fit
+from cler.runs.series import Series
 
 IMAGE_SIZES = {"mini-imagenet": 84}
 """Width of the images of a dataset in pixels, where it is not 32."""

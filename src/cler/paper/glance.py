@@ -12,7 +12,7 @@ from cler.paper.tables import PaperCell, PaperTable
 from cler.report.numbers import SIGNIFICANT, count_runs, format_p, minus, or_nan, plus_minus, signed
 from cler.report.published import AGREES, MARKS, NOT_RUN, OFF, Glance, Mark
 from cler.report.sheets import NAMES, Column, Sheet
-from cler.runs.compare import Estimate, Series
+from cler.runs.series import Estimate, Series
 
 Told: TypeAlias = tuple[PaperTable, list[Line]]
 """A table of the paper and its lines."""

@@ -15,7 +15,7 @@ from cler.files import without_non_finite
 from cler.methods import METHODS
 from cler.paper.tables import BesidePaper, PaperCell, PaperTable, Printed, compared, evaluated_as
 from cler.report.numbers import or_nan
-from cler.runs.compare import Gain, Series, gain
+from cler.runs.series import Gain, Series, gain
 
 GAIN_TOLERANCE = 1.5
 """Points within which our gain counts as agreeing with the paper's."""

@@ -15,7 +15,7 @@ from cler.paper.tables import PAPER_RUNS, PaperTable, find_table, table_names
 from cler.report.numbers import SIGNIFICANT, bare_p, count_runs, minus, or_nan, signed, tenths
 from cler.report.published import Published
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate, gained
-from cler.runs.compare import Estimate, Series
+from cler.runs.series import Estimate, Series
 
 TITLE = "On the Effectiveness of Equivariant Regularization for Robust Online Continual Learning"
 READING = (

@@ -11,15 +11,16 @@ from pathlib import Path
 import torch
 
 from cler import data
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.errors import UsageError, unknown
 from cler.methods import METHODS
 from cler.paper.lines import find_group, usual_precision
 from cler.paper.tables import PaperCell, PaperTable
-from cler.runs.compare import Series, compare
+from cler.runs.compare import compare
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining
 from cler.runs.machine import gpus
 from cler.runs.results import find_results
+from cler.runs.series import Series
 from cler.runs.start import Bar
 
 

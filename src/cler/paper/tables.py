@@ -17,7 +17,7 @@ from cler.errors import unknown
 from cler.methods import METHODS
 from cler.metrics import SCENARIOS
 from cler.paper.settings import paper_file
-from cler.runs.compare import Series
+from cler.runs.series import Series
 
 PAPER_RUNS, FEWER_RUNS = 10, 3
 """Runs behind each of the paper's numbers, and perhaps behind some of its side tables."""

@@ -17,7 +17,7 @@ from cler.report.numbers import or_nan, plus_minus, signed, tenths
 from cler.report.published import MARKS
 from cler.report.sheets import NAMES
 from cler.report.terminal import gain_text
-from cler.runs.compare import Estimate, Gain
+from cler.runs.series import Estimate, Gain
 
 FOOTNOTE = (
     "accuracy: final average accuracy in %, mean ± std over runs; below it, in parentheses, adjusted forgetting in %. "

@@ -14,7 +14,7 @@ from cler.regularizers import REGULARIZERS
 from cler.report.figures import mean_curve
 from cler.report.harmless import in_html
 from cler.report.numbers import minus
-from cler.runs.compare import Series
+from cler.runs.series import Series
 
 WIDTH, HEIGHT = 300, 210
 LEFT, RIGHT, TOP, BOTTOM = 34, 6, 10, 38

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from cler import stats
 from cler.metrics import SCENARIOS
-from cler.runs.compare import Series
+from cler.runs.series import Series
 
 Bounds = tuple[float, float]
 

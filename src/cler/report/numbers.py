@@ -6,7 +6,7 @@ import math
 from collections.abc import Sized
 from decimal import ROUND_HALF_UP, Decimal
 
-from cler.runs.compare import Estimate
+from cler.runs.series import Estimate
 
 SIGNIFICANT = 0.05
 """A p-value below this is called significant."""

@@ -29,7 +29,8 @@ from cler.report.sections import Section, buffer_size, note
 from cler.report.sheets import NAMES, Row, Sheet
 from cler.report.summary import summary
 from cler.report.traces import Drawn, drawn, drawn_so_far, settings_told
-from cler.runs.compare import Series, without_teacher
+from cler.runs.compare import without_teacher
+from cler.runs.series import Series
 from cler.runs.survey import Unfinished
 
 FEW = 12

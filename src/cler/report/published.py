@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cler.report.sheets import Column, Sheet
-from cler.runs.compare import Series
+from cler.runs.series import Series
 
 AGREES, OFF, NOT_RUN = "agrees", "off", "not run"
 MARKS = {AGREES: "✓", OFF: "≠", NOT_RUN: "·"}

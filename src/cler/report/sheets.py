@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cler.report.numbers import minus, plus_minus, signed, tenths
-from cler.runs.compare import Estimate, Series
 from cler.runs.results import Result
+from cler.runs.series import Estimate, Series
 from cler.tune.selection import tuning_lines
 
 NAMES = {"class_il": "class-incremental", "task_il": "task-incremental"}

@@ -14,7 +14,8 @@ from cler.report.harmless import in_html
 from cler.report.sections import make_sections
 from cler.report.sheets import Cell, Sheet
 from cler.report.terminal import comparison_table
-from cler.runs.compare import Comparison, Series
+from cler.runs.compare import Comparison
+from cler.runs.series import Series
 from cler.tune.selection import tuning_lines
 
 WIDTH = 100

@@ -9,7 +9,7 @@ from cler.report.content import Report
 from cler.report.numbers import SIGNIFICANT
 from cler.report.sections import Section, by_buffer, note, under_buffer
 from cler.report.sheets import Cell, estimate, gained
-from cler.runs.compare import Series
+from cler.runs.series import Series
 
 MOST_LINES = 12
 """Lines of a summary that fits one screen."""

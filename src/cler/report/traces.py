@@ -18,8 +18,8 @@ from cler.report.charts import Point
 from cler.report.content import time_taken
 from cler.report.sheets import NAMES
 from cler.runs.buffer_images import small
-from cler.runs.compare import Series
 from cler.runs.logs import Log
+from cler.runs.series import Series
 from cler.runs.survey import Trace, Unfinished
 
 MOST_POINTS = 50

@@ -7,10 +7,10 @@ from pathlib import Path
 from cler.errors import UsageError
 from cler.files import write_text, writing
 from cler.report.content import Report
+from cler.report.csv_files import results_csv, runs_csv
 from cler.report.latex import latex
 from cler.report.markdown import markdown
 from cler.report.page import page
-from cler.report.spreadsheets import results_csv, runs_csv
 
 PAGE = "index.html"
 FORMATS = {

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.comparing import completed
+from cler.config.machine import Machine
 from cler.config.making import unusual
-from cler.config.settings import OF_READING, Machine, Settings
+from cler.config.settings import OF_READING, Settings
 from cler.config.values import exact
 from cler.engine import Run, RunName, checkpoint
 from cler.engine.events import Elsewhere, Emit

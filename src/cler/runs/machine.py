@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from cler.config.settings import DEVICES
+from cler.config.machine import DEVICES
 from cler.errors import UsageError, unknown
 from cler.nets.kernels import has_bfloat16
 from cler.processes import usable_cores

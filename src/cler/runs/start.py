@@ -11,7 +11,8 @@ from typing import Any
 
 from cler import data
 from cler.config.comparing import in_words
-from cler.config.settings import Machine, Settings
+from cler.config.machine import Machine
+from cler.config.settings import Settings
 from cler.config.values import number_of_tasks
 from cler.data.images import Advance, ImageData
 from cler.errors import UsageError

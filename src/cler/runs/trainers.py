@@ -6,14 +6,14 @@ import signal
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from cler.config.comparing import benchmark_settings
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine import Control, checkpoint
 from cler.engine.bundles import grouped, train_in_bundles
 from cler.engine.events import Emit, Message
@@ -37,26 +37,8 @@ class Order:
     """How jobs are to be trained, wherever that is."""
 
     device: torch.device
-    data_dir: Path | None = None
-    """Folder of the datasets on the machine that trains; None for the usual one there."""
-    workers: int | None = None
-    """Processes on a CPU, or bundles at a time of a cluster."""
-    at_once: int | None = None
-    """Runs side by side on a GPU; None for as many as fit."""
-    images: str = Machine.images
-    """Where the images are that a GPU trains on: 'device', 'host' or 'auto'."""
-    graph: bool = Machine.graph
-    """Whether a GPU records steps and replays them."""
-    out: Path = Machine.out
-    """Folder that all machines share, where the attempts of other machines are kept."""
-    give_up_after: float = Machine.give_up_after
-    """Seconds without events after which another machine is given up."""
-
-    @classmethod
-    def on(cls, device: torch.device, machine: Machine) -> Order:
-        """The order that the settings of the machine make."""
-        _, *others = fields(cls)
-        return cls(device, **{each.name: getattr(machine, each.name) for each in others})
+    """The device where training will be, which need not be here."""
+    machine: Machine = field(default_factory=Machine)
 
 
 def in_bundles(jobs: Sequence[Job], size: int) -> list[Bundle]:
@@ -87,7 +69,7 @@ def train_bundles(
     checkpoints and results are made here, for the attempt in that folder if it is one, and `emit` hears every event.
     `loaded` are datasets that are there already, to which others are added for the next time.
     """
-    on_cpu = order.device.type == "cpu"
+    machine, on_cpu = order.machine, order.device.type == "cpu"
 
     def stands(job: Job) -> Hashable:
         if finished(job):
@@ -105,7 +87,7 @@ def train_bundles(
                 recorder.settle(job.folder)  # a checkpoint is written while the job is still ours, or not at all
 
     with Recorder(emit) as recorder, stopping_after_a_step(recorder, signals):
-        build = Builder(order.device, order.data_dir, recorder, order.images, loaded)
+        build = Builder(order.device, machine.data_dir, recorder, machine.images, loaded)
         for bundle in bundles:
             train_in_bundles(
                 bundle,
@@ -113,10 +95,10 @@ def train_bundles(
                 kind=_kind,
                 stands=stands,
                 claim=claim,
-                at_once=order.at_once or (1 if on_cpu else None),
+                at_once=machine.at_once or (1 if on_cpu else None),
                 emit=recorder.hear,
                 control=recorder,
-                graph=order.graph,
+                graph=machine.graph,
             )
 
 

@@ -12,7 +12,7 @@ from cler.config.settings import Settings
 from cler.config.values import OWN_SEED, number_of_tasks
 from cler.errors import UsageError, one_line
 from cler.metrics import SCENARIOS
-from cler.runs.compare import Series
+from cler.runs.series import Series
 
 WAYS = "first-tasks:3, other-dataset:NAME or whole-stream"
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.runs.backends import driver
 from cler.runs.backends.attempts import train_attempt
@@ -19,6 +20,7 @@ class Here:
 
     def __init__(self, fate=None, *, lasting=False):
         self.fate, self.lasting, self.silence = fate or {}, lasting, "nobody is there"
+        self.reasons = {}
         self.submitted, self.waiting, self.listed, self.cancelled, self.avoided = [], [], {}, [], []
 
     def submit(self, attempt, cores, avoid):
@@ -54,7 +56,7 @@ def here(monkeypatch):
 
 @pytest.fixture
 def order(tmp_path):
-    return Order(find_device("cpu"), out=tmp_path)
+    return Order(find_device("cpu"), Machine(out=tmp_path))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.data import decoding
 from cler.engine.events import (
     Checkpointed,
@@ -68,7 +68,7 @@ def test_bundles_are_made_without_a_look_at_this_machine(tmp_path, here, toy_job
         raise Enough
 
     cluster = here(dict.fromkeys(range(1, 30), stop), lasting=True)
-    order = Order(torch.device(device), workers=workers, at_once=at_once, out=tmp_path)
+    order = Order(torch.device(device), Machine(workers=workers, at_once=at_once, out=tmp_path))
     with pytest.raises(Enough):
         drive(toy_jobs(range(25)), cluster, order, ignore)
     described = [read_json(attempt / ATTEMPT) for attempt in cluster.submitted]
@@ -126,7 +126,9 @@ def test_what_comes_to_nothing_three_times_is_told(here, order, toy_jobs):
     with pytest.raises(UsageError, match=r"a job of here was lost with er buffer 8, seed 0, for the 3rd time") as told:
         drive(toy_jobs(), cluster, order, ignore)
     assert len(cluster.submitted) == 3
-    assert str(told.value).endswith(f"nothing was heard of it: do all machines have cler, and share {order.out}?")
+    assert str(told.value).endswith(
+        f"nothing was heard of it: do all machines have cler, and share {order.machine.out}?"
+    )
 
 
 def test_what_begins_three_times_without_a_checkpoint_is_told(here, order, toy_jobs):
@@ -162,7 +164,7 @@ def test_a_machine_that_says_nothing_is_given_up_and_avoided(here, order, toy_jo
         cluster.listed[folder.name] = "running"
 
     cluster = here({1: frozen})
-    hasty = Order(order.device, out=order.out, give_up_after=1e-9)
+    hasty = Order(order.device, Machine(out=order.machine.out, give_up_after=1e-9))
     drive(jobs, cluster, hasty, heard.append)
     first, second = cluster.submitted
     assert cluster.cancelled == [first.name]
@@ -179,7 +181,7 @@ def test_a_machine_that_begins_again_and_says_nothing_is_given_up(here, order, t
         cluster.listed[folder.name] = "running"
 
     jobs, cluster = toy_jobs(), here({1: queued_again})
-    drive(jobs, cluster, replace(order, give_up_after=1e-9), ignore)
+    drive(jobs, cluster, Order(order.device, replace(order.machine, give_up_after=1e-9)), ignore)
     assert cluster.avoided == [[], ["tortoise"]]
     assert not remaining(jobs)
 
@@ -191,7 +193,7 @@ def of_photos(tmp_path, order, toy_jobs, monkeypatch):
     monkeypatch.setattr(decoding, "CHUNK", 2)
     monkeypatch.setattr("cler.runs.loading.REPORT_SECONDS", 0.0)
     (job,) = toy_jobs(dataset=f"folder:{tmp_path / 'photos'}")
-    ordered = replace(order, data_dir=tmp_path / "data")
+    ordered = Order(order.device, replace(order.machine, data_dir=tmp_path / "data"))
     return Attempt.make(tmp_path / ATTEMPTS / "driver", [job], ordered, "here", 0)
 
 
@@ -312,7 +314,7 @@ def test_what_an_earlier_driver_left_on_a_lasting_cluster_is_found(here, order, 
     assert len(cluster.submitted) == 2
     assert said(heard)[0] == "found again with here: 2 jobs"
     assert not remaining(jobs)
-    assert not (order.out / ATTEMPTS).exists()
+    assert not (order.machine.out / ATTEMPTS).exists()
 
 
 def test_what_an_earlier_driver_left_is_made_again_where_something_else_is_asked_for_now(here, order, toy_jobs):
@@ -379,7 +381,7 @@ def test_a_mistake_on_another_machine_is_the_users_mistake_here(here, order, toy
     monkeypatch.setattr("cler.data.load_for", unknown)
     with pytest.raises(UsageError, match=f"{HOST}: toy is missing"):
         drive(toy_jobs(), here(), order, ignore)
-    assert not (order.out / ATTEMPTS).exists()
+    assert not (order.machine.out / ATTEMPTS).exists()
 
 
 def test_another_version_on_another_machine_is_told(here, order, toy_jobs, monkeypatch):
@@ -428,7 +430,7 @@ def test_a_cluster_that_does_not_answer_is_told_before_anything_is_submitted(her
     with pytest.raises(UsageError, match=r"here does not answer \(nobody is there\): try again later"):
         drive(toy_jobs(), cluster, order, ignore)
     assert not cluster.submitted
-    assert not (order.out / ATTEMPTS).exists()
+    assert not (order.machine.out / ATTEMPTS).exists()
 
 
 def test_no_attempt_counts_as_lost_while_the_cluster_does_not_answer(here, order, toy_jobs):

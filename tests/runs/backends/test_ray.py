@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine.events import Finished, Message, ignore
 from cler.errors import UsageError
 from cler.files import read_json
@@ -117,7 +117,7 @@ def test_what_ray_says_of_a_lost_task_is_told(ray, order, toy_jobs, in_the_task)
 def test_a_bundle_on_a_gpu_asks_for_one(tmp_path, ray, toy_jobs):
     made = ray(lost=99)
     with pytest.raises(UsageError, match="a job of ray was lost"):
-        OnRay(Machine(on="ray")).train(toy_jobs(range(10)), Order(torch.device("cuda"), out=tmp_path), ignore)
+        OnRay(Machine(on="ray")).train(toy_jobs(range(10)), Order(torch.device("cuda"), Machine(out=tmp_path)), ignore)
     assert [options["num_gpus"] for options in made.options] == [1, 1, 1]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cler.config.cluster import Slurm
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine.events import Message, Started, ignore
 from cler.errors import UsageError
 from cler.files import read_json
@@ -14,6 +14,7 @@ from cler.runs import trainers
 from cler.runs.backends import attempts, driver, find_backend, slurm
 from cler.runs.backends.attempts import ATTEMPTS, Attempt, Mailbox, train_attempt
 from cler.runs.backends.slurm import OnSlurm, SlurmCluster, Work
+from cler.runs.execute import execute
 
 SBATCH = """#!{python}
 import os, pathlib, re, subprocess, sys
@@ -121,6 +122,40 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path, commands, order, 
 def test_the_states_of_jobs(commands, line, state):
     (commands / "squeue").write_text(f"#!/bin/sh\necho '{line}'\n")
     assert SlurmCluster(Slurm(), gpu=True).states() == ({"a": state} if state else {})
+
+
+def test_why_a_job_waits_is_told_once_while_it_does(tmp_path, monkeypatch, commands, order, toy_jobs):
+    """By a `squeue` that shows the columns it is asked for: of an attempt that waits at first, and of other jobs."""
+    monkeypatch.setattr(slurm.SlurmCluster, "poll", 0.0)
+    monkeypatch.setattr(driver, "LOOK", 0.0)
+    (commands / "sbatch").write_text(
+        f"#!/bin/sh\nsed -n 's/.*--job-name=//p' \"$1\" >> '{commands}/names'\necho Submitted batch job 1\n"
+    )
+    (commands / "squeue").write_text(
+        f"""#!/bin/sh
+case "$*" in *"--format=%j|%T|%r") ;; *) exit 1;; esac
+echo 'other|PENDING|Dependency'
+test -e '{commands}/names' || exit 0
+read -r name < '{commands}/names'
+echo x >> '{commands}/asked'
+case $(wc -l < '{commands}/asked') in
+1) echo "$name|PENDING|None";;
+2|3) echo "$name|PENDING|QOSMaxJobsPerUserLimit";;
+4) echo "$name|PENDING|ReqNodeNotAvail, UnavailableNodes:node7";;
+5) echo "$name|RUNNING|None";;
+*) echo "$name|CANCELLED|None";;
+esac
+"""
+    )
+    heard = []
+    backend = find_backend(Machine(on="slurm", slurm={"gpus": 0}))
+    with pytest.raises(UsageError, match="its job was canceled"):
+        execute(toy_jobs(), order, callbacks=[heard.append], backend=backend)
+    assert [event.text for event in heard] == [
+        "submitted to slurm: 1 job",
+        "waiting for slurm: QOSMaxJobsPerUserLimit",
+        "waiting for slurm: ReqNodeNotAvail, UnavailableNodes:node7",
+    ]
 
 
 def test_a_person_is_told_how_to_cancel_the_jobs_that_stay(commands):

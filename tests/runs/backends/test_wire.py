@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import toys
+from cler.config.machine import Machine
 from cler.config.registry import METHODS, import_code
 from cler.engine import RunName
 from cler.engine.events import Event, Progress
@@ -142,10 +143,12 @@ def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
 
 
 def test_an_order_arrives_with_all_that_matters_there():
-    order = Order(torch.device("cpu"), Path("there").absolute(), at_once=3, images="host", graph=False)
+    machine = Machine(data_dir=Path("there").absolute(), at_once=3, images="host", graph=False)
+    order = Order(torch.device("cpu"), machine)
     assert read_order(json.loads(json.dumps(plain_order(order)))) == order
-    own = dataclasses.replace(order, data_dir=None)
-    assert read_order(plain_order(dataclasses.replace(own, workers=2, out=Path("here"), give_up_after=1.0))) == own
+    own = dataclasses.replace(machine, data_dir=None)
+    of_the_driver = dataclasses.replace(own, workers=2, out=Path("here"), give_up_after=1.0)
+    assert read_order(plain_order(Order(order.device, of_the_driver))) == Order(order.device, own)
 
 
 def test_a_tracker_of_a_user_is_imported_on_the_other_machine(toy_jobs, monkeypatch):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from cler.config.machine import Machine
 from cler.config.registry import BACKENDS
-from cler.config.settings import Machine
 from cler.runs.backends.base import Backend, register
 
 _FILES = ("local", "slurm", "ray")

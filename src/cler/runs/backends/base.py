@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol, TypeVar
 
 import torch
 
+from cler.config.machine import Machine
 from cler.config.registry import BACKENDS
-from cler.config.settings import Machine
 from cler.engine.events import Emit
 from cler.runs.jobs import Job
 from cler.runs.trainers import Order
@@ -69,6 +69,8 @@ class Cluster(Protocol):
     """Seconds between two questions which attempts there are."""
     silence: str
     """Why nobody could tell which attempts there are, when that was asked last."""
+    reasons: Mapping[str, str]
+    """Why attempts wait for a machine, as far as it is known, by their names, as of when that was asked last."""
 
     def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
         """Have `train_attempt` called with this folder on a machine, if possible none of those to avoid."""

@@ -13,7 +13,7 @@ from uuid import uuid4
 from cler.engine import RunName
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.engine.events import Checkpointed, Elsewhere, Emit, Evaluated, Event, Failed, Finished, Message, Progress
-from cler.errors import UsageError, printable
+from cler.errors import UsageError, one_line, printable
 from cler.files import HOST
 from cler.runs.backends.attempts import ATTEMPTS, Attempt, find_attempts, sweep_attempts
 from cler.runs.backends.base import AttemptState, Cluster
@@ -28,7 +28,7 @@ LOOK = 0.3
 MOST_TRIES = 3
 """Attempts in a row that may come to nothing."""
 MOST_WORDS = 200
-"""Characters that are told of why an attempt was lost."""
+"""Characters that are told of why an attempt waits, or was lost."""
 STOP_SECONDS = 60.0
 """How long attempts that are asked to stop have for their checkpoints."""
 
@@ -62,7 +62,7 @@ class _Driver:
     def __init__(self, cluster: Cluster, order: Order, emit: Emit) -> None:
         self.cluster, self.order, self.emit = cluster, order, emit
         self.live: dict[str, Attempt] = {}
-        self._drivers = order.out.absolute() / ATTEMPTS
+        self._drivers = order.machine.out.absolute() / ATTEMPTS
         self._folder = self._new_folder()
         self._locks = ExitStack()
         self._avoid: dict[str, None] = {}
@@ -155,9 +155,9 @@ class _Driver:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Make attempts at these jobs, in bundles: as large as a GPU is filled by, or as there are workers for."""
-        size = self.order.at_once or (MOST_AT_ONCE if self.order.device.type == "cuda" else 1)
-        if self.order.workers:
-            size = min(size, math.ceil(len(jobs) / self.order.workers)) or 1
+        size = self.order.machine.at_once or (MOST_AT_ONCE if self.order.device.type == "cuda" else 1)
+        if self.order.machine.workers:
+            size = min(size, math.ceil(len(jobs) / self.order.machine.workers)) or 1
         bundles = in_bundles(jobs, size)
         for bundle in bundles:
             self._attempt(bundle)
@@ -186,11 +186,18 @@ class _Driver:
             self._asked = time.monotonic()
             if states is not None:
                 self._missing = {name: 0 if name in states else self._missing.get(name, 0) + 1 for name in self.live}
+                self._say_why_they_wait()
         for attempt in list(self.live.values()):
             for word in attempt.news():
                 self._heard[attempt.name] = time.monotonic()
                 self._hear(attempt, word)
             self._judge(attempt)
+
+    def _say_why_they_wait(self) -> None:
+        """A line for each reason, of which `emit` tells each once; how many jobs wait would change all the time."""
+        reasons = self.cluster.reasons
+        for reason in dict.fromkeys(reasons[name] for name in self.live if name in reasons):
+            self.emit(Message(f"waiting for {self.cluster.name}: {one_line(reason)[:MOST_WORDS]}"))
 
     def _hear(self, attempt: Attempt, word: Event | Begun | Ended) -> None:
         if isinstance(word, Begun):
@@ -231,10 +238,10 @@ class _Driver:
             self._again(attempt, ("was stopped" if ended else "was lost") + f" ({words})" * bool(words))
         elif state == "waiting" or (state == "there" and attempt.host is None):
             self._heard[attempt.name] = time.monotonic()  # nothing is to be heard of it
-        elif state is not None and time.monotonic() - self._heard[attempt.name] > self.order.give_up_after:
+        elif state is not None and time.monotonic() - self._heard[attempt.name] > self.order.machine.give_up_after:
             if attempt.host:
                 self._avoid[attempt.host] = None
-            self._again(attempt, f"said nothing for {self.order.give_up_after:g} seconds", cancel=True)
+            self._again(attempt, f"said nothing for {self.order.machine.give_up_after:g} seconds", cancel=True)
 
     def _forget(self, attempt: Attempt) -> None:
         attempt.discard()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine.bundles import MOST_AT_ONCE, release_memory
 from cler.engine.events import Emit, Message
 from cler.runs.backends.base import Backend, register
@@ -57,10 +57,10 @@ def _shared_out(jobs: Sequence[Job], order: Order) -> tuple[Sequence[Bundle], Se
     One GPU gets all the jobs, several get as many each.
     """
     if order.device.type == "cpu":
-        count = min(order.workers or workers_that_fit(max(job.settings.threads for job in jobs)), len(jobs))
+        count = min(order.machine.workers or workers_that_fit(max(job.settings.threads for job in jobs)), len(jobs))
         return [[job] for job in jobs], [None] * count
     there = gpus()
     if len(there) < 2:
         return [jobs], [None]
-    bundles = in_bundles(jobs, min(order.at_once or MOST_AT_ONCE, math.ceil(len(jobs) / len(there))))
+    bundles = in_bundles(jobs, min(order.machine.at_once or MOST_AT_ONCE, math.ceil(len(jobs) / len(there))))
     return bundles, there[: len(bundles)]

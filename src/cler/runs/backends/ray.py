@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError
 from cler.runs.backends.attempts import train_attempt
@@ -82,6 +82,7 @@ class RayCluster:
     lasting = False
     poll = 1.0
     silence = ""
+    reasons: Mapping[str, str] = {}
 
     def __init__(self, address: str | None, *, gpu: bool = False) -> None:
         self._ray, self.gpu = _find_ray(), gpu

@@ -6,7 +6,7 @@ import getpass
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from cler.config.cluster import Slurm
-from cler.config.settings import Machine
+from cler.config.machine import Machine
 from cler.engine.events import Emit
 from cler.errors import UsageError, one_line
 from cler.files import read_bytes, writing
@@ -29,6 +29,8 @@ NAME = "cler-"
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SUSPENDED",
                      "RESIZING", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "SPECIAL_EXIT"})  # fmt: skip
 """States of a job that is not over and of which nothing is to be heard."""
+NO_REASON = ("", "None", "(null)")
+"""What `squeue` has in the place of a reason."""
 LOGS = "slurm"
 """In the folder of an attempt: what submitit keeps of its job."""
 TIMEOUTS = 1_000_000
@@ -73,6 +75,7 @@ class SlurmCluster:
 
     def __init__(self, asked: Slurm, gpu: bool) -> None:
         self._submitit, self.asked, self.gpu = _find_slurm(), asked, gpu
+        self.reasons: Mapping[str, str] = {}
 
     def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
         """A job that makes the attempt; where only nodes are left that were given up, it may have one of them."""
@@ -108,7 +111,7 @@ class SlurmCluster:
 
     def states(self) -> dict[str, AttemptState] | None:
         """Our jobs, also those that have ended lately, of which cancelled ones count."""
-        command = ["squeue", f"--user={getpass.getuser()}", "--noheader", "--states=all", "--format=%j|%T"]
+        command = ["squeue", f"--user={getpass.getuser()}", "--noheader", "--states=all", "--format=%j|%T|%r"]
         try:
             told = _answer(command)
         except (OSError, subprocess.SubprocessError) as error:
@@ -116,15 +119,20 @@ class SlurmCluster:
             self.silence = one_line(said.splitlines()[-1]) if said else "squeue failed"
             return None
         states: dict[str, AttemptState] = {}
+        reasons: dict[str, str] = {}
         for line in told.splitlines():
-            name, _, state = line.strip().partition("|")
-            if name.startswith(NAME):
-                if state == "RUNNING":
-                    states[name.removeprefix(NAME)] = "running"
-                elif state in WAITING:
-                    states[name.removeprefix(NAME)] = "waiting"
-                elif state.startswith("CANCELLED"):
-                    states[name.removeprefix(NAME)] = "cancelled"
+            job, state, reason = (*line.strip().split("|", 2), "", "")[:3]
+            if not job.startswith(NAME):
+                continue
+            name = job.removeprefix(NAME)
+            if state == "RUNNING":
+                states[name] = "running"
+            elif state in WAITING:
+                states[name] = "waiting"
+                reasons |= {name: reason} if reason not in NO_REASON else {}
+            elif state.startswith("CANCELLED"):
+                states[name] = "cancelled"
+        self.reasons = reasons
         return states
 
     def cancel(self, names: Collection[str]) -> None:

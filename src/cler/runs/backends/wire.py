@@ -10,6 +10,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from cler.config.machine import Machine
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
 from cler.engine import RunName
@@ -68,17 +69,18 @@ def read_job(values: dict[str, Any]) -> Job:
 
 def plain_order(order: Order) -> dict[str, Any]:
     """How to train, in plain values; what only the driver has to know stays here."""
+    data_dir = order.machine.data_dir
     return {
         "device": order.device.type,
-        "data_dir": str(order.data_dir.absolute()) if order.data_dir else None,
-        **{name: getattr(order, name) for name in _OF_AN_ORDER},
+        "data_dir": str(data_dir.absolute()) if data_dir else None,
+        **{name: getattr(order.machine, name) for name in _OF_AN_ORDER},
     }
 
 
 def read_order(values: dict[str, Any]) -> Order:
     """How to train on this machine, which has to have the device."""
-    data_dir = Path(values["data_dir"]) if values["data_dir"] else None
-    return Order(find_device(values["device"]), data_dir, **{name: values[name] for name in _OF_AN_ORDER})
+    machine = {name: values[name] for name in ("data_dir", *_OF_AN_ORDER)}
+    return Order(find_device(values["device"]), Machine(**machine))
 
 
 def plain_code(code: Code) -> dict[str, Any]:

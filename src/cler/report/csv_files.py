@@ -14,8 +14,8 @@ from cler.metrics import SCENARIOS
 from cler.report.content import Report, readable
 from cler.report.evidence import Evidence
 from cler.report.harmless import in_csv
-from cler.runs.compare import Series
 from cler.runs.results import Result
+from cler.runs.series import Series
 from cler.tune.selection import in_words
 
 
