@@ -9,7 +9,7 @@ import torch
 from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.engine import Run
-from cler.engine.events import Evaluated, Finished, Started
+from cler.engine.events import Evaluated, Failed, Finished, Started
 from cler.runs.along import trained_once
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining
@@ -56,6 +56,18 @@ def test_its_result_is_that_of_a_run_by_itself(tmp_path, changes):
         for event in heard
         if isinstance(event, Evaluated)
     )
+
+
+def test_one_that_another_process_saw_diverge_has_failed(tmp_path):
+    alone, with_average = jobs = jobs_of(tmp_path, "none", "ema", lr=1e6)
+
+    def meanwhile(event):
+        if isinstance(event, Started):
+            run_all([alone])
+
+    failed = [event for event in run_all(jobs, meanwhile) if isinstance(event, Failed)]
+    assert sorted(event.run.label for event in failed) == [alone.label, with_average.label]
+    assert all("not finite" in event.why for event in failed)
 
 
 def test_both_are_resumed(tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from statistics import fmean
 
-from cler.engine.events import Elsewhere, Emit, Event, Finished, Message, each_line_once
+from cler.engine.events import Elsewhere, Emit, Event, Failed, Finished, Message, each_line_once
 from cler.runs.along import trained_once
 from cler.runs.backends import Backend
 from cler.runs.backends.local import Local
@@ -46,13 +46,15 @@ def execute(
             backend.train(left, order, emit)
     for job in along:
         if job not in left:
-            emit(_finished(job))
+            emit(_ended(job))
     if busy:
         runs = "1 run is" if busy == 1 else f"{busy} runs are"
         emit(Message(f"{runs} being trained by another process: the same command shows the results after that"))
 
 
-def _finished(job: Job) -> Finished:
-    """The event of a run that came along with another one."""
+def _ended(job: Job) -> Finished | Failed:
+    """The event of a run that came along with another one, or that another process has meanwhile ended."""
     result = Result.read(job.result)
+    if result.failure is not None:
+        return Failed(job.name, result.failure)
     return Finished(job.name, fmean(result.accuracy["class_il"][-1]), result.metrics)
