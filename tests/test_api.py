@@ -253,7 +253,7 @@ def test_an_edited_method_is_not_answered_with_old_results(tmp_path, monkeypatch
     def call(factor, **changes):
         (tmp_path / "edited_method.py").write_text(METHOD.replace("FACTOR", factor))
         module = importlib.import_module("edited_method")
-        train(tmp_path / "runs", importlib.reload(module).Edited, width=2, buffer=None, verbose=True, **changes)
+        train(tmp_path / "runs", importlib.reload(module).Edited, width=2, buffer=None, **{"verbose": True} | changes)
         (path,) = (tmp_path / "runs").rglob("result.json")
         return " ".join(capsys.readouterr().err.split()), json.loads(path.read_text())
 
@@ -267,6 +267,9 @@ def test_an_edited_method_is_not_answered_with_old_results(tmp_path, monkeypatch
     assert "was made by edited revision" in told
     assert "repeats it" in told
     assert kept == first
+    with pytest.warns(UserWarning, match="was made by edited revision .* repeats it") as warned:
+        call("2", verbose=False)
+    assert warned[0].filename == __file__
     _, redone = call("2", redo=True)
     assert redone["revisions"]["method"] != first["revisions"]["method"]
     told, _ = call("2")

@@ -48,11 +48,13 @@ def prepare(
     redo: bool = False,
     tuned: Stamp = lambda one: None,
     say: Callable[[str], None],
+    warn: Callable[[str], None] | None = None,
     bar: Bar,
 ) -> Prepared:
     """Check the settings, find what has been done already, and say what will run; nothing is trained yet.
 
-    `tuned` says how settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
+    `tuned` says how settings were tuned, for the results. `warn` says, in place of `say`, that results are of other
+    code or data. `bar` shows how far a dataset is that has to be decoded.
     """
     for one in settings:
         _check_until(machine.until_task, one)
@@ -82,7 +84,9 @@ def prepare(
     failures = past_failures(ended)
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")
-    for line in [*outdated(ended, lambda one: fingerprint(data.key(one))), *failures]:
+    for line in outdated(ended, lambda one: fingerprint(data.key(one))):
+        (warn or say)(line)
+    for line in failures:
         say(line)
     for job in todo:
         check_writable(job.folder)
