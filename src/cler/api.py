@@ -317,7 +317,7 @@ def compare(*runs: Series, against: Series | str | None = None) -> Table:
     if not runs or not all(isinstance(one, Series) for one in runs):
         raise UsageError(
             "give the runs to compare, each as cler.train gives them: cler.compare(alone, regularized), or "
-            "cler.compare(*runs) for a list"
+            "cler.compare(*runs) for a list; cler.results(FOLDER) is the table of all runs in a folder"
         )
     if isinstance(against, Series):
         runs = (*runs, against)
