@@ -104,6 +104,16 @@ def test_a_network_that_was_not_kept(tmp_path):
         runs.network(0)
 
 
+def test_finished_runs_that_lack_the_network_that_is_asked_for_are_told(tmp_path, capsys):
+    usual = {"width": 2, "buffer": None, "seeds": 2, "save_network": True, "verbose": True}
+    train(tmp_path, "finetune", **usual | {"save_network": False})
+    train(tmp_path, "finetune", **usual)
+    assert "2 of them have no network.safetensors: --redo (in Python redo=True)" in capsys.readouterr().err
+    train(tmp_path, "finetune", **usual, redo=True)
+    train(tmp_path, "finetune", **usual)
+    assert "network.safetensors" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("callbacks", [print, [print, 3]])
 def test_callbacks_that_cannot_be_called_are_refused_before_training(callbacks, tmp_path):
     with pytest.raises(cler.UsageError, match=r"^callbacks must be a list of functions that take an event"):
@@ -253,7 +263,7 @@ def test_an_edited_method_is_not_answered_with_old_results(tmp_path, monkeypatch
     def call(factor, **changes):
         (tmp_path / "edited_method.py").write_text(METHOD.replace("FACTOR", factor))
         module = importlib.import_module("edited_method")
-        train(tmp_path / "runs", importlib.reload(module).Edited, width=2, buffer=None, verbose=True, **changes)
+        train(tmp_path / "runs", importlib.reload(module).Edited, width=2, buffer=None, **{"verbose": True} | changes)
         (path,) = (tmp_path / "runs").rglob("result.json")
         return " ".join(capsys.readouterr().err.split()), json.loads(path.read_text())
 
@@ -267,6 +277,9 @@ def test_an_edited_method_is_not_answered_with_old_results(tmp_path, monkeypatch
     assert "was made by edited revision" in told
     assert "repeats it" in told
     assert kept == first
+    with pytest.warns(UserWarning, match="was made by edited revision .* repeats it") as warned:
+        call("2", verbose=False)
+    assert warned[0].filename == __file__
     _, redone = call("2", redo=True)
     assert redone["revisions"]["method"] != first["revisions"]["method"]
     told, _ = call("2")
@@ -310,5 +323,7 @@ def test_a_misspelled_setting_is_told_its_name_and_only_runs_are_compared():
         with pytest.raises(cler.UsageError, match=f"^{name} must be a path, not 3$"):
             cler.train("er-ace", **{name: 3})
     for given in ("runs", []):
-        with pytest.raises(cler.UsageError, match=r"give the runs to compare, .*cler.compare\(\*runs\) for a list$"):
+        with pytest.raises(
+            cler.UsageError, match=r"give the runs to compare, .*cler.compare\(\*runs\) for a list; cler.results"
+        ):
             cler.compare(given)

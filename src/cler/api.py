@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -187,7 +188,7 @@ def train(
         restart: start stopped runs over; finished ones are kept.
         redo: train everything again, including finished runs.
         callbacks: functions that are called with every event of training (`cler.events`).
-        verbose: say what will run, and show progress bars.
+        verbose: say what will run, and show progress bars. Without it, results of other code or data are warned of.
         **options: settings that only this method, or another part of the run, has.
 
     `cler run --help` explains the other arguments; None means the usual value for the method and the dataset. Runs that
@@ -207,7 +208,16 @@ def train(
     _check_callbacks(callbacks)
     console = Terminal(stderr=True, quiet=not verbose)
     bar = partial(decoding_bar, console)
-    plan = prepare([settings], parse_seeds(seeds), machine, restart=restart, redo=redo, say=console.say, bar=bar)
+    plan = prepare(
+        [settings],
+        parse_seeds(seeds),
+        machine,
+        restart=restart,
+        redo=redo,
+        say=console.say,
+        warn=console.say if verbose else partial(warnings.warn, stacklevel=4),
+        bar=bar,
+    )
     failures = plan.past_failures + train_jobs(plan.todo, machine, console, callbacks)
     runs, _ = find_results([job.result for job in plan.jobs if job.result.exists()])
     if failures:
@@ -309,7 +319,7 @@ def compare(*runs: Series, against: Series | str | None = None) -> Table:
     if not runs or not all(isinstance(one, Series) for one in runs):
         raise UsageError(
             "give the runs to compare, each as cler.train gives them: cler.compare(alone, regularized), or "
-            "cler.compare(*runs) for a list"
+            "cler.compare(*runs) for a list; cler.results(FOLDER) is the table of all runs in a folder"
         )
     if isinstance(against, Series):
         runs = (*runs, against)

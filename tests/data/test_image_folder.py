@@ -289,6 +289,7 @@ def test_broken_pictures_are_named_and_left_out_on_request(root):
     assert load(root, skip_broken=True).fingerprint() == whole.fingerprint()
     status = data.check(f"folder:{root}", root.parent / "kept")
     assert (status.state, status.reason[:22]) == ("damaged", "3 of 43 cannot be read")
+    assert status.reason.endswith("; runs can leave them out by --skip-broken")
 
 
 def test_many_broken_pictures_are_counted(root):

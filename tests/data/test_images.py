@@ -75,6 +75,8 @@ def test_to_a_gpu_moves_every_tensor():
         ("test_labels", torch.tensor([-1, 0]), "0..1"),
         ("test_images", torch.zeros(2, 3, 4, 4, dtype=torch.uint8), "differ in shape"),
         ("mean", (0.5,), "3 channels"),
+        ("mean", (0.5, 0.5, float("nan")), "must be finite"),
+        ("std", (0.5, 0.0, 0.5), "std above 0"),
     ],
 )
 def test_wrong_tensors_are_refused(field: str, value: object, says: str):

@@ -121,6 +121,24 @@ def test_a_draw_from_the_host_is_told_with_its_line():
     assert f"{__file__}, line {line_of(Forgetful, '# here')}: a global random state has moved" in broken
 
 
+class Stuck(cler.Method):
+    """Computes a loss and does nothing with it."""
+
+    name = "stuck"
+    about = Finetune.about
+
+    def observe(self, batch):
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        return {"loss": F.cross_entropy(logits, batch.labels), **penalties}
+
+
+def test_a_method_that_takes_no_step_is_told_so():
+    assert failures(Stuck) == {
+        "learns a toy stream better than chance": "stuck: no step changes the network's weights: observe has to call "
+        "self.descend(terms)"
+    }
+
+
 class Crashing(Finetune):
     """Cannot take a step."""
 

@@ -334,7 +334,10 @@ def test_long_names_are_whole_and_do_not_widen_the_page(look, runs, tmp_path):
     grid = [{"batch": batch, "width": width, "lr": lr} for batch in (5, 10) for width in (16, 20) for lr in (0.03, 0.1)]
     rows = runs.plain, *(runs.cler | {"weight": weight} for weight in (0.5, 1.5))
     pairs = [(row | one, [30.0, 31.0]) for one in grid for row in rows]
-    made = make_report(runs.compare(*pairs), ["skipped: /mnt/" + "long_folder_" * 20])
+    comparison, log = runs.compare(*pairs), Log({"stream": [(0, step, 1.0) for step in (1, 2)]}, {0: 2})
+    folder = comparison.groups[0].results[0].path
+    under_way = [Unfinished(folder, row.settings, 0, log, running) for row in comparison.groups for running in (0, 1)]
+    made = make_report(comparison, ["skipped: /mnt/" + "long_folder_" * 20], unfinished=under_way)
     address = write_page(made, tmp_path).as_uri()
     assert look(address, width=375).evaluate("document.documentElement.scrollWidth") == 375
     window = look(address)

@@ -1,4 +1,5 @@
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import scipy.stats
 
 from cler.config.comparing import completed, of_a_row
 from cler.errors import UsageError
+from cler.metrics import METRICS, Metric
 from cler.runs.compare import (
     best_by_validation,
     compare,
@@ -52,6 +54,18 @@ def test_runs_that_differ_by_seed_form_a_group():
     assert group.adjusted_forgetting["class_il"].mean == pytest.approx(100 * (50 + 46 + 42) / 3 / 80)
     assert group.gain == {}
     assert group.label == "ER-ACE"
+
+
+def test_runs_that_have_been_read_know_a_metric_that_is_added_or_replaced_later():
+    comparison = compare(runs(PLAIN, [30.0, 34.0]))
+    (group,) = comparison.groups
+    comparison.to_json()
+    METRICS["first_task"] = Metric(lambda rows: rows[0][0], "Right after it was learned.", "higher", "%")
+    assert group.metrics["first_task"]["class_il"].mean == 80.0
+    METRICS["first_task"] = Metric(lambda rows: -rows[0][0], "The same, negative.", "lower", "%")
+    assert group.results[0].metrics["first_task"]["task_il"] == -80.0
+    assert comparison.to_json()["groups"][0]["class_il"]["first_task"]["mean"] == -80.0
+    assert pickle.loads(pickle.dumps(group.results[0])).metrics == group.results[0].metrics  # a lambda stays behind
 
 
 def test_a_network_whose_width_cannot_be_chosen_is_told_without_one():

@@ -7,7 +7,10 @@ from cler.runs.machine import default_precision, find_device, workers_that_fit
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("gpu", r"unknown device 'gpu' \(known: auto, cpu, cuda\)"), ("cuda:7", "unknown device 'cuda:7'")],
+    [
+        ("gpu", r"^unknown device 'gpu' \(known: auto, cpu, cuda\); cuda is the GPU"),
+        ("cuda:7", "'cuda:7'.*; cuda is the GPU, and CUDA_VISIBLE_DEVICES chooses which of several$"),
+    ],
 )
 def test_unknown_devices(name, says):
     with pytest.raises(UsageError, match=says):

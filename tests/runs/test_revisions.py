@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from cler.config.making import make_settings
 from cler.engine.events import Evaluated
 from cler.methods import METHODS, Method
 from cler.methods.er_ace import ErAce
+from cler.nets.build import own_network
+from cler.nets.resnet import ResNet18
 from cler.runs import revisions
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs
@@ -88,6 +91,13 @@ def test_code_outside_the_package_is_known_by_its_source(tmp_path, monkeypatch):
     assert revision(OUTSIDE.replace("0.5", "0.25")) != first
     monkeypatch.setattr(ErAce, "revision", 2)
     assert revision(OUTSIDE) != first  # it inherits from code that has changed
+
+
+def test_what_a_function_of_ones_own_was_given_counts():
+    def revision(width):
+        return revisions.revision_of(own_network("custom:slim", partial(ResNet18, width=width)))
+
+    assert revision(8) == revision(8) != revision(16)
 
 
 def test_code_that_was_never_in_a_file_has_its_number():

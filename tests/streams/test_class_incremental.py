@@ -171,6 +171,15 @@ def test_a_task_without_images_to_test_on_is_refused(stream):
         STREAMS[stream](some, 6, batch=1)
 
 
+def test_a_task_without_images_to_train_on_is_refused():
+    data = shades(6, 12)
+    kept = data.train_labels != 3
+    some = replace(data, train_images=data.train_images[kept], train_labels=data.train_labels[kept])
+    Stream(some, 3, batch=1)
+    with pytest.raises(UsageError, match=r"^toy: task 4 has no images to train on; give its classes some"):
+        Stream(some, 6, batch=1)
+
+
 def test_the_training_images_of_a_task_are_those_that_its_batches_hold():
     stream = Stream(numbered([0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 2, 3], 4), tasks=2, batch=2, class_order=1)
     for task in range(2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,8 @@ class ImageData:
         channels = self.train_images.shape[1]
         if not len(self.mean) == len(self.std) == channels:
             raise UsageError(f"{self.name}: mean and std need one number for each of the {channels} channels")
+        if not all(map(math.isfinite, self.mean)) or not all(0 < each < math.inf for each in self.std):
+            raise UsageError(f"{self.name}: mean and std must be finite numbers, and std above 0")
 
     def __repr__(self) -> str:
         train, test = self.train_images, self.test_images

@@ -155,7 +155,7 @@ class Pictures(ABC):
             listing = self.listing(folder)
             pixels, sizes = self._looked_at(listing, folder)
             if pixels.broken:
-                return Status("damaged", _told(listing, pixels), folder)
+                return Status("damaged", f"{_told(listing, pixels)}; runs can leave them out by --skip-broken", folder)
             data = self._data(listing, pixels)
         except UsageError as error:
             return Status("missing", str(error), folder)

@@ -57,12 +57,17 @@ def learns(
         weight = REGULARIZERS[regularizer].weight
         tries = [*tries, *({**each, "weight": 0.01 * weight} for each in tries[:1] if "weight" not in each)]
     for each in tries:
-        common = {"data": data, "loops": FEWER, "batch": 8, "replay_batch": 16, "buffer": 32} | changes | dict(each)
+        common: dict[str, Any] = (
+            {"data": data, "loops": FEWER, "batch": 8, "replay_batch": 16, "buffer": 32} | changes | dict(each)
+        )
         runs = [trained(method, regularizer, seed, **common) for seed in seeds]
         failure = next((run.failure for run in runs if run.failure), None)
         found.append(failure or _shortfall(method, runs, least, kept))
         if found[-1] is None:
             return
+    before = make_short_run(method, regularizer, seeds[-1], **common).method.network.parameters()
+    if all(map(torch.equal, before, runs[-1].method.network.parameters())):
+        raise BrokenPromise("no step changes the network's weights: observe has to call self.descend(terms)")
     told = "; ".join(f"{_settings(each)}: {why}" for each, why in zip(tries, found, strict=True))
     raise BrokenPromise(f"four colors in two tasks are not learned: {told}")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from cler.config.machine import DEVICES
-from cler.errors import UsageError, unknown
+from cler.errors import UsageError
 from cler.nets.kernels import has_bfloat16
 from cler.processes import usable_cores
 
@@ -26,7 +26,10 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name not in DEVICES:
-        raise unknown("device", name, DEVICES)
+        raise UsageError(
+            f"unknown device '{name}' (known: {', '.join(DEVICES)}); cuda is the GPU, and CUDA_VISIBLE_DEVICES chooses "
+            "which of several"
+        )
     if name == "cuda" and not torch.cuda.is_available():
         raise UsageError("cuda: torch sees no GPU here; leave it out to use the CPU", "device")
     return torch.device(name)

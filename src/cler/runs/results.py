@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from cler.config.comparing import completed
 from cler.engine.run import VALIDATION
 from cler.errors import UsageError
 from cler.files import as_path, read_json
-from cler.metrics import SCENARIOS, Curve
+from cler.metrics import SCENARIOS, Curve, Measured
 from cler.runs.folders import RESULT, search
 from cler.runs.wellformed import FORMAT, check_result
 
@@ -53,7 +53,7 @@ class Result:
     tuned: dict[str, Any] | None = None
     """How the settings were tuned, as `cler tune` says it; None where they were not."""
 
-    @cached_property
+    @Measured
     def metrics(self) -> dict[str, dict[str, float]]:
         """Each of `cler.metrics.METRICS` in both scenarios; NaN where the accuracies do not determine it."""
         measured = {

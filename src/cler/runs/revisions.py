@@ -2,26 +2,24 @@
 
 A part of the package has a number, raised by hand when it makes runs come out differently: `revision` of a method, a
 regularizer, a teacher, a network, a stream, and `cler.engine.REVISION` for what all runs share. For code outside the
-package, where nobody raises a number, it is a hash of the source, which comments and renames do not change.
+package, where nobody raises a number, it is a hash of the source (`cler.runs.sources`), which comments and renames do
+not change.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
-import sys
-import textwrap
 from collections.abc import Mapping
-from functools import cache
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from cler.config.registry import DOMAINS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, class_or_function, made_of
+from cler.config.registry import DOMAINS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, made_of
 from cler.config.settings import Settings
 from cler.engine import REVISION
-from cler.runs.syntax import fingerprint
+from cler.runs.sources import hash_of
 
 Revisions = Mapping[str, int | str]
 
@@ -47,9 +45,10 @@ def revision_of(entry: Any) -> int | str:
     made = made_of(entry)
     if isinstance(made, nn.Module):  # as it is, weights and all
         return hashlib.sha256(f"{made}{_digest(made)}".encode()).hexdigest()[:16]
-    if made.__module__.partition(".")[0] == "cler":
+    given = getattr(entry, "given", None)
+    if made.__module__.partition(".")[0] == "cler" and not isinstance(given, partial):
         return number
-    hashed = _hash_of(class_or_function(made))
+    hashed = hash_of(made if given is None else given)
     return number if hashed is None else f"{hashed}.{number}"
 
 
@@ -60,24 +59,6 @@ def _digest(module: nn.Module) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-@cache  # so that it stays that of the code which runs, though its file may be edited
-def _hash_of(code: Any) -> str | None:
-    """A hash of a class's or function's source; None for code that was never in a file."""
-    try:
-        return fingerprint(_source(code))
-    except (OSError, TypeError):
-        return None
-
-
-def _source(code: Any) -> str:
-    """The file of some code; of a program or notebook, which says other things too, only its own lines."""
-    module = sys.modules.get(code.__module__)
-    if code.__module__ != "__main__" and module is not None and hasattr(module, "__file__"):
-        return inspect.getsource(module)
-    family = [each for each in getattr(code, "__mro__", (code,)) if each.__module__ == code.__module__]
-    return "\n".join(textwrap.dedent(inspect.getsource(each)) for each in family)
 
 
 def differing(settings: Mapping[str, Any], before: Revisions, now: Revisions) -> list[str]:

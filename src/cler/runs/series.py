@@ -14,7 +14,7 @@ from cler.config.settings import pair_of
 from cler.config.values import OWN_SEED, number_of_tasks
 from cler.files import without_non_finite
 from cler.methods import METHODS
-from cler.metrics import METRICS, SCENARIOS
+from cler.metrics import METRICS, SCENARIOS, Measured
 from cler.regularizers import REGULARIZERS
 from cler.runs.results import Result
 
@@ -60,7 +60,7 @@ class Series:
         """The seeds of the runs."""
         return [run.seed for run in self.results]
 
-    @cached_property
+    @Measured
     def metrics(self) -> dict[str, dict[str, Estimate]]:
         """Mean and deviation of each of `cler.metrics.METRICS`."""
 

@@ -22,6 +22,8 @@ from cler.runs.build import advice, check_fit
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, to_do_and_ended
 from cler.runs.jobs import restart as restart_jobs
+from cler.runs.networks import NAME as NETWORK
+from cler.runs.results import read_result
 
 Bar = Callable[[str], AbstractContextManager[Advance]]
 """From the name of a dataset to a bar that shows how far it is, inside a `with` block."""
@@ -49,11 +51,13 @@ def prepare(
     redo: bool = False,
     tuned: Stamp = lambda one: None,
     say: Callable[[str], None],
+    warn: Callable[[str], None] | None = None,
     bar: Bar,
 ) -> Prepared:
     """Check the settings, find what has been done already, and say what will run; nothing is trained yet.
 
-    `tuned` says how settings were tuned, for the results. `bar` shows how far a dataset is that has to be decoded.
+    `tuned` says how settings were tuned, for the results. `warn` says, in place of `say`, that results are of other
+    code or data. `bar` shows how far a dataset is that has to be decoded.
     """
     for one in settings:
         _check_until(machine.until_task, one)
@@ -83,7 +87,11 @@ def prepare(
     failures = past_failures(ended)
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")
-    for line in [*outdated(ended, lambda one: fingerprint(data.key(one))), *failures]:
+    if machine.save_network and (count := sum(map(_lacks_network, ended))):
+        say(f"{count} of them {'have' if count > 1 else 'has'} no {NETWORK}: --redo (in Python redo=True) makes it")
+    for line in outdated(ended, lambda one: fingerprint(data.key(one))):
+        (warn or say)(line)
+    for line in failures:
         say(line)
     for job in todo:
         check_writable(job.folder)
@@ -103,6 +111,12 @@ def _check_until(task: int | None, one: Settings) -> None:
         raise UsageError(f"{task}: {one.method} learns all tasks at once; leave it out", "until_task")
     if task is not None and task > (tasks := number_of_tasks(one.tasks)):
         raise UsageError(f"{task}: {one.dataset} has {tasks} tasks here; leave it out", "until_task")
+
+
+def _lacks_network(job: Job) -> bool:
+    """Whether a run has come to its end without its network being kept."""
+    result = read_result(job.folder)
+    return result["complete"] and not result.get("failure") and not (job.folder / NETWORK).exists()
 
 
 def load_here(one: Settings, machine: Machine, progress: Advance, say: Callable[[str], None]) -> ImageData | None:

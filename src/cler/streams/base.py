@@ -127,7 +127,14 @@ class Stream:
             self._train = self._equal_parts()
             smallest = len(torch.cat(plan.parts)) // len(plan.parts)
         if smallest < batch:
-            raise UsageError(f"must be at most {smallest}, the images of the smallest task, not {batch}", "batch")
+            raise (
+                UsageError(f"must be at most {smallest}, the images of the smallest task, not {batch}", "batch")
+                if smallest
+                else UsageError(
+                    f"{data.name}: task {list(map(len, self._train)).index(0) + 1} has no images to train on; give its "
+                    "classes some, or put them in a task with others"
+                )
+            )
 
     @classmethod
     def usual_tasks(cls, options: Mapping[str, Any]) -> int | None:
