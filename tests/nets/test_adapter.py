@@ -277,6 +277,18 @@ def test_every_backbone_of_ones_own_is_tried_out():
         build_network(Mine, 6, image_shape=(3, 8, 8))
 
 
+def test_images_that_the_network_asserts_not_to_be_its_own_are_refused():
+    class Picky(nn.Identity):
+        def forward(self, x):
+            assert x.shape[-1] == 32, "Input width doesn't match model"
+            return x
+
+    with pytest.raises(
+        UsageError, match=r"does not take a batch of images \(N, 3, 16, 16\): Input width doesn't match"
+    ):
+        try_out(adapted(Picky()), 6, (3, 16, 16))
+
+
 def test_images_that_are_too_small_are_refused():
     with pytest.raises(UsageError, match=r"does not take a batch of images \(N, 3, 2, 2\): .*[Kk]ernel size"):
         try_out(adapted(), 6, (3, 2, 2))

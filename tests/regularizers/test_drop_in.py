@@ -568,6 +568,10 @@ def head_in(container):
     return network
 
 
+def takes_tokens(maps):
+    assert maps.ndim == 3, "expects tokens"
+
+
 def without_gradients():
     network = small_network()
     network.forward = torch.no_grad()(network.forward)
@@ -613,6 +617,7 @@ def without_gradients():
             {"head": "late.0:2"},
             "tap 'early' gives, .*: 'tuple' object has no attribute",
         ),
+        (lambda: head_in(takes_tokens), {"head": "late.0"}, "tap 'early' gives, .*: expects tokens"),
         (never_calls_its_tap, {}, "never calls"),
         (small_network, {"tap": "late.0:2"}, "tap 'late.0:2' has to name one sub-module: the last one of the slice"),
         (without_gradients, {}, "no gradient would reach tap 'early'"),

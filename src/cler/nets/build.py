@@ -173,7 +173,7 @@ def try_out(network: Backbone, n_outputs: int, image_shape: tuple[int, ...]) -> 
             maps = output_at(trial, trial.get_submodule(trial.tap), images)
     except UsageError:
         raise
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+    except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
         reason, shape = str(error).partition("\n")[0], ", ".join(map(str, image_shape))
         raise UsageError(f"the network does not take a batch of images (N, {shape}): {reason}") from error
     if not isinstance(maps, Tensor):

@@ -206,7 +206,7 @@ class Equivariant(Regularizer):
             output = self._read(maps, parts)
         except torch.OutOfMemoryError:
             raise
-        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise UsageError(
                 f"the head does not take what tap '{self.tap}' gives, {shape_of(maps)}: {reason}"
