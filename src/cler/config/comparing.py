@@ -6,6 +6,7 @@ Results hold the settings of their runs as plain values; here they are read by w
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from cler.config.machine import Machine
@@ -44,14 +45,23 @@ def _own_network(written: Mapping[str, Any]) -> dict[str, str]:
 
 
 def role_of(name: str) -> str:
-    """The role of a setting by its name; one that only a part has says its role itself."""
+    """The role of a setting, by its name; settings that only one part has decide the numbers."""
     each = settings_of(Settings).get(name) or settings_of(Machine).get(name)
     return each.role if each else "numbers"
 
 
 def of_a_row(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that runs in the same row of a table share: all but those that change only rounding."""
-    return {name: value for name, value in settings.items() if role_of(name) not in ("bits", "machine")}
+    left_out = _of_no_row()
+    return {name: value for name, value in settings.items() if name not in left_out}
+
+
+@cache
+def _of_no_row() -> frozenset[str]:
+    """The settings in which runs in the same row of a table may differ."""
+    return frozenset(
+        name for name in settings_of(Settings) | settings_of(Machine) if role_of(name) in ("bits", "machine")
+    )
 
 
 def is_addition(name: str) -> bool:

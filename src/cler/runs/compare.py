@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,8 @@ def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: S
     ]
     told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
     told = [name for name in told if name != "width" or not _is_without_width(str(own.get("network")))]
-    return ", ".join(filter(None, (_told(key, own.get(key)) for key in told if not _implied(key, own, beside))))
+    of_protocols = _set_by_protocols(beside)
+    return ", ".join(filter(None, (_told(key, own.get(key)) for key in told if not _implied(key, own, of_protocols))))
 
 
 def _is_without_width(network: str) -> bool:
@@ -135,17 +136,23 @@ def _is_without_width(network: str) -> bool:
     return network.startswith(CUSTOM) or (network in NETWORKS and not has_width(network))
 
 
-def _implied(name: str, own: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> bool:
+def _implied(name: str, own: Mapping[str, Any], of_protocols: Collection[str]) -> bool:
     """Whether runs have a setting from their protocol; or from none, where others have it from theirs."""
     declared = settings_of(Settings).get(name)
-    if declared is None or declared.tuned or is_addition(name) or not any(name in _of_protocol(one) for one in beside):
+    if declared is None or declared.tuned or is_addition(name) or name not in of_protocols:
         return False
-    return bool(own.get(name) == _of_protocol(own).get(name, declared.default))
+    return bool(own.get(name) == protocol_defaults(*_protocol_and_parts(own)).get(name, declared.default))
 
 
-def _of_protocol(settings: Mapping[str, Any]) -> dict[str, Any]:
-    parts = [str(settings.get(name, "none")) for name in ("method", "regularizer", "teacher")]
-    return protocol_defaults(settings.get("protocol"), *parts)
+def _set_by_protocols(several: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The names of the settings that the protocols of some runs decide."""
+    return {name for each in set(map(_protocol_and_parts, several)) for name in protocol_defaults(*each)}
+
+
+def _protocol_and_parts(settings: Mapping[str, Any]) -> tuple[Any, str, str, str]:
+    """What the defaults of a protocol depend on."""
+    method, regularizer, teacher = (str(settings.get(name, "none")) for name in ("method", "regularizer", "teacher"))
+    return settings.get("protocol"), method, regularizer, teacher
 
 
 _EXPECTED = {"protocol": None, "epochs": 1, "stream": "class-incremental", "validate": 0.0, "class_order": None}

@@ -134,7 +134,7 @@ class Series:
         """Method, regularizer and teacher, as names of folders have them: 'er-ace+jigsaw+ema'."""
         return pair_of(*(self.settings[name] for name in ("method", "regularizer", "teacher")))
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The parts as tables show them: 'ER-ACE + CLER (jigsaw) + EMA'."""
         return label_of(*(self.settings[name] for name in ("method", "regularizer", "teacher")))
