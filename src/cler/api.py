@@ -17,7 +17,17 @@ from cler.config.cluster import Slurm
 from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
-from cler.config.registry import DATASETS, METHODS, NETWORKS
+from cler.config.registry import (
+    BACKENDS,
+    DATASETS,
+    METHODS,
+    NETWORKS,
+    REGULARIZERS,
+    STREAMS,
+    TEACHERS,
+    TRACKERS,
+    Registry,
+)
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
 from cler.data.images import ImageData
@@ -28,12 +38,10 @@ from cler.metrics import SCENARIOS
 from cler.nets.backbone import Backbone
 from cler.nets.build import Network
 from cler.regularizers.base import Entry, Regularizer
-from cler.regularizers.base import register as register_regularizer
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
 from cler.runs.backends import Backend, find_backend
-from cler.runs.backends import register as register_backend
 from cler.runs.compare import Comparison
 from cler.runs.compare import compare as compare_results
 from cler.runs.custom import name_class, name_dataset, name_network
@@ -47,11 +55,8 @@ from cler.runs.start import prepare
 from cler.runs.trainers import Order
 from cler.runs.usual_modes import usual_modes
 from cler.streams.base import Stream
-from cler.streams.base import register as register_stream
 from cler.teachers.base import Teacher
-from cler.teachers.base import register as register_teacher
 from cler.tracking.base import Tracker
-from cler.tracking.base import register as register_tracker
 
 OF_JOBS = ("checkpoint_every", "save_network", "save_buffer_images", "track")
 """Settings of the machine that each job has, whichever command made it."""
@@ -262,6 +267,10 @@ def train_jobs(
 
 
 T = TypeVar("T")
+_CLASSES: Mapping[type, Registry[Any]] = {
+    Method: METHODS, Teacher: TEACHERS, Stream: STREAMS, Tracker: TRACKERS, Backend: BACKENDS,
+}  # fmt: skip
+"""What is registered as a class, and where."""
 
 
 def register(thing: T) -> T:
@@ -271,33 +280,25 @@ def register(thing: T) -> T:
     `cler.runs.backends.Backend` (also as a decorator), a `cler.regularizers.Entry`, a `cler.nets.Network`, or an object
     with the attributes of `cler.data.images.Dataset`. Worker processes know it too if they can import it.
     """
-    if isinstance(thing, type) and issubclass(thing, Method):
-        METHODS.register_class(thing)
-    elif isinstance(thing, type) and issubclass(thing, Teacher):
-        register_teacher(thing)
-    elif isinstance(thing, type) and issubclass(thing, Stream):
-        register_stream(thing)
-    elif isinstance(thing, type) and issubclass(thing, Tracker):
-        register_tracker(thing)
-    elif isinstance(thing, type) and issubclass(thing, Backend):
-        register_backend(thing)
-    elif isinstance(thing, Entry):
-        register_regularizer(thing)
-    elif isinstance(thing, Network):
-        NETWORKS.register(thing.name, thing)
-    elif isinstance(thing, type):
+    given: Any = thing
+    if isinstance(given, type):
+        for kind, table in _CLASSES.items():
+            if issubclass(given, kind):
+                return table.add(thing)
         raise UsageError(
-            f"the class {thing.__qualname__} cannot be registered: it must be a method, teacher, stream, tracker or "
+            f"the class {given.__qualname__} cannot be registered: it must be a method, teacher, stream, tracker or "
             "backend; of a regularizer, register an Entry, of a network a Network, of a dataset an object"
         )
-    elif callable(getattr(thing, "load", None)) and isinstance(getattr(thing, "name", None), str):
-        DATASETS.register(thing.name, thing)  # type: ignore[attr-defined]
-    else:
-        raise UsageError(
-            f"{thing!r} cannot be registered: it is not a method, regularizer, teacher, stream, network, "
-            "dataset, tracker or backend"
-        )
-    return thing
+    if isinstance(thing, Entry):
+        return REGULARIZERS.add(thing)
+    if isinstance(thing, Network):
+        return NETWORKS.add(thing)
+    if callable(getattr(thing, "load", None)) and isinstance(getattr(thing, "name", None), str):
+        return DATASETS.add(thing)
+    raise UsageError(
+        f"{thing!r} cannot be registered: it is not a method, regularizer, teacher, stream, network, "
+        "dataset, tracker or backend"
+    )
 
 
 def results(*folders: str | Path) -> Table:

@@ -54,9 +54,7 @@ def name_class(kind: str, given: Any) -> str | None:
     table, parent, called = _CLASSES[kind]
     if not (isinstance(given, type) and issubclass(given, parent)):
         raise UsageError(f"must be the name of a {kind} or a subclass of {called}, not {given!r}", kind)
-    entry = _entry(kind, given)
-    table.register_class(entry)
-    return str(entry.name)
+    return str(table.add(_entry(kind, given)).name)
 
 
 def _entry(kind: str, given: Any) -> Any:
@@ -74,8 +72,7 @@ def name_dataset(dataset: Any) -> str:
             raise UsageError(
                 f"'{dataset.name}' is the name of another dataset: give your images another one", "dataset"
             )
-        DATASETS.register(dataset.name, InMemory(dataset))
-        return dataset.name
+        return DATASETS.add(InMemory(dataset)).name
     raise UsageError(
         f"must be the name of a dataset or a cler.data.ImageData, not a {type(dataset).__name__}; cler.data.arrays, "
         "folder and torch make one",
@@ -91,8 +88,7 @@ def name_network(network: Any) -> str | None:
     inside = network.module if isinstance(network, AdaptedBackbone) else network
     named = type(inside) if isinstance(inside, nn.Module) else network
     name = f"{CUSTOM}{getattr(named, '__module__', '')}:{getattr(named, '__qualname__', 'function')}"
-    NETWORKS.register(name, own_network(name, network))
-    return name
+    return NETWORKS.add(own_network(name, network)).name
 
 
 @dataclass(frozen=True)

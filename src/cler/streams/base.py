@@ -267,5 +267,5 @@ def by_appearance(labels: Tensor, n_classes: int) -> Tensor:
     return first.argsort(stable=True)
 
 
-register = STREAMS.register_class
+register = STREAMS.add
 """Registers a stream for the command line and the tests."""

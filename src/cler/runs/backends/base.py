@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, TypeVar
+from typing import ClassVar, Literal, Protocol
 
 import torch
 
@@ -46,13 +46,8 @@ class Backend(ABC):
         """End what was started to train, such as a cluster on this machine."""
 
 
-B = TypeVar("B", bound=Backend)
-
-
-def register(backend: type[B]) -> type[B]:
-    """Make a backend known by its name."""
-    BACKENDS.register_class(backend)
-    return backend
+register = BACKENDS.add
+"""Registers a backend for the command line."""
 
 
 AttemptState = Literal["waiting", "running", "there", "cancelled"]
