@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,14 +50,10 @@ from cler.runs.networks import load_network
 from cler.runs.results import Result, find_results
 from cler.runs.series import Series
 from cler.runs.start import prepare
-from cler.runs.trainers import Order
 from cler.runs.usual_modes import usual_modes
 from cler.streams.base import Stream
 from cler.teachers.base import Teacher
 from cler.tracking.base import Tracker
-
-OF_JOBS = ("checkpoint_every", "save_network", "save_buffer_images", "track")
-"""Settings of the machine that each job has, whichever command made it."""
 
 
 class Runs(Series):
@@ -248,21 +242,11 @@ def train_jobs(
     callbacks: Sequence[Emit] = (),
     backend: Backend | None = None,
 ) -> list[str]:
-    """Train the jobs, showing progress bars; returns a line for each run that failed.
-
-    `backend` is the machine's, for a caller that trains several times and closes it then.
-    """
+    """Train the jobs, as `execute` does, showing progress bars; returns a line for each run that failed."""
     if not jobs:
         return []
-    of_jobs: dict[str, Any] = {name: getattr(machine, name) for name in OF_JOBS}
-    found = nullcontext(backend) if backend else closing(find_backend(machine))
-    with found as backend, ProgressBars(console, len(jobs)) as bars:
-        execute(
-            [replace(job, **of_jobs) for job in jobs],
-            Order(backend.device(machine.device), machine),
-            callbacks=[bars, *callbacks],
-            backend=backend,
-        )
+    with ProgressBars(console, len(jobs)) as bars:
+        execute(jobs, machine, callbacks=[bars, *callbacks], backend=backend)
     return bars.failures
 
 

@@ -31,17 +31,20 @@ from cler.methods.loss import total
 from cler.runs import loading, record
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy
-from cler.runs.trainers import STOPPING, Order, stopping_after_a_step, train_bundles
+from cler.runs.machine import Order
+from cler.runs.trainers import STOPPING, stopping_after_a_step, train_bundles
 from toys import DIES_AFTER, Toy
 
 CPU = torch.device("cpu")
 CLER = Path(sys.executable).with_name("cler")
+OFTEN = Machine(workers=1, device="cpu", checkpoint_every=1e-9)
+"""A checkpoint after every step."""
 
 
 def make_job(out, seed=0, **changes):
     options = {"method": "er-ace", "dataset": "toy", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
     options |= {"buffer": 10} | changes
-    return replace(make_jobs(make_settings(**options), [seed], out)[0], checkpoint_every=1e-9)
+    return make_jobs(make_settings(**options), [seed], out)[0]
 
 
 class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
@@ -63,7 +66,7 @@ class Notes:
 
 def run(*jobs):
     notes = Notes()
-    execute(jobs, Order(CPU, Machine(workers=1)), callbacks=[notes])
+    execute(jobs, OFTEN, callbacks=[notes])
     return notes
 
 
@@ -195,7 +198,7 @@ def test_side_by_side_runs_go_on_with_those_that_stand_where_they_do(tmp_path, m
         if isinstance(event, Progress):
             seen.append(event.labels)
 
-    train_bundles([together], Order(CPU, Machine(at_once=10)), look)
+    train_bundles([together], Order(CPU, replace(OFTEN, at_once=10)), look)
     labels = [job.label for job in together]
     assert set(seen) == {(labels[0], labels[2]), (labels[1],), (labels[3],)}
     for one, other in zip(alone, together, strict=True):
@@ -230,7 +233,7 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
     for job in together:
         job.folder.mkdir(parents=True)
     notes = Notes()
-    train_bundles([together], Order(CPU, Machine(at_once=10)), notes)
+    train_bundles([together], Order(CPU, replace(OFTEN, at_once=10)), notes)
     assert "out of memory with 4 runs at once; continuing with 2" in notes.messages
     assert sorted(label for label, _ in notes.ended) == [job.label for job in together]
     assert [line["event"] for line in logged(together[0].folder)] == ["failed"]
@@ -378,8 +381,8 @@ def test_a_full_disk_stops_no_run_and_is_said_once(tmp_path, monkeypatch, whole)
 def test_checkpoints_that_are_written_in_the_background_are_asked_for_at_the_end(tmp_path, monkeypatch, end):
     monkeypatch.setattr(checkpoint, "write", full_disk)
     notes = Notes()
-    with contextlib.suppress(Stopped, KeyboardInterrupt), record.Recorder(notes) as recorder:
-        build = loading.Builder(CPU, None, recorder)
+    with contextlib.suppress(Stopped, KeyboardInterrupt), record.Recorder(notes, Machine()) as recorder:
+        build = loading.Builder(Order(CPU), recorder)
         for job in (make_job(tmp_path), make_job(tmp_path, seed=1)):
             job.folder.mkdir(parents=True)
             built = build(job)
@@ -472,7 +475,7 @@ def test_losses_that_were_logged_after_the_checkpoint_are_dropped(tmp_path, monk
         if isinstance(event, Started):
             kept.extend(json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines())
 
-    execute([job], Order(CPU, Machine(workers=1)), callbacks=[look])
+    execute([job], OFTEN, callbacks=[look])
     assert [(line["task"], line["step"]) for line in kept if line["event"] == "progress"] == steps
     lines = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
     assert [(line["task"], line["step"]) for line in lines if line["event"] == "progress"] == [
@@ -577,10 +580,10 @@ def told_at_every_step(monkeypatch):
 
 @pytest.mark.usefixtures("told_at_every_step")
 def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(tmp_path, whole):
-    job = replace(make_job(tmp_path), checkpoint_every=0)
+    job = make_job(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as end:
-        execute([job], Order(CPU, Machine(workers=1)), callbacks=[signal_at(1, 3)])
+        execute([job], replace(OFTEN, checkpoint_every=0), callbacks=[signal_at(1, 3)])
     assert end.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoint.find(job.folder, pytest.fail).position == (1, 3)
@@ -645,7 +648,7 @@ def test_worker_processes_leave_checkpoints_when_this_one_is_terminated(tmp_path
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(SystemExit) as end:
-        execute(war, Order(CPU, Machine(workers=2)), callbacks=[terminate])
+        execute(war, replace(OFTEN, workers=2), callbacks=[terminate])
     assert end.value.code == 143
     assert not multiprocessing.active_children()
     assert not list((tmp_path / "war").rglob(".lock"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from cler.config.machine import Machine
 from cler.config.registry import (
     DATASETS,
     DOMAINS,
@@ -113,10 +114,10 @@ class Code:
                 _GIVEN[kind].register(name, own_network(name, found) if kind == "network" else _entry(kind, found))
 
 
-def code_of(job: Job) -> Code:
-    """What a job needs that does not come with the package."""
+def code_of(job: Job, machine: Machine) -> Code:
+    """What a job needs that does not come with the package, under the trackers that are asked for."""
     modules, given, only_here = dict[str, None](), [], []
-    for kind, name, entry in _entries(job):
+    for kind, name, entry in _entries(job, machine):
         code = class_or_function(made_of(entry))
         object_here = isinstance(entry, InMemory) or isinstance(getattr(entry, "given", None), nn.Module)
         if code.__module__.partition(".")[0] == "cler" and not object_here:
@@ -130,12 +131,12 @@ def code_of(job: Job) -> Code:
     return Code(tuple(modules), tuple(given), tuple(only_here))
 
 
-def only_here(jobs: Iterable[Job]) -> list[str]:
+def only_here(jobs: Iterable[Job], machine: Machine) -> list[str]:
     """What no other process could import of these jobs, in words."""
-    return list(dict.fromkeys(what for job in jobs for what in code_of(job).only_here))
+    return list(dict.fromkeys(what for job in jobs for what in code_of(job, machine).only_here))
 
 
-def _entries(job: Job) -> Iterator[tuple[str, str, Any]]:
+def _entries(job: Job, machine: Machine) -> Iterator[tuple[str, str, Any]]:
     settings = job.settings
     chosen: list[tuple[str, Registry[Any], list[str]]] = [
         ("method", METHODS, [settings.method]),
@@ -147,7 +148,7 @@ def _entries(job: Job) -> Iterator[tuple[str, str, Any]]:
         ("dataset", DATASETS, [settings.dataset]),
         ("augmentation", VIEWS, [settings.augment]),
         ("optimizer", OPTIMIZERS, [settings.optimizer]),
-        ("tracker", TRACKERS, job.track.split("+") if job.track else []),
+        ("tracker", TRACKERS, machine.track.split("+") if machine.track else []),
     ]
     for kind, table, names in chosen:
         yield from ((kind, name, table[name]) for name in names if name in table)

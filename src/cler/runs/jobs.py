@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.comparing import completed
-from cler.config.machine import Machine
 from cler.config.making import unusual
 from cler.config.settings import OF_READING, Settings
 from cler.config.values import exact
@@ -40,12 +39,6 @@ class Job:
     settings: Settings
     seed: int
     folder: Path
-    checkpoint_every: float = Machine.checkpoint_every
-    """Seconds between checkpoints within a task; 0 for none but that at its end."""
-    save_network: bool = False
-    """Whether the trained network is kept beside the result."""
-    save_buffer_images: int = 0
-    """How many images of the buffer are kept beside the result."""
     until_task: int | None = None
     """After how many tasks the run stops, with a checkpoint; None for all."""
     tuned: dict[str, Any] | None = None
@@ -54,8 +47,6 @@ class Job:
     """The fingerprint of a dataset that lies at a path, which may be another tomorrow; None for one that has a name."""
     probe: Callable[[Run, int], dict[str, Any] | None] | None = None
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
-    track: str | None = None
-    """The trackers that follow the run, joined by '+'; None for none."""
     along: Job | None = None
     """The same run without its teacher, which learns the same: it gets its result when this one has learned all; None
     for none."""

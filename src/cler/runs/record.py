@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
+from cler.config.machine import Machine
 from cler.engine import Control, Run, RunName, checkpoint
 from cler.engine.events import (
     Checkpointed,
@@ -59,8 +60,9 @@ class Recorder(Control):
     events are passed on to ends training after a checkpoint, and is raised then.
     """
 
-    def __init__(self, emit: Emit) -> None:
-        self.emit = each_line_once(emit)
+    def __init__(self, emit: Emit, machine: Machine) -> None:
+        self.emit, self.machine = each_line_once(emit), machine
+        self.checkpoint_every = machine.checkpoint_every or math.inf
         self.jobs: dict[RunName, Job] = {}
         self.about: dict[RunName, dict[str, Any]] = {}
         self.runs: WeakValueDictionary[RunName, Run] = WeakValueDictionary()  # finished ones must leave the device
@@ -97,8 +99,8 @@ class Recorder(Control):
         }
         self.runs[run.name], self.jobs[run.name], self.about[run.name] = run, job, about
         self._losses[run.name] = time.monotonic(), {}
-        self._tracking.follow(run.name, job.track)
-        self.checkpoint_every, self.until_task = job.checkpoint_every or math.inf, job.until_task
+        self._tracking.follow(run.name, self.machine.track)
+        self.until_task = job.until_task
         with writing(job.folder):
             self._resume(run, job)
             trim_log(job.folder, run.task, run.taken)
@@ -201,12 +203,12 @@ class Recorder(Control):
                 write_json(job.finding(event.task), found)
         line = {"event": "evaluated", "task": event.task, **event.accuracy}
         if run.complete:
-            if job.save_network:
+            if self.machine.save_network:
                 with writing(job.folder):
                     save_network(job.folder, run, job.settings)
-            if job.save_buffer_images:
+            if self.machine.save_buffer_images:
                 with writing(job.folder):
-                    save_buffer_images(job.folder, run, job.save_buffer_images)
+                    save_buffer_images(job.folder, run, self.machine.save_buffer_images)
             self._end(event.run, line)
             self._end_along(event.run)
         else:

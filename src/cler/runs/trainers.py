@@ -6,14 +6,10 @@ import signal
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cler.config.comparing import benchmark_settings
-from cler.config.machine import Machine
 from cler.engine import Control, checkpoint
 from cler.engine.bundles import grouped, train_in_bundles
 from cler.engine.events import Emit, Message
@@ -21,7 +17,7 @@ from cler.errors import stopped_by
 from cler.methods import find_method
 from cler.runs.jobs import Job, claimed, finished
 from cler.runs.loading import Builder, Loaded
-from cler.runs.machine import threads
+from cler.runs.machine import Order, threads
 from cler.runs.record import Recorder
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -30,15 +26,6 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 Bundle = Sequence[Job]
 """Jobs that one device trains, side by side where they stand at the same step and fit."""
-
-
-@dataclass(frozen=True)
-class Order:
-    """How jobs are to be trained, wherever that is."""
-
-    device: torch.device
-    """The device where training will be, which need not be here."""
-    machine: Machine = field(default_factory=Machine)
 
 
 def in_bundles(jobs: Sequence[Job], size: int) -> list[Bundle]:
@@ -86,8 +73,8 @@ def train_bundles(
             finally:
                 recorder.settle(job.folder)  # a checkpoint is written while the job is still ours, or not at all
 
-    with Recorder(emit) as recorder, stopping_after_a_step(recorder, signals):
-        build = Builder(order.device, machine.data_dir, recorder, machine.images, loaded)
+    with Recorder(emit, machine) as recorder, stopping_after_a_step(recorder, signals):
+        build = Builder(order, recorder, loaded)
         for bundle in bundles:
             train_in_bundles(
                 bundle,

@@ -21,8 +21,8 @@ from cler.errors import UsageError
 from cler.processes import end_with_parent, starting
 from cler.runs.custom import Code, code_of
 from cler.runs.loading import Loaded
-from cler.runs.machine import VISIBLE
-from cler.runs.trainers import Bundle, Order, raising_when_terminated, train_bundles
+from cler.runs.machine import VISIBLE, Order
+from cler.runs.trainers import Bundle, raising_when_terminated, train_bundles
 
 
 class Sender:
@@ -117,7 +117,7 @@ def _listen(ears: Sequence[Connection], order: Order, bundles: Iterator[Bundle],
                 heard = ear.recv()
                 if heard == Request("next"):
                     bundle = next(bundles, None)
-                    ear.send(bundle and ([code_of(job) for job in bundle], bundle))
+                    ear.send(bundle and ([code_of(job, order.machine) for job in bundle], bundle))
                     continue
             except (EOFError, OSError):
                 raise UsageError(

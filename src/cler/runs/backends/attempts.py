@@ -39,8 +39,9 @@ from cler.runs.backends.wire import (
 from cler.runs.custom import code_of
 from cler.runs.folders import ATTEMPT, given_up, locked
 from cler.runs.jobs import Job
+from cler.runs.machine import Order
 from cler.runs.record import LostError
-from cler.runs.trainers import STOPPING, Bundle, Order, train_bundles
+from cler.runs.trainers import STOPPING, Bundle, train_bundles
 
 ATTEMPTS = ".attempts"
 """Folder, in that of the results, of all drivers' attempts."""
@@ -55,7 +56,7 @@ class Attempt:
     def __init__(self, folder: Path, jobs: Sequence[Job], tries: int = 0, *, as_asked: bool = True) -> None:
         self.folder, self.jobs, self.tries, self.as_asked = folder, list(jobs), tries, as_asked
         """`tries` is how many attempts in a row before this one came to nothing; `as_asked` is whether it makes the
-        jobs as they are asked for now, and does not, for one, stop earlier."""
+        jobs as they are asked for now, and does not, for one, stop earlier or save less."""
         self.host: str | None = None
         """The machine that makes it, once it has begun there."""
         self.ended: Ended | None = None
@@ -71,7 +72,7 @@ class Attempt:
     def make(cls, parent: Path, jobs: Bundle, order: Order, backend: str, tries: int) -> Attempt:
         """A new attempt, written down for a machine to make."""
         folder = parent.absolute() / uuid4().hex[:16]
-        codes = [code_of(job) for job in jobs]
+        codes = [code_of(job, order.machine) for job in jobs]
         about = {
             "cler": __version__,
             "backend": backend,
@@ -180,7 +181,7 @@ def _jobs(about: dict[str, Any]) -> list[Job]:
     return [read_job(job) for job in about["jobs"]]
 
 
-def find_attempts(drivers: Path, wanted: dict[Path, Job], backend: str) -> dict[Path, list[Attempt]]:
+def find_attempts(drivers: Path, wanted: dict[Path, Job], order: Order, backend: str) -> dict[Path, list[Attempt]]:
     """The attempts of a backend at any of the wanted jobs, by the folder of their driver; runs by their folder."""
     found: dict[Path, list[Attempt]] = {}
     for path in sorted(drivers.glob(f"*/*/{ATTEMPT}")):
@@ -190,6 +191,7 @@ def find_attempts(drivers: Path, wanted: dict[Path, Job], backend: str) -> dict[
                 made = [read_job(job) for job in about["jobs"]]
                 jobs = [wanted.get(job.folder, job) for job in made]
                 as_asked = [read_job(plain_job(job)) for job in jobs] == made
+                as_asked &= about["order"] == plain_order(order)
                 attempt = Attempt(path.parent, jobs, int(about["tries"]), as_asked=as_asked)
                 found.setdefault(path.parents[1], []).append(attempt)
     return found

@@ -13,7 +13,7 @@ from cler.config.machine import Machine
 from cler.config.registry import BACKENDS
 from cler.engine.events import Emit
 from cler.runs.jobs import Job
-from cler.runs.trainers import Order
+from cler.runs.machine import Order
 
 
 class Backend(ABC):

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from cler.config.machine import Machine
 from cler.engine import RunName
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.engine.events import Checkpointed, Elsewhere, Emit, Evaluated, Event, Failed, Finished, Message, Progress
@@ -21,7 +22,8 @@ from cler.runs.backends.wire import Begun, Ended
 from cler.runs.custom import only_here
 from cler.runs.folders import check_writable, locked
 from cler.runs.jobs import Job, remaining
-from cler.runs.trainers import Bundle, Order, in_bundles, raising_when_terminated
+from cler.runs.machine import Order
+from cler.runs.trainers import Bundle, in_bundles, raising_when_terminated
 
 LOOK = 0.3
 """Seconds between two looks at what attempts say."""
@@ -39,7 +41,7 @@ def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit) -> No
     Attempts that an earlier driver has left are found again. When this one is stopped, those of a lasting cluster stay;
     others are asked for checkpoints and ended.
     """
-    check_importable(jobs)
+    check_importable(jobs, order.machine)
     driver = _Driver(cluster, order, emit)
     with raising_when_terminated(), driver.present(), driver.ending():
         driver.submit(driver.found(jobs))
@@ -48,9 +50,9 @@ def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit) -> No
             time.sleep(LOOK)
 
 
-def check_importable(jobs: Sequence[Job]) -> None:
+def check_importable(jobs: Sequence[Job], machine: Machine) -> None:
     """Refuse jobs of which other machines could not import all the code."""
-    if strange := [*only_here(jobs), *(["a probe"] if any(job.probe for job in jobs) else [])]:
+    if strange := [*only_here(jobs, machine), *(["a probe"] if any(job.probe for job in jobs) else [])]:
         raise UsageError(
             f"{', '.join(strange)}: no other machine can import this; put it into a file of its own, which all "
             "machines share, or train it here",
@@ -134,7 +136,7 @@ class _Driver:
         states = self.cluster.states()
         if states is None:
             raise UsageError(f"{self.cluster.name} does not answer ({self.cluster.silence}): try again later")
-        for folder, attempts in find_attempts(self._drivers, wanted, self.cluster.name).items():
+        for folder, attempts in find_attempts(self._drivers, wanted, self.order, self.cluster.name).items():
             ours = self._locks.enter_context(locked(folder))
             for attempt in attempts:
                 stays = self.cluster.lasting and states.get(attempt.name) in ("waiting", "running", "there")

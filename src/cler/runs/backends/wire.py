@@ -17,14 +17,15 @@ from cler.engine import RunName
 from cler.engine.events import Event
 from cler.runs.custom import Code
 from cler.runs.jobs import Job
-from cler.runs.machine import find_device
-from cler.runs.trainers import Order
+from cler.runs.machine import Order, find_device
 
 _OF_A_JOB = tuple(
     each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe", "along")
 )
 
-_OF_AN_ORDER = ("at_once", "images", "graph")
+_OF_THE_DRIVER = frozenset({"on", "slurm", "give_up_after", "device", "workers", "out", "until_task"})
+"""Settings of the machine that mean nothing to whoever trains for a driver, or come with the jobs and their device."""
+_OF_AN_ORDER = tuple(name for name in settings_of(Machine) if name not in _OF_THE_DRIVER)
 
 
 @dataclass(frozen=True)
@@ -69,18 +70,16 @@ def read_job(values: dict[str, Any]) -> Job:
 
 def plain_order(order: Order) -> dict[str, Any]:
     """How to train, in plain values; what only the driver has to know stays here."""
+    values = {name: getattr(order.machine, name) for name in _OF_AN_ORDER}
     data_dir = order.machine.data_dir
-    return {
-        "device": order.device.type,
-        "data_dir": str(data_dir.absolute()) if data_dir else None,
-        **{name: getattr(order.machine, name) for name in _OF_AN_ORDER},
-    }
+    return {"device": order.device.type, **values, "data_dir": str(data_dir.absolute()) if data_dir else None}
 
 
 def read_order(values: dict[str, Any]) -> Order:
-    """How to train on this machine, which has to have the device."""
-    machine = {name: values[name] for name in ("data_dir", *_OF_AN_ORDER)}
-    return Order(find_device(values["device"]), Machine(**machine))
+    """How to train on this machine, which has to have the device, but not the trackers: these never end training."""
+    machine = Machine(**{name: values[name] for name in _OF_AN_ORDER if name != "track"})
+    object.__setattr__(machine, "track", values["track"])
+    return Order(find_device(values["device"]), machine)
 
 
 def plain_code(code: Code) -> dict[str, Any]:
