@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import signal
 from collections.abc import Callable, Iterable
 from typing import Any
-
-TERMINATED = 143
-"""The exit code of a process that SIGTERM has stopped."""
 
 
 class UsageError(ValueError):
@@ -32,11 +28,6 @@ class UsageError(ValueError):
 
 class DamagedError(Exception):
     """A file is damaged: the message says how, in a few words, and whoever reads the file says what to do about it."""
-
-
-def stopped_by(number: int) -> BaseException:
-    """The exception that ends a command when a signal stops it: `KeyboardInterrupt` or `SystemExit`."""
-    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def printable(text: str) -> str:

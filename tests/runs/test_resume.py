@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,7 @@ from cler import files
 from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.data import images
-from cler.engine import Control, checkpoint
+from cler.engine import checkpoint
 from cler.engine.events import Failed, Finished, Message, Progress, Started
 from cler.errors import UsageError
 from cler.methods.er_ace import ErAce
@@ -32,7 +31,7 @@ from cler.runs import loading, record
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy
 from cler.runs.machine import Order
-from cler.runs.trainers import STOPPING, stopping_after_a_step, train_bundles
+from cler.runs.trainers import train_bundles
 from toys import DIES_AFTER, Toy
 
 CPU = torch.device("cpu")
@@ -527,42 +526,6 @@ def test_checkpoints_only_after_each_task(tmp_path, monkeypatch, cler):
     assert written == [(1, 0)]
 
 
-def test_the_first_signal_lets_the_step_end_and_the_second_does_not():
-    control = Control()
-    in_a_step = stopping_after_a_step(control)
-    in_a_step.__enter__()
-    signal.raise_signal(signal.SIGINT)
-    assert isinstance(control.stop, KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        in_a_step.__exit__(None, None, None)
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)  # as before
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_two_signals_at_the_same_moment_end_the_process_and_nothing_is_said():
-    def both():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        sys.unraisablehook = lambda _: os._exit(7)  # what Python would tell of, and go on
-        with stopping_after_a_step(Control()):
-            signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-            for number in STOPPING:
-                os.kill(os.getpid(), number)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
-        child = os.fork()
-    if not child:
-        try:
-            both()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
-
-
 def signal_at(task, step, number=signal.SIGTERM):
     """A callback that sends this process a signal at a step."""
 
@@ -606,11 +569,6 @@ def test_a_command_that_a_signal_ends_says_so(tmp_path, monkeypatch, cler, numbe
     assert ended == code
     assert said.splitlines()[-1] == "cler: stopped; finished runs are kept, and the same command resumes the others"
     assert "resuming from task 2, step 4" in cler()[1]
-
-
-def test_a_signal_after_the_last_step_of_all_is_not_lost():
-    with pytest.raises(KeyboardInterrupt), stopping_after_a_step(Control()):
-        signal.raise_signal(signal.SIGINT)
 
 
 # -- real processes ----------------------------------------------------------------------------------------------------

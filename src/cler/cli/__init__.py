@@ -17,9 +17,10 @@ from typing import Any
 from cler.cli import run, tune, reproduce, analyze, compare, report, frontier, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
 from cler.cli.options import name_values, spoken
-from cler.errors import TERMINATED, UsageError, one_line
+from cler.errors import UsageError, one_line
 from cler.files import as_path
 from cler.report.console import drop
+from cler.signals import TERMINATED
 
 __all__ = [
     "analyze",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from cler.cli.app import AsJson, Imports, OwnSettings, app, asked_to_stop, console, errors, say
+from cler.cli.app import AsJson, Imports, OwnSettings, app, console, errors, say
 from cler.cli.options import OnceEach, spoken, takes_learner
 from cler.errors import UsageError
+from cler.signals import asked_to_stop
 
 if TYPE_CHECKING:
     from cler.learner import Learner

@@ -10,7 +10,7 @@ from typing import Any
 
 from cler.errors import UsageError
 from cler.learner.folder import FolderLearner
-from cler.report.watch import sleep
+from cler.signals import sleep
 
 
 def watch(

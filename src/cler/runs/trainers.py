@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from cler.config.comparing import benchmark_settings
-from cler.engine import Control, checkpoint
+from cler.engine import checkpoint
 from cler.engine.bundles import grouped, train_in_bundles
 from cler.engine.events import Emit, Message
-from cler.errors import stopped_by
 from cler.methods import find_method
 from cler.runs.jobs import Job, claimed, finished
 from cler.runs.loading import Builder, Loaded
 from cler.runs.machine import Order, threads
 from cler.runs.record import Recorder
-
-STOPPING = (signal.SIGINT, signal.SIGTERM)
-"""Signals that ask training to stop: Ctrl-C, and the one that systems send to end a process."""
-
+from cler.signals import STOPPING, stopping_after_a_step
 
 Bundle = Sequence[Job]
 """Jobs that one device trains, side by side where they stand at the same step and fit."""
@@ -87,50 +81,3 @@ def train_bundles(
                 control=recorder,
                 graph=machine.graph,
             )
-
-
-@contextmanager
-def stopping_after_a_step(control: Control, signals: Sequence[signal.Signals] = STOPPING) -> Iterator[None]:
-    """Inside, Ctrl-C and SIGTERM let the current step end, so that nothing is lost; a second one does not wait."""
-    before: dict[signal.Signals, Any] = {}
-    asked = False
-
-    def stop(number: int, frame: Any) -> None:
-        nonlocal asked
-        if not asked:
-            asked, control.stop = True, stopped_by(number)
-        elif callable(handler := before[signal.Signals(number)]):
-            handler(number, frame)
-        else:
-            signal.signal(number, handler)
-            signal.raise_signal(number)
-
-    def handle_as_before() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    if threading.current_thread() is threading.main_thread():  # only there can a signal be dealt with
-        before.update({number: signal.signal(number, stop) for number in signals})
-    try:
-        yield
-    finally:
-        handle_as_before()
-    if control.stop is not None:  # asked after the last step of all
-        raise control.stop
-
-
-@contextmanager
-def raising_when_terminated() -> Iterator[None]:
-    """Inside, SIGTERM raises, as Ctrl-C does everywhere."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _: Any) -> None:
-        raise stopped_by(number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -22,7 +22,8 @@ from cler.processes import end_with_parent, starting
 from cler.runs.custom import Code, code_of
 from cler.runs.loading import Loaded
 from cler.runs.machine import VISIBLE, Order
-from cler.runs.trainers import Bundle, raising_when_terminated, train_bundles
+from cler.runs.trainers import Bundle, train_bundles
+from cler.signals import raising_when_terminated
 
 
 class Sender:

@@ -21,7 +21,7 @@ from uuid import uuid4
 from cler import __version__
 from cler.engine import RunName
 from cler.engine.steps import lack_of_memory
-from cler.errors import TERMINATED, UsageError
+from cler.errors import UsageError
 from cler.files import HOST, append, opened, read_json, write_json, writing
 from cler.runs.backends.wire import (
     Begun,
@@ -41,7 +41,8 @@ from cler.runs.folders import ATTEMPT, given_up, locked
 from cler.runs.jobs import Job
 from cler.runs.machine import Order
 from cler.runs.record import LostError
-from cler.runs.trainers import STOPPING, Bundle, train_bundles
+from cler.runs.trainers import Bundle, train_bundles
+from cler.signals import STOPPING, TERMINATED
 
 ATTEMPTS = ".attempts"
 """Folder, in that of the results, of all drivers' attempts."""

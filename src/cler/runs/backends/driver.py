@@ -23,7 +23,8 @@ from cler.runs.custom import only_here
 from cler.runs.folders import check_writable, locked
 from cler.runs.jobs import Job, remaining
 from cler.runs.machine import Order
-from cler.runs.trainers import Bundle, in_bundles, raising_when_terminated
+from cler.runs.trainers import Bundle, in_bundles
+from cler.signals import raising_when_terminated
 
 LOOK = 0.3
 """Seconds between two looks at what attempts say."""
