@@ -78,11 +78,11 @@ def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> f
     if not watched.unsaved or time.monotonic() - saved < save_every:
         return saved
     watched.save()
-    watched.message(in_words(watched.summary()))
+    watched.message(summary_line(watched.summary()))
     return time.monotonic()
 
 
-def in_words(summary: dict[str, Any]) -> str:
+def summary_line(summary: dict[str, Any]) -> str:
     """The `summary` of a `FolderLearner` in a line."""
     classes = len(summary["classes"])
     learned = summary["images"] - summary["waiting"]

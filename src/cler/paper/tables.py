@@ -9,7 +9,8 @@ from statistics import fmean
 from typing import Any
 
 from cler import stats
-from cler.config.comparing import label_of, of_a_row
+from cler.config.comparing import of_a_row
+from cler.config.labels import label_of
 from cler.config.making import make_settings
 from cler.config.registry import DATASETS
 from cler.config.settings import PRECISIONS, Settings

@@ -9,7 +9,7 @@ from typing import Any
 
 from cler import metrics as measures
 from cler import stats
-from cler.config.comparing import label_of, title_of
+from cler.config.labels import label_of, title_of
 from cler.config.settings import pair_of
 from cler.config.values import OWN_SEED, number_of_tasks
 from cler.files import without_non_finite
