@@ -312,7 +312,7 @@ def compare(*runs: Series, against: Series | str | None = None) -> Table:
 
 
 def _table(found: Iterable[Result], complaints: Sequence[str] = (), against: Series | str | None = None) -> Table:
-    """A table whose rows are `Runs`."""
+    """Results as a table whose rows are `Runs`."""
     comparison = compare_results(found, against)
     rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
     return Table(Comparison(tuple(rows), (*complaints, *comparison.complaints)))

@@ -27,11 +27,11 @@ class UsageError(ValueError):
 
 
 class DamagedError(Exception):
-    """A file is damaged: the message says how, in a few words, and whoever reads the file says what to do about it."""
+    """A file is damaged: the message says how, in a few words; what to do about it is up to the reader of the file."""
 
 
 def printable(text: str) -> str:
-    """A string without control characters and signs that turn the direction of reading; lines stay lines."""
+    """A string without control characters and characters that reverse the direction of text; line breaks stay."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each == "\n" else " " if each.isspace() else "\ufffd" for each in text)

@@ -117,7 +117,7 @@ def _lack_of_memory(error: RuntimeError) -> BaseException | None:
 
 
 def _cannot_print(error: OSError) -> None:
-    """Say so, unless whoever reads the output has stopped reading."""
+    """Report that the output cannot be written, unless its reader has closed it."""
     drop(sys.stdout)
     if error.errno == errno.EPIPE:
         raise SystemExit(1)
@@ -134,7 +134,7 @@ def _stop(line: str, code: int) -> None:
 
 
 def _check_streams() -> None:
-    """Let no file take the place of a standard stream that is closed, and no sign stop an output that lacks it."""
+    """Keep files from taking the numbers of closed standard streams; replace characters that a stream cannot encode."""
     for number in range(3):
         try:
             os.fstat(number)

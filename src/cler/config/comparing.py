@@ -17,7 +17,7 @@ from cler.config.values import is_own_network
 
 
 def completed(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings from a file with those that it lacks, which meant what their `absent` says.
+    """The settings in a file, completed: a setting that the file lacks has the value of its `absent`.
 
     An option of a part that this version does not know stays as it is.
     """

@@ -49,7 +49,7 @@ def usual(
 
 
 def decided_by() -> dict[str, list[str]]:
-    """By the name of a setting: the parts of a run by which its usual value differs, all else being the same."""
+    """For each setting, by name: the parts of a run that its usual value depends on."""
     choices: dict[str, list[Any]] = {
         "dataset": [*DATASETS],
         "method": [*METHODS],
@@ -73,7 +73,7 @@ def decided_by() -> dict[str, list[str]]:
 
 
 def _of_the_paper(method: str, regularizer: str, dataset: str, buffer: int | None) -> dict[str, Any]:
-    """What the paper takes; nothing where the package is without it."""
+    """The paper's values; none where the package comes without `cler.paper`."""
     if find_spec("cler.paper") is None:
         return {}
     found: dict[str, Any] = import_module("cler.paper.settings").defaults(method, regularizer, dataset, buffer)

@@ -60,13 +60,13 @@ class Registry(Mapping[str, T], Generic[T]):
     ) -> None:
         """Register all names of a form, such as 'folder:PATH': `make` is given what stands for PATH.
 
-        `likely` tells whether who writes an unknown name without the prefix has probably forgotten it.
+        `likely` tells whether an unknown name without the prefix was probably meant to have it.
         """
         self._families[written.partition(":")[0]] = written, make, likely
 
     @property
     def offered(self) -> list[str]:
-        """All names, and the forms of those that are made of something: 'folder:PATH'."""
+        """All names, and the forms of names that contain something else, such as 'folder:PATH'."""
         return [*self, *(written for written, *_ in self._families.values())]
 
     def find(self, name: str) -> T:
@@ -76,7 +76,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return self[name]
 
     def no_such(self, name: str) -> UsageError:
-        """The mistake of a name that is not registered."""
+        """The error for a name that is not registered."""
         for prefix, (_, _, likely) in self._families.items():
             if likely(name):
                 return UsageError(f"unknown {self.kind} '{name}': write {prefix}:{name}")
@@ -135,7 +135,7 @@ def class_or_function(made: Any) -> Any:
 
 
 def forgotten(kind: str, name: str) -> UsageError | None:
-    """The mistake of a class of that name that a file of the user's has, but does not register, if there is one."""
+    """The error for a name whose class is in a file that the user imported, but is not registered; None if none is."""
     registered = {class_or_function(made_of(entry)) for registry in _ALL for entry in registry._entries.values()}
     for where, module in _IMPORTED.items():
         for each in vars(module).values():

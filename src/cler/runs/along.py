@@ -13,10 +13,10 @@ from cler.runs.jobs import Job, run_key
 
 
 def trained_once(jobs: Sequence[Job], machine: Machine) -> list[Job]:
-    """The jobs, without those that come `along` with another one.
+    """The jobs, without those that come `along` with another one because both learn the same.
 
-    Such a job has no teacher and has not been begun; the other one has a teacher that only answers, and learns the
-    same. Where more than the result is kept, such as curves or networks, both are trained.
+    Such a job has no teacher and no checkpoint yet; the other one has a teacher that only answers. Where more than the
+    result is kept, such as curves or networks, both are trained.
     """
     if machine.save_network or machine.save_buffer_images or machine.track:
         return list(jobs)

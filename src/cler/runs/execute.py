@@ -54,7 +54,7 @@ def execute(
 
 
 def _ended(job: Job) -> Finished | Failed:
-    """The event of a run that came along with another one, or that another process has meanwhile ended."""
+    """The last event of a run that came along with another one, or was ended by another process meanwhile."""
     result = Result.read(job.result)
     if result.failure is not None:
         return Failed(job.name, result.failure)

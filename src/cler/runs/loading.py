@@ -58,7 +58,7 @@ class Builder:
         return placed, data.fingerprint()
 
     def _telling(self, dataset: str) -> Advance:
-        """What decoding calls as it advances: events tell of it, and a request to stop ends it."""
+        """A function that decoding calls as it advances: it emits events, and ends decoding when asked to stop."""
         told = -math.inf
 
         def advance(done: int, images: int | None) -> None:

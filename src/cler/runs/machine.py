@@ -55,7 +55,7 @@ def gpus() -> list[str]:
 def default_precision(device: torch.device) -> str:
     """bfloat16 on a GPU, where it costs no accuracy; single precision on a CPU, and on a GPU that emulates bfloat16.
 
-    If there is no GPU here, the one meant is on another machine, and taken for a newer one.
+    If there is no GPU here, training will be on another machine, whose GPU is assumed to have bfloat16.
     """
     if device.type != "cuda":
         return "fp32"
@@ -69,7 +69,7 @@ def workers_that_fit(threads_of_each: int = 1) -> int:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Use so many CPU threads inside."""
+    """Inside, use this many CPU threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

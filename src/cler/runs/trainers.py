@@ -19,16 +19,16 @@ from cler.runs.record import Recorder
 from cler.signals import STOPPING, stopping_after_a_step
 
 Bundle = Sequence[Job]
-"""Jobs that one device trains, side by side where they stand at the same step and fit."""
+"""Jobs for one device, which trains those that are at the same step side by side, as many as fit."""
 
 
 def in_bundles(jobs: Sequence[Job], size: int) -> list[Bundle]:
-    """The jobs in bundles of at most so many that could be trained side by side, wherever that will be."""
+    """The jobs in bundles of at most `size`, each of jobs that can be trained side by side."""
     return [alike[first : first + size] for alike in grouped(jobs, _kind) for first in range(0, len(alike), size)]
 
 
 def _kind(job: Job) -> Hashable:
-    """What jobs have to share that are trained side by side: schedule, precision, images."""
+    """What jobs must share to be trained side by side: schedule, precision, images."""
     method, settings = find_method(job.settings.method), job.settings
     later = method.phases(settings.method_options, 1, epoch=1, epochs=settings.epochs)
     same = ("dataset", "precision", *benchmark_settings())
@@ -44,11 +44,11 @@ def train_bundles(
     attempt: Path | None = None,
     loaded: Loaded | None = None,
 ) -> None:
-    """Train one bundle after the other on the order's device, in this process; the same on every machine.
+    """Train one bundle after the other on the order's device, in this process; every machine runs this same function.
 
-    A bundle is grouped again by where its jobs stand and how many fit; on a CPU they are trained in turn. Locks,
-    checkpoints and results are made here, for the attempt in that folder if it is one, and `emit` hears every event.
-    `loaded` are datasets that are there already, to which others are added for the next time.
+    The jobs of a bundle that are at the same step are trained side by side, as many as fit; on a CPU, one by one.
+    Locks, checkpoints and results are made here, and `emit` gets every event. `attempt` is the folder of the attempt
+    that this is, if any. `loaded` has the datasets that are in memory already; others are added, for the next call.
     """
     machine, on_cpu = order.machine, order.device.type == "cpu"
 

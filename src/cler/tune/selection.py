@@ -1,4 +1,4 @@
-"""What tuning selects on, and what is said of results that come of it."""
+"""What tuning selects settings by, and what tables say about results with tuned settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Attempts at bundles on other machines: a folder that all share says what to do, and events come back through it.
 
-The folder is also the token of the attempt: when it goes, the attempt is given up, and whoever still makes it, or comes
-back to it, publishes nothing more.
+The folder is also the token of the attempt: once it is deleted, the attempt is given up, and a machine that still works
+on it, or comes back to it, publishes nothing more.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Attempt:
 
 
 def _places(modules: Sequence[str]) -> Iterator[str]:
-    """The folders that have to be searched for these modules, but for what every machine has installed."""
+    """The folders where these modules are found, except for installed packages, which every machine has."""
     for module in modules:
         found = find_spec(module.partition(".")[0])
         origin = Path(found.origin).absolute() if found and found.origin else None
@@ -127,13 +127,13 @@ def _places(modules: Sequence[str]) -> Iterator[str]:
 
 
 class Mailbox:
-    """What whoever makes an attempt says to its driver, if that still listens."""
+    """Takes what the machine that makes an attempt has to say to its driver."""
 
     def __init__(self, folder: Path, names: Sequence[RunName]) -> None:
         self.folder, self.names = folder, names
 
     def __call__(self, word: Word) -> None:
-        """Send a word; ends training when the driver asks for that, or has given the attempt up."""
+        """Send a word; end training if the driver asks for that, or has given the attempt up."""
         if given_up(str(self.folder)):
             raise LostError(f"{self.folder} was given up: nothing more is written for it")
         with suppress(OSError):  # a full disk is told where results are written
@@ -143,7 +143,7 @@ class Mailbox:
 
 
 def train_attempt(folder: Path, signals: Sequence[signal.Signals] = STOPPING) -> None:
-    """Make the attempt that a folder describes: what runs on every other machine."""
+    """Make the attempt that a folder describes; this is what runs on every other machine."""
     if given_up(str(folder)):
         return
     about = read_json(folder / ATTEMPT)
@@ -183,7 +183,7 @@ def _jobs(about: dict[str, Any]) -> list[Job]:
 
 
 def find_attempts(drivers: Path, wanted: dict[Path, Job], order: Order, backend: str) -> dict[Path, list[Attempt]]:
-    """The attempts of a backend at any of the wanted jobs, by the folder of their driver; runs by their folder."""
+    """The attempts of a backend at any of the wanted jobs, by the folder of their driver; `wanted` is by folder."""
     found: dict[Path, list[Attempt]] = {}
     for path in sorted(drivers.glob(f"*/*/{ATTEMPT}")):
         with suppress(ValueError, LookupError, TypeError):  # not one of ours
@@ -199,7 +199,7 @@ def find_attempts(drivers: Path, wanted: dict[Path, Job], order: Order, backend:
 
 
 def sweep_attempts(drivers: Path) -> None:
-    """Delete the folders of drivers that are no more and have left no attempt, and their own if it is empty then."""
+    """Delete the folders of drivers that have ended and left no attempt, and the parent folder if it is empty then."""
     for folder in drivers.glob("*"):
         with suppress(OSError, UsageError):
             if not any(folder.glob(f"*/{ATTEMPT}")):

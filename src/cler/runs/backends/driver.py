@@ -29,9 +29,9 @@ from cler.signals import raising_when_terminated
 LOOK = 0.3
 """Seconds between two looks at what attempts say."""
 MOST_TRIES = 3
-"""Attempts in a row that may come to nothing."""
+"""Most attempts in a row without a new checkpoint."""
 MOST_WORDS = 200
-"""Characters that are told of why an attempt waits, or was lost."""
+"""Most characters shown of the reason why an attempt waits, or was lost."""
 STOP_SECONDS = 60.0
 """How long attempts that are asked to stop have for their checkpoints."""
 
@@ -73,7 +73,7 @@ class _Driver:
         self._heard: dict[str, float] = {}
         """When each attempt was heard of, or did not have to be."""
         self._further: set[str] = set()
-        """Attempts that have come further than the ones before them."""
+        """Attempts that have gotten further than the ones before them."""
         self._wanted: set[RunName] = set()
         self._over: set[RunName] = set()
         """Runs whose end was told."""
@@ -87,7 +87,7 @@ class _Driver:
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """Inside, other drivers know that this one is there."""
+        """Inside, other drivers know that this one is running."""
         try:
             check_writable(self._folder)
             with self._locks:
@@ -100,7 +100,7 @@ class _Driver:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Afterwards no attempt is left, but of a lasting cluster."""
+        """Stop the attempts when something raises an error inside, unless the cluster is lasting."""
         try:
             yield
         except BaseException:
@@ -131,7 +131,7 @@ class _Driver:
             self.cluster.cancel(self.live)
 
     def found(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs that no attempt is at; those that a driver has left which is no more are this one's from now on."""
+        """The jobs that no attempt is working on; this driver takes over attempts that another left when it ended."""
         wanted = {job.folder.absolute(): job for job in jobs}
         self._wanted = {job.name for job in jobs}
         states = self.cluster.states()
@@ -219,7 +219,7 @@ class _Driver:
         return about is None or not about.isdisjoint(self._wanted - self._over)
 
     def _judge(self, attempt: Attempt) -> None:
-        """What becomes of an attempt, by what it said last and by what the cluster says of it."""
+        """Decide what becomes of an attempt, by what it said last and by what the cluster says about it."""
         state, ended = self._states.get(attempt.name), attempt.ended
         gone = self._missing.get(attempt.name, 0) > 1  # twice: a question may come before the answer is ready
         if ended and ended.how == "done":
@@ -251,7 +251,7 @@ class _Driver:
         del self.live[attempt.name], self._heard[attempt.name]
 
     def _again(self, attempt: Attempt, why: str, *, cancel: bool = False) -> None:
-        """Make another attempt at what is left of one."""
+        """Make another attempt at the jobs that an attempt has not finished."""
         self._forget(attempt)  # first of all: from here on it publishes nothing
         if cancel:
             self.cluster.cancel([attempt.name])

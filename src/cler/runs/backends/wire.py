@@ -24,27 +24,27 @@ _OF_A_JOB = tuple(
 )
 
 _OF_THE_DRIVER = frozenset({"on", "slurm", "give_up_after", "device", "workers", "out", "until_task"})
-"""Settings of the machine that mean nothing to whoever trains for a driver, or come with the jobs and their device."""
+"""Settings of the machine that only the driver needs, or that come with the jobs or as the order's device."""
 _OF_AN_ORDER = tuple(name for name in settings_of(Machine) if name not in _OF_THE_DRIVER)
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Who makes an attempt has begun."""
+    """A machine has begun to make an attempt."""
 
     host: str
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Who makes an attempt has ended."""
+    """A machine has ended an attempt, finished or not."""
 
     how: Literal["done", "stopped", "mistake", "error"]
     why: str = ""
 
 
 Word = Event | Begun | Ended
-"""What is heard of an attempt."""
+"""What a driver hears from an attempt."""
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*Event.__subclasses__(), Begun, Ended)}
 
 
@@ -94,7 +94,7 @@ def read_code(values: dict[str, Any]) -> Code:
 
 
 def line_of(word: Word, names: Sequence[RunName]) -> str:
-    """What is heard, as a line of JSON; runs are told by their number among those of the attempt."""
+    """A word as a line of JSON; runs are given by their number among those of the attempt."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(word):
         value = getattr(word, field.name)
@@ -107,7 +107,7 @@ def line_of(word: Word, names: Sequence[RunName]) -> str:
 
 
 def read_line(line: str, names: Sequence[RunName]) -> Word | None:
-    """What a line says; None for one that is not whole, as a process leaves it that is killed."""
+    """The word in a line; None for an incomplete line, as a process leaves it when it is killed."""
     try:
         kind, values = json.loads(line)
         if "run" in values:
@@ -127,7 +127,7 @@ def read_line(line: str, names: Sequence[RunName]) -> Word | None:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is what the field of an event is declared to be; whole numbers are those of 64 bits."""
+    """Whether a value has the declared type of an event's field; whole numbers have to fit into 64 bits."""
     kind, of = get_origin(hint), get_args(hint)
     if hint is Any or kind is Literal:
         return hint is Any or value in of
