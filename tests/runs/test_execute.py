@@ -632,6 +632,13 @@ def test_side_by_side_equals_in_turn(tmp_path):
     }
 
 
+def test_a_run_that_stops_early_does_not_stop_those_beside_it(tmp_path):
+    whole, early = make_jobs(tmp_path, seeds=[0, 1])
+    trainers.train_bundles([[whole, replace(early, until_task=1)]], Order(CPU, Machine(at_once=2)), ignore)
+    rows = [read_json(job.folder / "result.json")["accuracy"]["class_il"] for job in (whole, early)]
+    assert list(map(len, rows)) == [2, 1]
+
+
 def test_bundles_are_of_jobs_that_could_be_trained_side_by_side(tmp_path):
     jobs = [*make_jobs(tmp_path, seeds=[0, 1, 2]), *make_jobs(tmp_path, epochs=2), *make_jobs(tmp_path, lr=0.3)]
     told = [[(job.settings.epochs, job.settings.lr, job.seed) for job in bundle] for bundle in in_bundles(jobs, 3)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -107,26 +107,11 @@ class Result:
     @classmethod
     def from_dict(cls, path: Path, value: dict[str, Any]) -> Result:
         """From the content of a `result.json` of any format."""
-        counts = value.get("counts", {})
-        seconds = value["seconds"]
+        counts, seconds = value.get("counts", {}), value["seconds"]
         speed = counts["steps"] / seconds if counts and seconds else value.get("steps_per_second", 0.0)
-        same = ("seed", "accuracy", "seconds", "environment", "complete")
-        return cls(
-            path=path,
-            settings=completed(value["settings"]),
-            **{name: value[name] for name in same},
-            steps_per_second=speed,
-            steps=counts.get("steps"),
-            images=counts.get("images"),
-            at_once=value.get("at_once"),
-            failure=value.get("failure"),
-            data=value.get("data"),
-            revisions=value.get("revisions", {}),
-            validation=value.get("validation"),
-            curves=value.get("curves"),
-            confusion=value.get("confusion"),
-            tuned=value.get("tuned"),
-        )
+        found = {each.name: value[each.name] for each in fields(cls) if each.name in value}
+        found |= {"settings": completed(value["settings"]), "steps_per_second": speed}
+        return cls(**found | {"path": path, "steps": counts.get("steps"), "images": counts.get("images")})
 
 
 def make_result(

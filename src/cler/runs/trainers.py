@@ -28,11 +28,11 @@ def in_bundles(jobs: Sequence[Job], size: int) -> list[Bundle]:
 
 
 def _kind(job: Job) -> Hashable:
-    """What jobs must share to be trained side by side: schedule, precision, images."""
+    """What jobs must share to be trained side by side: schedule, where they stop, precision, images."""
     method, settings = find_method(job.settings.method), job.settings
     later = method.phases(settings.method_options, 1, epoch=1, epochs=settings.epochs)
     same = ("dataset", "precision", *benchmark_settings())
-    return (method.merged, *later.items(), *(getattr(settings, name) for name in same))
+    return (method.merged, *later.items(), job.until_task, *(getattr(settings, name) for name in same))
 
 
 def train_bundles(
