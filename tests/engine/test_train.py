@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+import hearing
 from cler.config.making import make_settings
 from cler.engine import Control, Run, RunName, bundles, steps, train
 from cler.engine import evaluate as evaluation
@@ -38,22 +39,7 @@ def make_run(method="finetune", seed=0, regularizer="none", **changes):
     return run
 
 
-class Notes:
-    """Keeps what it hears."""
-
-    def __init__(self):
-        self.heard = []
-
-    def __call__(self, event):
-        self.heard.append(event)
-
-    def of(self, kind):
-        return [event for event in self.heard if isinstance(event, kind)]
-
-    @property
-    def progressed(self):
-        return self.of(Progress)
-
+class Notes(hearing.Notes):
     @property
     def done(self):
         return [(event.run.label, event.task, len(event.accuracy["class_il"])) for event in self.of(Evaluated)]

@@ -22,7 +22,6 @@ from cler.engine.events import (
     Checkpointed,
     Elsewhere,
     Evaluated,
-    Failed,
     Finished,
     Message,
     Progress,
@@ -42,6 +41,7 @@ from cler.runs.jobs import remaining
 from cler.runs.machine import Order
 from cler.runs.results import find_results, read_result
 from cler.runs.trainers import in_bundles
+from hearing import Notes, without_times
 from toys import shades
 
 CPU = torch.device("cpu")
@@ -61,40 +61,10 @@ def run_all(jobs):
     return notes
 
 
-class Notes:
-    """Keeps what it hears."""
-
-    def __init__(self):
-        self.heard = []
-
-    def __call__(self, event):
-        self.heard.append(event)
-
-    def of(self, *kinds):
-        return [event for event in self.heard if isinstance(event, kinds)]
-
-    @property
-    def progressed(self):
-        return self.of(Progress)
-
-    @property
-    def ended(self):
-        """Label, accuracy and failure of each run."""
-        return [
-            (event.run.label, getattr(event, "accuracy", None), getattr(event, "why", None))
-            for event in self.of(Finished, Failed)
-        ]
-
-
 def logged(folder, *kinds):
     """The lines of a log that tell of these events."""
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return [line for line in lines if line["event"] in kinds]
-
-
-def without_times(folder):
-    result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "at_once", "environment")}
 
 
 # -- what is on disk ---------------------------------------------------------------------------------------------------

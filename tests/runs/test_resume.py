@@ -23,7 +23,7 @@ from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.data import images
 from cler.engine import checkpoint
-from cler.engine.events import Failed, Finished, Message, Progress, Started
+from cler.engine.events import Progress, Started
 from cler.errors import UsageError
 from cler.methods.er_ace import ErAce
 from cler.methods.loss import total
@@ -32,6 +32,7 @@ from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy
 from cler.runs.machine import Order
 from cler.runs.trainers import train_bundles
+from hearing import Notes, without_times
 from toys import DIES_AFTER, Toy
 
 CPU = torch.device("cpu")
@@ -48,19 +49,6 @@ def make_job(out, seed=0, **changes):
 
 class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
     pass
-
-
-class Notes:
-    """Keeps what it hears."""
-
-    def __init__(self):
-        self.messages, self.ended = [], []
-
-    def __call__(self, event):
-        if isinstance(event, Message):
-            self.messages.append(event.text)
-        elif isinstance(event, Finished | Failed):
-            self.ended.append((event.run.label, getattr(event, "why", None)))
 
 
 def run(*jobs):
@@ -82,11 +70,6 @@ def stopping_at(monkeypatch, position):
     with monkeypatch.context() as patch, pytest.raises(Stopped):  # noqa: PT012
         patch.setattr(checkpoint, "write", write_and_stop)
         yield
-
-
-def without_times(folder):
-    result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "at_once", "environment")}
 
 
 def logged(folder):
@@ -173,7 +156,7 @@ def cannot_write(*_, **__):
 
 def test_a_failed_run_leaves_no_checkpoint(tmp_path):
     job = make_job(tmp_path, lr=1e30)
-    ((_, failure),) = run(job).ended
+    ((_, _, failure),) = run(job).ended
     assert "not finite" in failure
     assert names(job.folder) == ["log.jsonl", "result.json", "settings.json"]
 
@@ -234,7 +217,7 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
     notes = Notes()
     train_bundles([together], Order(CPU, replace(OFTEN, at_once=10)), notes)
     assert "out of memory with 4 runs at once; continuing with 2" in notes.messages
-    assert sorted(label for label, _ in notes.ended) == [job.label for job in together]
+    assert sorted(label for label, _, _ in notes.ended) == [job.label for job in together]
     assert [line["event"] for line in logged(together[0].folder)] == ["failed"]
     for one, other in zip(alone[1:], together[1:], strict=True):
         assert without_times(one.folder) == without_times(other.folder)
