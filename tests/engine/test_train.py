@@ -18,7 +18,7 @@ from cler.engine import Control, Run, RunName, bundles, steps, train
 from cler.engine import evaluate as evaluation
 from cler.engine.bundles import train_in_bundles
 from cler.engine.evaluate import evaluate
-from cler.engine.events import Evaluated, Failed, Finished, Message, Progress, Started
+from cler.engine.events import Evaluated, Failed, Finished, Progress, Started
 from cler.methods import METHODS
 from cler.methods.loss import total
 from cler.nets import passes
@@ -47,10 +47,6 @@ class Notes(hearing.Notes):
     @property
     def failures(self):
         return [(event.run.label, event.why) for event in self.of(Failed)]
-
-    @property
-    def messages(self):
-        return [event.text for event in self.of(Message)]
 
 
 @pytest.fixture
