@@ -138,7 +138,7 @@ class Stream:
 
     @classmethod
     def usual_tasks(cls, options: Mapping[str, Any]) -> int | None:
-        """How many tasks if none are given, by the stream's own settings; None: as many as the dataset says."""
+        """The number of tasks if none is given, by the stream's own settings; None: as many as the dataset says."""
         return None
 
     def plan(self, labels: Tensor, images: Tensor, tasks: int | str | Sequence[int], class_order: int | None) -> Plan:
