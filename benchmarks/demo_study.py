@@ -21,9 +21,7 @@ from cler.report.terminal import comparison_table
 from cler.runs.compare import compare
 from cler.runs.execute import execute
 from cler.runs.jobs import Job, remaining
-from cler.runs.machine import find_device
 from cler.runs.results import find_results
-from cler.runs.trainers import Order
 
 
 def candidates(precision: str) -> list[Settings]:
@@ -51,7 +49,6 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--at-once", type=int, default=None)
     arguments = parser.parse_args()
-    device = find_device(arguments.device)
     jobs = []
     for settings in candidates("bf16"):
         name = f"{settings.pair}_b{settings.batch}_w{settings.width}_lr{settings.lr}_l{settings.weight}"
@@ -59,7 +56,7 @@ def main() -> None:
     todo = remaining(jobs)
     if todo:
         with ProgressBars(Terminal(stderr=True), len(todo)) as bars:
-            execute(todo, Order(device, Machine(at_once=arguments.at_once)), callbacks=[bars])
+            execute(todo, Machine(device=arguments.device, at_once=arguments.at_once), callbacks=[bars])
     groups = compare(find_results([arguments.out])[0]).groups
     Terminal(width=140).print(comparison_table(groups))
 

@@ -16,11 +16,12 @@ import cler
 import own_parts
 import toys
 from cler.config.making import make_settings
-from cler.config.registry import METHODS
+from cler.config.registry import METHODS, TRACKERS
 from cler.engine.events import Message
 from cler.engine.train import train as train_runs
 from cler.regularizers import REGULARIZERS
 from cler.runs.build import build_run
+from cler.tracking import Tracker
 
 TESTS = Path(__file__).parent
 
@@ -89,12 +90,21 @@ def test_a_kept_network_gives_the_logits_of_the_trained_run(tmp_path):
         runs.metric("accuracy", "class-il")
 
 
-def test_results_stay_where_no_other_machine_could_make_them_again(tmp_path, monkeypatch):
-    own = {"network": lambda n_classes: network(n_classes), "buffer": None}
-    train(tmp_path, "finetune", **own)
+@pytest.mark.parametrize(
+    ("own", "named"),
+    [
+        ({"network": lambda n_classes: network(n_classes)}, "the network custom:.*"),
+        ({"track": "of-a-notebook"}, "the tracker of-a-notebook"),
+    ],
+)
+def test_results_stay_where_no_other_machine_could_make_them_again(tmp_path, monkeypatch, own, named):
+    nothing = dict.fromkeys(("__init__", "log", "end"), lambda *_: None)
+    tracker = type("Mine", (Tracker,), {"name": "of-a-notebook", "__module__": "__main__"} | nothing)
+    monkeypatch.setitem(TRACKERS._entries, "of-a-notebook", tracker)
+    train(tmp_path, "finetune", buffer=None, **own)
     monkeypatch.setattr("cler.runs.backends.slurm._find_slurm", lambda: None)
-    with pytest.raises(cler.UsageError, match="no other machine can import this"):
-        train(tmp_path, "finetune", on="slurm", redo=True, workers=None, **own)
+    with pytest.raises(cler.UsageError, match=f"{named}: no other machine can import this"):
+        train(tmp_path, "finetune", buffer=None, on="slurm", redo=True, workers=None, **own)
     assert list(tmp_path.rglob("result.json"))
 
 

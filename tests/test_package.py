@@ -12,9 +12,9 @@ import cler
 
 SOURCE = Path(cler.__file__).parent
 LAYERS = (
-    "errors", "files", "processes", "pictures", "pretext", "metrics", "stats", "config", "data", "streams", "memory",
-    "nets", "regularizers", "teachers", "methods", "engine", "tracking", "runs", "tune", "report", "frontier", "paper",
-    "learner", "promises", "avalanche", "api", "cli",
+    "errors", "signals", "files", "processes", "pictures", "pretext", "metrics", "stats", "config", "data", "streams",
+    "memory", "nets", "regularizers", "teachers", "methods", "engine", "tracking", "runs", "tune", "report", "frontier",
+    "paper", "learner", "promises", "avalanche", "api", "cli",
 )  # fmt: skip
 """From the bottom up: a module imports only from layers before its own, and from its own."""
 FACADE = {"__init__", "__main__"}

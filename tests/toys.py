@@ -5,6 +5,7 @@ Also on the path of processes that tests start: there `register()` makes the dat
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import random
@@ -188,3 +189,11 @@ def wait_until(condition, process=None, *, most=600.0) -> None:
 def visible_gpus(run, task):
     """A probe that finds the GPUs that its process may use."""
     return {"gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+
+
+def tensors(method):
+    """Every tensor of a method's network and regularizers, by name."""
+    state = dict(method.network.state_dict())
+    for regularizer in method.regularizers:
+        state |= {f"pretext.{name}": value for name, value in regularizer.state_dict().items()}
+    return copy.deepcopy(state)

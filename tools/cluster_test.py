@@ -33,7 +33,7 @@ from cler.engine.events import Progress
 from cler.files import is_alive
 from cler.runs.backends.attempts import Attempt, Mailbox
 from cler.runs.jobs import make_jobs
-from cler.runs.trainers import Order
+from cler.runs.machine import Order
 
 SEEDS = 2
 RUN = ["run", "er-ace", "--width", "2", "--device", "cpu", "--seeds"]

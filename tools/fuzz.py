@@ -39,6 +39,7 @@ import safetensors.torch
 import torch
 
 from cler.config import comparing, making, reading
+from cler.config.machine import Machine
 from cler.data import cifar, decoding, images, sample, unpack
 from cler.engine.events import Event, Message, Progress
 from cler.engine.tensorfile import checksum
@@ -54,6 +55,7 @@ from cler.runs.backends.attempts import Attempt
 from cler.runs.compare import compare
 from cler.runs.jobs import Job, remaining
 from cler.runs.loading import Builder
+from cler.runs.machine import Order
 from cler.runs.record import Recorder
 from cler.tune.selection import Selection
 from cler.tune.space import Range
@@ -353,7 +355,7 @@ def read_runs(name: str, content: bytes, folder: Path) -> list[str]:
             lines.append(event.text)
 
     if remaining([noise_job(folder)]):
-        Builder(torch.device("cpu"), None, Recorder(note))(noise_job(folder))
+        Builder(Order(torch.device("cpu")), Recorder(note, Machine()))(noise_job(folder))
     return [line for line in lines if "resuming from task" not in line]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +15,17 @@ from cler.config.cluster import Slurm
 from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
-from cler.config.registry import DATASETS, METHODS, NETWORKS
+from cler.config.registry import (
+    BACKENDS,
+    DATASETS,
+    METHODS,
+    NETWORKS,
+    REGULARIZERS,
+    STREAMS,
+    TEACHERS,
+    TRACKERS,
+    Registry,
+)
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
 from cler.data.images import ImageData
@@ -28,12 +36,10 @@ from cler.metrics import SCENARIOS
 from cler.nets.backbone import Backbone
 from cler.nets.build import Network
 from cler.regularizers.base import Entry, Regularizer
-from cler.regularizers.base import register as register_regularizer
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
 from cler.runs.backends import Backend, find_backend
-from cler.runs.backends import register as register_backend
 from cler.runs.compare import Comparison
 from cler.runs.compare import compare as compare_results
 from cler.runs.custom import name_class, name_dataset, name_network
@@ -44,17 +50,10 @@ from cler.runs.networks import load_network
 from cler.runs.results import Result, find_results
 from cler.runs.series import Series
 from cler.runs.start import prepare
-from cler.runs.trainers import Order
 from cler.runs.usual_modes import usual_modes
 from cler.streams.base import Stream
-from cler.streams.base import register as register_stream
 from cler.teachers.base import Teacher
-from cler.teachers.base import register as register_teacher
 from cler.tracking.base import Tracker
-from cler.tracking.base import register as register_tracker
-
-OF_JOBS = ("checkpoint_every", "save_network", "save_buffer_images", "track")
-"""Settings of the machine that each job has, whichever command made it."""
 
 
 class Runs(Series):
@@ -243,25 +242,19 @@ def train_jobs(
     callbacks: Sequence[Emit] = (),
     backend: Backend | None = None,
 ) -> list[str]:
-    """Train the jobs, showing progress bars; returns a line for each run that failed.
-
-    `backend` is the machine's, for a caller that trains several times and closes it then.
-    """
+    """Train the jobs, as `execute` does, showing progress bars; returns a line for each run that failed."""
     if not jobs:
         return []
-    of_jobs: dict[str, Any] = {name: getattr(machine, name) for name in OF_JOBS}
-    found = nullcontext(backend) if backend else closing(find_backend(machine))
-    with found as backend, ProgressBars(console, len(jobs)) as bars:
-        execute(
-            [replace(job, **of_jobs) for job in jobs],
-            Order(backend.device(machine.device), machine),
-            callbacks=[bars, *callbacks],
-            backend=backend,
-        )
+    with ProgressBars(console, len(jobs)) as bars:
+        execute(jobs, machine, callbacks=[bars, *callbacks], backend=backend)
     return bars.failures
 
 
 T = TypeVar("T")
+_CLASSES: Mapping[type, Registry[Any]] = {
+    Method: METHODS, Teacher: TEACHERS, Stream: STREAMS, Tracker: TRACKERS, Backend: BACKENDS,
+}  # fmt: skip
+"""What is registered as a class, and where."""
 
 
 def register(thing: T) -> T:
@@ -271,33 +264,25 @@ def register(thing: T) -> T:
     `cler.runs.backends.Backend` (also as a decorator), a `cler.regularizers.Entry`, a `cler.nets.Network`, or an object
     with the attributes of `cler.data.images.Dataset`. Worker processes know it too if they can import it.
     """
-    if isinstance(thing, type) and issubclass(thing, Method):
-        METHODS.register_class(thing)
-    elif isinstance(thing, type) and issubclass(thing, Teacher):
-        register_teacher(thing)
-    elif isinstance(thing, type) and issubclass(thing, Stream):
-        register_stream(thing)
-    elif isinstance(thing, type) and issubclass(thing, Tracker):
-        register_tracker(thing)
-    elif isinstance(thing, type) and issubclass(thing, Backend):
-        register_backend(thing)
-    elif isinstance(thing, Entry):
-        register_regularizer(thing)
-    elif isinstance(thing, Network):
-        NETWORKS.register(thing.name, thing)
-    elif isinstance(thing, type):
+    given: Any = thing
+    if isinstance(given, type):
+        for kind, table in _CLASSES.items():
+            if issubclass(given, kind):
+                return table.add(thing)
         raise UsageError(
-            f"the class {thing.__qualname__} cannot be registered: it must be a method, teacher, stream, tracker or "
+            f"the class {given.__qualname__} cannot be registered: it must be a method, teacher, stream, tracker or "
             "backend; of a regularizer, register an Entry, of a network a Network, of a dataset an object"
         )
-    elif callable(getattr(thing, "load", None)) and isinstance(getattr(thing, "name", None), str):
-        DATASETS.register(thing.name, thing)  # type: ignore[attr-defined]
-    else:
-        raise UsageError(
-            f"{thing!r} cannot be registered: it is not a method, regularizer, teacher, stream, network, "
-            "dataset, tracker or backend"
-        )
-    return thing
+    if isinstance(thing, Entry):
+        return REGULARIZERS.add(thing)
+    if isinstance(thing, Network):
+        return NETWORKS.add(thing)
+    if callable(getattr(thing, "load", None)) and isinstance(getattr(thing, "name", None), str):
+        return DATASETS.add(thing)
+    raise UsageError(
+        f"{thing!r} cannot be registered: it is not a method, regularizer, teacher, stream, network, "
+        "dataset, tracker or backend"
+    )
 
 
 def results(*folders: str | Path) -> Table:
@@ -327,7 +312,7 @@ def compare(*runs: Series, against: Series | str | None = None) -> Table:
 
 
 def _table(found: Iterable[Result], complaints: Sequence[str] = (), against: Series | str | None = None) -> Table:
-    """A table whose rows are `Runs`."""
+    """Results as a table whose rows are `Runs`."""
     comparison = compare_results(found, against)
     rows = [Runs(row.settings, row.results, row.twin, row.gain) for row in comparison.groups]
     return Table(Comparison(tuple(rows), (*complaints, *comparison.complaints)))

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import signal
 from collections.abc import Callable, Iterable
 from typing import Any
-
-TERMINATED = 143
-"""The exit code of a process that SIGTERM has stopped."""
 
 
 class UsageError(ValueError):
@@ -31,16 +27,11 @@ class UsageError(ValueError):
 
 
 class DamagedError(Exception):
-    """A file is damaged: the message says how, in a few words, and whoever reads the file says what to do about it."""
-
-
-def stopped_by(number: int) -> BaseException:
-    """The exception that ends a command when a signal stops it: `KeyboardInterrupt` or `SystemExit`."""
-    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+    """A file is damaged: the message says how, in a few words; what to do about it is up to the reader of the file."""
 
 
 def printable(text: str) -> str:
-    """A string without control characters and signs that turn the direction of reading; lines stay lines."""
+    """A string without control characters and characters that reverse the direction of text; line breaks stay."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each == "\n" else " " if each.isspace() else "\ufffd" for each in text)

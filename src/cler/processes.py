@@ -20,9 +20,9 @@ def usable_cores() -> int:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Inside, a process that is started never hears of Ctrl-C, which is for this one.
+    """Inside, a process that is started ignores Ctrl-C, which is meant for this one.
 
-    And it does not run the program again: that may have no `__main__` guard.
+    It does not run the user's program again either, which may have no `__main__` guard.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -35,7 +35,7 @@ def starting() -> Iterator[None]:
 
 @contextmanager
 def _unheard(number: signal.Signals) -> Iterator[None]:
-    """Inside, a signal waits for the end of the block; in a process that is started here it waits for ever."""
+    """Block a signal until the end of the block; a process that is started inside blocks it for good."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -88,9 +88,9 @@ def test_a_table_from_nothing_and_then_from_what_is_there(toy, cler):
 
 def test_what_is_kept_of_runs_can_be_chosen(toy, cler, monkeypatch):
     given = []
-    monkeypatch.setattr("cler.api.execute", lambda jobs, *_, **__: given.extend(jobs))
+    monkeypatch.setattr("cler.api.execute", lambda jobs, machine, **_: given.append(machine))
     assert cler(*QUICK, "--checkpoint-every", 7, "--save-buffer-images", 3).code == 0
-    assert {(job.checkpoint_every, job.save_buffer_images) for job in given} == {(7, 3)}
+    assert {(machine.checkpoint_every, machine.save_buffer_images) for machine in given} == {(7, 3)}
 
 
 @pytest.mark.parametrize("option", ["--redo", "--restart"])

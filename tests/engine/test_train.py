@@ -12,12 +12,13 @@ import pytest
 import torch
 from torch import nn
 
+import hearing
 from cler.config.making import make_settings
 from cler.engine import Control, Run, RunName, bundles, steps, train
 from cler.engine import evaluate as evaluation
 from cler.engine.bundles import train_in_bundles
 from cler.engine.evaluate import evaluate
-from cler.engine.events import Evaluated, Failed, Finished, Message, Progress, Started
+from cler.engine.events import Evaluated, Failed, Finished, Progress, Started
 from cler.methods import METHODS
 from cler.methods.loss import total
 from cler.nets import passes
@@ -38,22 +39,7 @@ def make_run(method="finetune", seed=0, regularizer="none", **changes):
     return run
 
 
-class Notes:
-    """Keeps what it hears."""
-
-    def __init__(self):
-        self.heard = []
-
-    def __call__(self, event):
-        self.heard.append(event)
-
-    def of(self, kind):
-        return [event for event in self.heard if isinstance(event, kind)]
-
-    @property
-    def progressed(self):
-        return self.of(Progress)
-
+class Notes(hearing.Notes):
     @property
     def done(self):
         return [(event.run.label, event.task, len(event.accuracy["class_il"])) for event in self.of(Evaluated)]
@@ -61,10 +47,6 @@ class Notes:
     @property
     def failures(self):
         return [(event.run.label, event.why) for event in self.of(Failed)]
-
-    @property
-    def messages(self):
-        return [event.text for event in self.of(Message)]
 
 
 @pytest.fixture

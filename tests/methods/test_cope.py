@@ -14,7 +14,7 @@ from cler.methods import Setup
 from cler.methods.cope import EMBEDDING_SIZE, CoPE, CopeOptions, evolved, ppp_loss, similarities, sums_and_counts
 from cler.methods.loss import total
 from cler.streams import Batch, Tasks
-from toys import CIFAR, given_crops, ours
+from toys import CIFAR, given_crops, ours, tensors
 
 PPP_CASES = ["two_class", "single_class", "single_class_two_protos", "singletons", "mixed20", "shuffled_protos"]
 
@@ -318,14 +318,6 @@ def test_bfloat16_gradients_add_up_in_single_precision(options):
     assert len(gathered) == method.options.inner
     assert weight.grad.dtype == torch.float32
     assert torch.allclose(weight.grad, torch.stack(gathered).sum(0))
-
-
-def tensors(method):
-    """Every tensor of network and regularizers by the golden files' names, ours after the last dot."""
-    state = dict(method.network.state_dict())
-    for regularizer in method.regularizers:
-        state |= {f"pretext.{name}": value for name, value in regularizer.state_dict().items()}
-    return copy.deepcopy(state)
 
 
 def step_method(golden, load_golden, golden_cler, fixture, case, **options):

@@ -15,7 +15,7 @@ from cler.methods.loss import total
 from cler.nets.dualnet import DualNetwork
 from cler.nets.norm import BatchNorm
 from cler.streams import Batch, Tasks
-from toys import CIFAR, given_crops
+from toys import CIFAR, given_crops, tensors
 from toys import ours as usual_name
 
 
@@ -81,14 +81,6 @@ def golden_head(golden):
         return regularizer
 
     return build
-
-
-def tensors(method):
-    """Every tensor of network and regularizer by our own names."""
-    state = dict(method.network.state_dict())
-    for regularizer in method.regularizers:
-        state |= {f"pretext.{name}": value for name, value in regularizer.state_dict().items()}
-    return copy.deepcopy(state)
 
 
 def assert_state(assert_close, method, expected):

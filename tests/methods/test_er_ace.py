@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -10,7 +8,7 @@ from cler.methods import Setup
 from cler.methods.er_ace import ErAce, allowed_classes, masked_cross_entropy
 from cler.methods.loss import total
 from cler.streams import Batch, Tasks
-from toys import CIFAR, given_crops, ours
+from toys import CIFAR, given_crops, ours, tensors
 
 CASES = ["first", "first_unordered", "middle_early", "middle", "last_early", "last"]
 
@@ -186,14 +184,6 @@ def step_method(golden, load_golden, golden_cler, fixture, case):
     method.buffer.draw_slots = lambda count: fixture["replay_indices"]
     method.buffer.draw_positions = lambda count: fixture["reservoir_draws"]
     return method
-
-
-def tensors(method):
-    """Every tensor of network and regularizers by the golden files' names, ours after the last dot."""
-    state = dict(method.network.state_dict())
-    for regularizer in method.regularizers:
-        state |= {f"pretext.{name}": value for name, value in regularizer.state_dict().items()}
-    return copy.deepcopy(state)
 
 
 @pytest.mark.parametrize("case", ["plain", "cler_rotation", "cler_jigsaw"])

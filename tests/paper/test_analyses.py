@@ -20,7 +20,6 @@ from cler.runs.execute import execute
 from cler.runs.jobs import redo
 from cler.runs.record import Recorder
 from cler.runs.results import read_json, read_result
-from cler.runs.trainers import Order
 from toys import Toy, shades
 
 CPU = torch.device("cpu")
@@ -57,7 +56,7 @@ def jobs_of(name, out, seeds=(0,)):
 def test_looking_changes_nothing(name, tmp_path):
     looked_into = jobs_of(name, tmp_path / "a")
     left_alone = [replace(job, probe=None) for job in jobs_of(name, tmp_path / "b")]
-    execute([*looked_into, *left_alone], Order(CPU, Machine(workers=1)))
+    execute([*looked_into, *left_alone], Machine(workers=1, device="cpu"))
     for one, other in zip(looked_into, left_alone, strict=True):
         assert read_result(one.folder)["accuracy"] == read_result(other.folder)["accuracy"]
         assert list(one.folder.glob("probe-*"))
@@ -66,7 +65,7 @@ def test_looking_changes_nothing(name, tmp_path):
 
 def test_figure1_compares_every_task_but_the_first_and_the_last_with_the_next(tmp_path):
     jobs = jobs_of("figure1", tmp_path)
-    execute(jobs, Order(CPU, Machine(workers=1)))
+    execute(jobs, Machine(workers=1, device="cpu"))
     for job in jobs:
         assert [path.name for path in job.folder.glob("probe-*")] == ["probe-2.json"]
         found = read_json(job.finding(1))
@@ -83,7 +82,7 @@ def test_figure1_compares_every_task_but_the_first_and_the_last_with_the_next(tm
 
 def test_figure3_measures_recovery_on_the_way_and_filters_at_the_end(tmp_path):
     (job, *_) = jobs = jobs_of("figure3", tmp_path)[:1]
-    execute(jobs, Order(CPU, Machine(workers=1)))
+    execute(jobs, Machine(workers=1, device="cpu"))
     recovery = read_json(job.finding(1))["recovery"]
     accuracy = read_result(job.folder)["accuracy"]
     assert recovery["before"]["class_il"] == pytest.approx(accuracy["class_il"][1][1])
@@ -240,7 +239,7 @@ def test_figure3_has_a_row_for_each_buffer_size(cler):
 
 def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
     whole, stopped = jobs_of("figure3", tmp_path / "a")[:1], jobs_of("figure3", tmp_path / "b")[:1]
-    execute(whole, Order(CPU, Machine(workers=1)))
+    execute(whole, Machine(workers=1, device="cpu"))
     keep = Recorder.keep
 
     def stop(self, run):
@@ -251,8 +250,8 @@ def test_a_run_that_was_stopped_keeps_what_was_found(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "keep", stop)
         with pytest.raises(KeyboardInterrupt):
-            execute(stopped, Order(CPU, Machine(workers=1)))
-    execute(stopped, Order(CPU, Machine(workers=1)))
+            execute(stopped, Machine(workers=1, device="cpu"))
+    execute(stopped, Machine(workers=1, device="cpu"))
     (one,), (other,) = read_subjects(whole), read_subjects(stopped)
     assert one.runs == other.runs
 
@@ -278,7 +277,8 @@ def test_a_mistake_is_one_line(cler, arguments, line):
 
 def test_runs_that_nobody_looked_into_are_refused(cler, tmp_path):
     execute(
-        [replace(job, probe=None) for job in jobs_of("figure1", tmp_path / "analysis")], Order(CPU, Machine(workers=1))
+        [replace(job, probe=None) for job in jobs_of("figure1", tmp_path / "analysis")],
+        Machine(workers=1, device="cpu"),
     )
     code, _, err = cler("figure1", "--dataset", "toy", "--seeds", "1")
     assert code == 2
@@ -287,7 +287,7 @@ def test_runs_that_nobody_looked_into_are_refused(cler, tmp_path):
 
 def test_without_any_run_of_a_subject_there_is_nothing_to_compare(tmp_path):
     jobs = analysis_jobs(ANALYSES["figure1"], "toy", (), (0,), tmp_path, precision="fp32", lr=1e30)
-    execute(jobs, Order(CPU, Machine(workers=1)))
+    execute(jobs, Machine(workers=1, device="cpu"))
     for _ in range(2):
         with pytest.raises(UsageError, match="there is no finished run of Finetune to compare: all failed, or"):
             read_subjects(jobs)

@@ -3,12 +3,12 @@
 import re
 import shutil
 import threading
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.data import images
 from cler.engine.events import Evaluated
@@ -18,8 +18,9 @@ from cler.report.write import write_page
 from cler.runs.compare import compare
 from cler.runs.jobs import make_jobs
 from cler.runs.logs import Log
+from cler.runs.machine import Order
 from cler.runs.survey import Survey, Trace, Unfinished
-from cler.runs.trainers import Order, train_bundles
+from cler.runs.trainers import train_bundles
 from toys import Toy, wait_until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -373,14 +374,14 @@ def training(tmp_path, monkeypatch):
     """A run in this process, which waits after each task to be let on."""
     monkeypatch.setitem(images.DATASETS._entries, "toy", Toy())
     settings = make_settings(method="er-ace", dataset="toy", tasks=2, buffer=16, width=4, batch=4, replay_batch=4)
-    jobs = [replace(job, save_buffer_images=4) for job in make_jobs(settings, [0], tmp_path / "runs")]
+    jobs, machine = make_jobs(settings, [0], tmp_path / "runs"), Machine(save_buffer_images=4)
     let_on = threading.Semaphore(0)
 
     def wait(event):
         if isinstance(event, Evaluated):
             assert let_on.acquire(timeout=HANG / 1000)
 
-    thread = threading.Thread(target=lambda: train_bundles([jobs], Order(torch.device("cpu")), wait))
+    thread = threading.Thread(target=lambda: train_bundles([jobs], Order(torch.device("cpu"), machine), wait))
     yield thread, let_on
     let_on.release(10)
     if thread.ident:

@@ -38,8 +38,3 @@ def test_a_report_that_takes_long_is_written_less_often(waited, monkeypatch):
 
     watch(survey_of([True]), write, lambda: bool(waited), every=3.0)
     assert waited == [10 * REST]
-
-
-def test_a_wait_ends_when_asked_to_stop():
-    asked = iter([False, False, True])
-    watching.sleep(3600.0, lambda: next(asked))

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from cler.config.machine import Machine
 from cler.config.making import make_settings
@@ -14,7 +13,6 @@ from cler.runs.along import trained_once
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining
 from cler.runs.results import read_result
-from cler.runs.trainers import Order
 
 
 def jobs_of(out, *teachers, seeds=(0,), **changes):
@@ -24,7 +22,7 @@ def jobs_of(out, *teachers, seeds=(0,), **changes):
 
 def run_all(jobs, *others):
     heard = []
-    execute(jobs, Order(torch.device("cpu"), Machine(workers=1)), callbacks=[heard.append, *others])
+    execute(jobs, Machine(workers=1, device="cpu"), callbacks=[heard.append, *others])
     return heard
 
 
@@ -92,7 +90,7 @@ def test_what_was_begun_by_itself_is_resumed_by_itself(tmp_path):
     jobs = jobs_of(tmp_path, "none", "ema")
     for job in jobs:
         run_all([replace(job, until_task=1)])
-    assert [job.along for job in trained_once(jobs)] == [None, None]
+    assert [job.along for job in trained_once(jobs, Machine())] == [None, None]
     run_all([jobs[0]])
     (job,) = jobs_of(tmp_path, "none", seeds=[1])
     heard = run_all([job, jobs[1]])  # the average of another seed
@@ -113,22 +111,26 @@ def test_outputs_that_are_not_numbers_leave_it_to_be_trained(tmp_path, monkeypat
     assert not remaining([alone, averaged])
 
 
-@pytest.mark.parametrize(
-    "kept", [{"save_network": True}, {"save_buffer_images": 4}, {"track": "tensorboard"}, {"until_task": 1}]
-)
+@pytest.mark.parametrize("kept", [{"save_network": True}, {"save_buffer_images": 4}, {"track": "tensorboard"}])
 def test_where_more_than_results_is_kept_both_are_trained(kept):
-    jobs = [replace(job, **kept) for job in jobs_of(Path("out"), "none", "ema")]
-    assert trained_once(jobs) == jobs
+    jobs = jobs_of(Path("out"), "none", "ema")
+    assert trained_once(jobs, Machine(**kept)) == jobs
+    assert trained_once(jobs, Machine()) != jobs
+
+
+def test_runs_that_stop_early_are_both_trained():
+    jobs = [replace(job, until_task=1) for job in jobs_of(Path("out"), "none", "ema")]
+    assert trained_once(jobs, Machine()) == jobs
 
 
 @pytest.mark.parametrize("others", [{"teacher": "mkd"}, {"evaluate_every": 2}, {"lr": 0.5}, {"buffer": 7}])
 def test_only_what_learns_the_same_is_trained_once(others):
     alone = jobs_of(Path("out"), "none")
     other = jobs_of(Path("out"), others.get("teacher", "ema"), **{k: v for k, v in others.items() if k != "teacher"})
-    assert trained_once(alone + other) == alone + other
+    assert trained_once(alone + other, Machine()) == alone + other
 
 
 def test_of_several_averages_one_brings_it_along():
     (alone,) = jobs_of(Path("out"), "none")
     slow, fast = (jobs_of(Path("out"), "ema", ema_momentum=each)[0] for each in (0.9, 0.5))
-    assert trained_once([slow, alone, fast]) == [replace(slow, along=alone), fast]
+    assert trained_once([slow, alone, fast], Machine()) == [replace(slow, along=alone), fast]

@@ -22,7 +22,6 @@ from cler.engine.events import (
     Checkpointed,
     Elsewhere,
     Evaluated,
-    Failed,
     Finished,
     Message,
     Progress,
@@ -39,8 +38,10 @@ from cler.runs.execute import execute
 from cler.runs.folders import OWNER, check_writable, locked
 from cler.runs.jobs import make_jobs as jobs_of
 from cler.runs.jobs import remaining
+from cler.runs.machine import Order
 from cler.runs.results import find_results, read_result
-from cler.runs.trainers import Order, in_bundles
+from cler.runs.trainers import in_bundles
+from hearing import Notes, without_times
 from toys import shades
 
 CPU = torch.device("cpu")
@@ -56,44 +57,14 @@ def make_jobs(out, seeds=(0,), **changes):
 
 def run_all(jobs):
     notes = Notes()
-    execute(jobs, Order(CPU, Machine(workers=1)), callbacks=[notes])
+    execute(jobs, Machine(workers=1, device="cpu"), callbacks=[notes])
     return notes
-
-
-class Notes:
-    """Keeps what it hears."""
-
-    def __init__(self):
-        self.heard = []
-
-    def __call__(self, event):
-        self.heard.append(event)
-
-    def of(self, *kinds):
-        return [event for event in self.heard if isinstance(event, kinds)]
-
-    @property
-    def progressed(self):
-        return self.of(Progress)
-
-    @property
-    def ended(self):
-        """Label, accuracy and failure of each run."""
-        return [
-            (event.run.label, getattr(event, "accuracy", None), getattr(event, "why", None))
-            for event in self.of(Finished, Failed)
-        ]
 
 
 def logged(folder, *kinds):
     """The lines of a log that tell of these events."""
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return [line for line in lines if line["event"] in kinds]
-
-
-def without_times(folder):
-    result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "at_once", "environment")}
 
 
 # -- what is on disk ---------------------------------------------------------------------------------------------------
@@ -203,7 +174,7 @@ def test_a_run_that_is_stopped_keeps_the_tasks_it_has_done(tmp_path):
 
     (job,) = make_jobs(tmp_path)
     with pytest.raises(Stopped):
-        execute([job], Order(CPU, Machine(workers=1)), callbacks=[stop_in_the_second_task])
+        execute([job], Machine(workers=1, device="cpu"), callbacks=[stop_in_the_second_task])
     result = read_result(job.folder)
     assert result["complete"] is False
     assert [len(row) for row in result["accuracy"]["class_il"]] == [1]
@@ -293,7 +264,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     jobs = make_jobs(tmp_path / "file" / "runs")
     with pytest.raises(UsageError, match=r"cannot write to .*file"):
-        execute(jobs, Order(CPU, Machine(workers=1)))
+        execute(jobs, Machine(workers=1, device="cpu"))
 
 
 # -- losses in the log -------------------------------------------------------------------------------------------------
@@ -350,7 +321,7 @@ def test_a_callback_that_raises_ends_training_and_nothing_is_lost(tmp_path, kind
             raise error
 
     with pytest.raises(error):
-        execute([stopped], Order(CPU, Machine(workers=1)), callbacks=[fail])
+        execute([stopped], Machine(workers=1, device="cpu"), callbacks=[fail])
     assert (kind is Finished) == (remaining([stopped]) == [])
     assert (kind is Finished) != (stopped.folder / checkpoint.NAME).exists()
     run_all(remaining([stopped]))
@@ -370,13 +341,13 @@ def test_a_run_that_another_process_has_taken_over_is_left_to_it(tmp_path, kind)
         assert not (there and isinstance(event, Checkpointed))
 
     with pytest.raises(UsageError, match=f"{job.folder} was taken over by another process"):
-        execute([job], Order(CPU, Machine(workers=1)), callbacks=[take_over])
+        execute([job], Machine(workers=1, device="cpu"), callbacks=[take_over])
     assert {path.name: path.read_bytes() for path in job.folder.iterdir()} == there
 
 
 def test_every_callback_hears_every_event(tmp_path):
     first, second = Notes(), Notes()
-    execute(make_jobs(tmp_path), Order(CPU, Machine(workers=1)), callbacks=[first, second])
+    execute(make_jobs(tmp_path), Machine(workers=1, device="cpu"), callbacks=[first, second])
     assert first.heard == second.heard
     assert {type(event) for event in first.heard} == {Started, Progress, Evaluated, Checkpointed, Finished}
     assert {event.run.folder for event in first.of(Finished)} == {make_jobs(tmp_path)[0].folder}
@@ -392,7 +363,7 @@ def test_runs_that_another_process_is_doing_are_left_to_it(tmp_path, way):
     jobs[1].folder.mkdir(parents=True)
     with locked(jobs[1].folder):
         if way == "in turn":
-            execute(jobs, Order(CPU, Machine(workers=1)), callbacks=[notes])
+            execute(jobs, Machine(workers=1, device="cpu"), callbacks=[notes])
         else:
             trainers.train_bundles([jobs], Order(CPU, Machine(at_once=2)), notes)
     assert notes.of(Elsewhere) == [Elsewhere(jobs[1].name, complete=False)]
@@ -413,7 +384,7 @@ def test_a_run_that_another_process_has_just_done_is_not_done_again(tmp_path, wa
     before = (jobs[0].folder / "result.json").read_bytes()
     notes = Notes()
     if way == "in turn":
-        execute(todo, Order(CPU, Machine(workers=1)), callbacks=[notes])
+        execute(todo, Machine(workers=1, device="cpu"), callbacks=[notes])
     else:
         trainers.train_bundles([todo], Order(CPU), notes)
     assert notes.of(Elsewhere) == [Elsewhere(jobs[0].name, complete=True)]
@@ -429,7 +400,7 @@ def test_a_run_is_locked_while_it_is_trained_and_no_longer(tmp_path):
         if isinstance(event, Progress):
             locks.add((event.runs[0].seed, *(path.parent.name for path in tmp_path.rglob(".lock"))))
 
-    execute(jobs, Order(CPU, Machine(workers=1)), callbacks=[look])
+    execute(jobs, Machine(workers=1, device="cpu"), callbacks=[look])
     assert locks == {(0, "seed-0"), (1, "seed-1")}
 
 
@@ -485,10 +456,9 @@ def test_a_failed_run_would_only_fail_again(tmp_path):
 def test_in_processes_equals_in_turn(tmp_path):
     """Under a tracker too, which hears what happens in the processes and has a file for each seed."""
     in_turn, in_processes = (make_jobs(tmp_path / name, seeds=[0, 1, 2]) for name in ("turn", "processes"))
-    in_processes = [replace(job, track="tensorboard") for job in in_processes]
     run_all(in_turn)
     notes = Notes()
-    execute(in_processes, Order(CPU, Machine(workers=2)), callbacks=[notes])
+    execute(in_processes, Machine(workers=2, device="cpu", track="tensorboard"), callbacks=[notes])
     for one, other in zip(in_turn, in_processes, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
         (events,) = other.folder.glob("events.out.tfevents.*")
@@ -527,7 +497,7 @@ def test_every_gpu_has_a_process_and_its_share(tmp_path, monkeypatch, gpus, at_o
     monkeypatch.setattr(workers.Workers, "train", lambda _, bundles, __, places, ___: seen.append((bundles, places)))
     monkeypatch.setattr(local, "train_bundles", lambda bundles, *_, **__: seen.append((bundles, [None])))
     jobs = make_jobs(tmp_path, seeds=range(seeds))
-    execute(jobs, Order(torch.device("cuda"), Machine(at_once=at_once)))
+    local.Local(Machine()).train(jobs, Order(torch.device("cuda"), Machine(at_once=at_once)), ignore)
     ((bundles, places),) = seen
     assert [len(bundle) for bundle in bundles] == sizes
     assert [job for bundle in bundles for job in bundle] == jobs
@@ -545,7 +515,7 @@ def test_threads_are_the_runs_own(tmp_path, monkeypatch):
 
 def test_a_finished_run_gives_its_memory_back(tmp_path):
     (job,) = make_jobs(tmp_path)
-    builder = loading.Builder(CPU, None, record.Recorder(ignore))
+    builder = loading.Builder(Order(CPU), record.Recorder(ignore, Machine()))
     run = builder(job)
     gone = weakref.ref(run)
     del run
@@ -584,7 +554,7 @@ def placed(monkeypatch):
 
 
 def test_a_backend_keeps_the_images_from_one_call_to_the_next_until_it_is_closed(tmp_path, placed):
-    backend, order = local.Local(), Order(CPU, Machine(workers=1))
+    backend, order = local.Local(Machine()), Order(CPU, Machine(workers=1))
     for name in ("first", "second"):
         backend.train(make_jobs(tmp_path / name), order, ignore)
     assert len(placed) == 1
@@ -632,6 +602,13 @@ def test_side_by_side_equals_in_turn(tmp_path):
     }
 
 
+def test_a_run_that_stops_early_does_not_stop_those_beside_it(tmp_path):
+    whole, early = make_jobs(tmp_path, seeds=[0, 1])
+    trainers.train_bundles([[whole, replace(early, until_task=1)]], Order(CPU, Machine(at_once=2)), ignore)
+    rows = [read_json(job.folder / "result.json")["accuracy"]["class_il"] for job in (whole, early)]
+    assert list(map(len, rows)) == [2, 1]
+
+
 def test_bundles_are_of_jobs_that_could_be_trained_side_by_side(tmp_path):
     jobs = [*make_jobs(tmp_path, seeds=[0, 1, 2]), *make_jobs(tmp_path, epochs=2), *make_jobs(tmp_path, lr=0.3)]
     told = [[(job.settings.epochs, job.settings.lr, job.seed) for job in bundle] for bundle in in_bundles(jobs, 3)]
@@ -667,7 +644,7 @@ def test_images_that_a_regularizer_cannot_take_are_refused():
 
 
 def test_trackers_end_though_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):
-    closed, recorder, written = [], record.Recorder(ignore), Future()
+    closed, recorder, written = [], record.Recorder(ignore, Machine()), Future()
     monkeypatch.setattr(recorder._tracking, "close", lambda: closed.append(True))
     written.set_exception(UsageError("it is a link"))
     recorder._being_written[tmp_path] = written, Checkpointed(RunName("er"), 0, 0)

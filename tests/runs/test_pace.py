@@ -8,8 +8,9 @@ from cler.config.making import make_settings
 from cler.engine.events import Progress, RunName, Started
 from cler.files import read_json
 from cler.runs.jobs import make_jobs
+from cler.runs.machine import Order
 from cler.runs.pace import Pace
-from cler.runs.trainers import Order, train_bundles
+from cler.runs.trainers import train_bundles
 
 ONE, TWO, THREE = (RunName(f"run {number}", seed=number) for number in range(3))
 

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,47 +22,38 @@ from cler import files
 from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.data import images
-from cler.engine import Control, checkpoint
-from cler.engine.events import Failed, Finished, Message, Progress, Started
+from cler.engine import checkpoint
+from cler.engine.events import Progress, Started
 from cler.errors import UsageError
 from cler.methods.er_ace import ErAce
 from cler.methods.loss import total
 from cler.runs import loading, record
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, remaining, restart, tidy
-from cler.runs.trainers import STOPPING, Order, stopping_after_a_step, train_bundles
+from cler.runs.machine import Order
+from cler.runs.trainers import train_bundles
+from hearing import Notes, without_times
 from toys import DIES_AFTER, Toy
 
 CPU = torch.device("cpu")
 CLER = Path(sys.executable).with_name("cler")
+OFTEN = Machine(workers=1, device="cpu", checkpoint_every=1e-9)
+"""A checkpoint after every step."""
 
 
 def make_job(out, seed=0, **changes):
     options = {"method": "er-ace", "dataset": "toy", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
     options |= {"buffer": 10} | changes
-    return replace(make_jobs(make_settings(**options), [seed], out)[0], checkpoint_every=1e-9)
+    return make_jobs(make_settings(**options), [seed], out)[0]
 
 
 class Stopped(Exception):  # noqa: N818 - stands for Ctrl-C
     pass
 
 
-class Notes:
-    """Keeps what it hears."""
-
-    def __init__(self):
-        self.messages, self.ended = [], []
-
-    def __call__(self, event):
-        if isinstance(event, Message):
-            self.messages.append(event.text)
-        elif isinstance(event, Finished | Failed):
-            self.ended.append((event.run.label, getattr(event, "why", None)))
-
-
 def run(*jobs):
     notes = Notes()
-    execute(jobs, Order(CPU, Machine(workers=1)), callbacks=[notes])
+    execute(jobs, OFTEN, callbacks=[notes])
     return notes
 
 
@@ -80,11 +70,6 @@ def stopping_at(monkeypatch, position):
     with monkeypatch.context() as patch, pytest.raises(Stopped):  # noqa: PT012
         patch.setattr(checkpoint, "write", write_and_stop)
         yield
-
-
-def without_times(folder):
-    result = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key not in ("seconds", "at_once", "environment")}
 
 
 def logged(folder):
@@ -171,7 +156,7 @@ def cannot_write(*_, **__):
 
 def test_a_failed_run_leaves_no_checkpoint(tmp_path):
     job = make_job(tmp_path, lr=1e30)
-    ((_, failure),) = run(job).ended
+    ((_, _, failure),) = run(job).ended
     assert "not finite" in failure
     assert names(job.folder) == ["log.jsonl", "result.json", "settings.json"]
 
@@ -195,7 +180,7 @@ def test_side_by_side_runs_go_on_with_those_that_stand_where_they_do(tmp_path, m
         if isinstance(event, Progress):
             seen.append(event.labels)
 
-    train_bundles([together], Order(CPU, Machine(at_once=10)), look)
+    train_bundles([together], Order(CPU, replace(OFTEN, at_once=10)), look)
     labels = [job.label for job in together]
     assert set(seen) == {(labels[0], labels[2]), (labels[1],), (labels[3],)}
     for one, other in zip(alone, together, strict=True):
@@ -230,9 +215,9 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
     for job in together:
         job.folder.mkdir(parents=True)
     notes = Notes()
-    train_bundles([together], Order(CPU, Machine(at_once=10)), notes)
+    train_bundles([together], Order(CPU, replace(OFTEN, at_once=10)), notes)
     assert "out of memory with 4 runs at once; continuing with 2" in notes.messages
-    assert sorted(label for label, _ in notes.ended) == [job.label for job in together]
+    assert sorted(label for label, _, _ in notes.ended) == [job.label for job in together]
     assert [line["event"] for line in logged(together[0].folder)] == ["failed"]
     for one, other in zip(alone[1:], together[1:], strict=True):
         assert without_times(one.folder) == without_times(other.folder)
@@ -378,8 +363,8 @@ def test_a_full_disk_stops_no_run_and_is_said_once(tmp_path, monkeypatch, whole)
 def test_checkpoints_that_are_written_in_the_background_are_asked_for_at_the_end(tmp_path, monkeypatch, end):
     monkeypatch.setattr(checkpoint, "write", full_disk)
     notes = Notes()
-    with contextlib.suppress(Stopped, KeyboardInterrupt), record.Recorder(notes) as recorder:
-        build = loading.Builder(CPU, None, recorder)
+    with contextlib.suppress(Stopped, KeyboardInterrupt), record.Recorder(notes, Machine()) as recorder:
+        build = loading.Builder(Order(CPU), recorder)
         for job in (make_job(tmp_path), make_job(tmp_path, seed=1)):
             job.folder.mkdir(parents=True)
             built = build(job)
@@ -472,7 +457,7 @@ def test_losses_that_were_logged_after_the_checkpoint_are_dropped(tmp_path, monk
         if isinstance(event, Started):
             kept.extend(json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines())
 
-    execute([job], Order(CPU, Machine(workers=1)), callbacks=[look])
+    execute([job], OFTEN, callbacks=[look])
     assert [(line["task"], line["step"]) for line in kept if line["event"] == "progress"] == steps
     lines = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
     assert [(line["task"], line["step"]) for line in lines if line["event"] == "progress"] == [
@@ -524,42 +509,6 @@ def test_checkpoints_only_after_each_task(tmp_path, monkeypatch, cler):
     assert written == [(1, 0)]
 
 
-def test_the_first_signal_lets_the_step_end_and_the_second_does_not():
-    control = Control()
-    in_a_step = stopping_after_a_step(control)
-    in_a_step.__enter__()
-    signal.raise_signal(signal.SIGINT)
-    assert isinstance(control.stop, KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        in_a_step.__exit__(None, None, None)
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)  # as before
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_two_signals_at_the_same_moment_end_the_process_and_nothing_is_said():
-    def both():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        sys.unraisablehook = lambda _: os._exit(7)  # what Python would tell of, and go on
-        with stopping_after_a_step(Control()):
-            signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-            for number in STOPPING:
-                os.kill(os.getpid(), number)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
-        child = os.fork()
-    if not child:
-        try:
-            both()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
-
-
 def signal_at(task, step, number=signal.SIGTERM):
     """A callback that sends this process a signal at a step."""
 
@@ -577,10 +526,10 @@ def told_at_every_step(monkeypatch):
 
 @pytest.mark.usefixtures("told_at_every_step")
 def test_sigterm_leaves_a_checkpoint_of_the_step_at_hand(tmp_path, whole):
-    job = replace(make_job(tmp_path), checkpoint_every=0)
+    job = make_job(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as end:
-        execute([job], Order(CPU, Machine(workers=1)), callbacks=[signal_at(1, 3)])
+        execute([job], replace(OFTEN, checkpoint_every=0), callbacks=[signal_at(1, 3)])
     assert end.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
     assert checkpoint.find(job.folder, pytest.fail).position == (1, 3)
@@ -603,11 +552,6 @@ def test_a_command_that_a_signal_ends_says_so(tmp_path, monkeypatch, cler, numbe
     assert ended == code
     assert said.splitlines()[-1] == "cler: stopped; finished runs are kept, and the same command resumes the others"
     assert "resuming from task 2, step 4" in cler()[1]
-
-
-def test_a_signal_after_the_last_step_of_all_is_not_lost():
-    with pytest.raises(KeyboardInterrupt), stopping_after_a_step(Control()):
-        signal.raise_signal(signal.SIGINT)
 
 
 # -- real processes ----------------------------------------------------------------------------------------------------
@@ -645,7 +589,7 @@ def test_worker_processes_leave_checkpoints_when_this_one_is_terminated(tmp_path
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(SystemExit) as end:
-        execute(war, Order(CPU, Machine(workers=2)), callbacks=[terminate])
+        execute(war, replace(OFTEN, workers=2), callbacks=[terminate])
     assert end.value.code == 143
     assert not multiprocessing.active_children()
     assert not list((tmp_path / "war").rglob(".lock"))

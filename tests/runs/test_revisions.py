@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from cler.config.machine import Machine
 from cler.config.making import make_settings
@@ -19,7 +18,6 @@ from cler.runs import revisions
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs
 from cler.runs.results import read_result
-from cler.runs.trainers import Order
 
 WHAT = "Code that decides the numbers of runs is not as tests/revisions.json has it:"
 TO_DO = """Decide whether runs come out differently (tools/same_numbers.py compares the bits of two commits), raise the
@@ -116,5 +114,5 @@ def test_a_result_has_the_revision_of_the_code_that_trained_it(tmp_path, monkeyp
             (tmp_path / "outside_module.py").write_text(OUTSIDE.replace("0.5", "0.25"))
 
     jobs = make_jobs(settings, [0, 1], tmp_path)
-    execute(jobs, Order(torch.device("cpu"), Machine(workers=1)), callbacks=[edit])
+    execute(jobs, Machine(workers=1, device="cpu"), callbacks=[edit])
     assert [read_result(job.folder)["revisions"] for job in jobs] == [trained_by, trained_by]

@@ -17,7 +17,7 @@ from cler.errors import UsageError
 from cler.files import read_json
 from cler.runs import workers
 from cler.runs.jobs import make_jobs, remaining
-from cler.runs.trainers import Order
+from cler.runs.machine import Order
 
 CPU = torch.device("cpu")
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from dataclasses import replace
 
 import pytest
-import torch
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from cler.config.machine import Machine
@@ -16,7 +14,6 @@ from cler.data import images
 from cler.engine.events import Message, Progress
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs, restart
-from cler.runs.trainers import Order
 from cler.tracking import listening
 from toys import Toy
 
@@ -34,26 +31,32 @@ def every_report(monkeypatch):
 
 
 @pytest.fixture
-def train(tmp_path):
+def make_job(tmp_path):
+    """Makes a run that takes a moment."""
+
+    def make(out="runs", **changes):
+        options = {"method": "er-ace", "dataset": "toy", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
+        (job,) = make_jobs(make_settings(**options | {"buffer": 10} | changes), [0], tmp_path / out)
+        return job
+
+    return make
+
+
+@pytest.fixture
+def train(make_job):
     """Trains a run under trackers, in this process; gives its folder and what was said."""
 
     def train(track, *, out="runs", callbacks=(), start_over=False, **changes):
-        options = {"method": "er-ace", "dataset": "toy", "tasks": 2, "width": 2, "batch": 5, "replay_batch": 5}
-        settings = make_settings(**options | {"buffer": 10} | changes)
-        (job,) = make_jobs(settings, [0], tmp_path / out)
+        job, said = make_job(out, **changes), []
         if start_over:
             restart([job])
-        said = []
 
         def hear(event):
             if isinstance(event, Message):
                 said.append(event.text)
 
-        execute(
-            [replace(job, track=track, checkpoint_every=1e-9)],
-            Order(torch.device("cpu"), Machine(workers=1)),
-            callbacks=[hear, *callbacks],
-        )
+        machine = Machine(workers=1, device="cpu", track=track, checkpoint_every=1e-9)
+        execute([job], machine, callbacks=[hear, *callbacks])
         return job.folder, said
 
     return train

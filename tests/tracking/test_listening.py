@@ -5,11 +5,16 @@ import json
 import threading
 
 import pytest
+import torch
 
 import cler
 from cler.config.machine import Machine
+from cler.engine.events import Message
 from cler.errors import UsageError
 from cler.runs import record
+from cler.runs.backends.wire import plain_order, read_order
+from cler.runs.machine import Order
+from cler.runs.trainers import train_bundles
 from cler.tracking import TRACKERS, Tracker, listening
 
 
@@ -191,10 +196,13 @@ def test_from_python(fragile, tmp_path):
     assert Fragile.said[-1][1]["accuracy"]["class_il"] == pytest.approx(runs.metric("accuracy")[0])
 
 
-def test_one_that_is_not_known_where_a_run_is_trained_stops_no_training(train, plain, facts):
-    folder, said = train("elsewhere")
-    assert said == [
+def test_one_that_is_not_known_where_a_run_is_trained_stops_no_training(make_job, plain, facts):
+    """As on another machine, which gets its order in plain values."""
+    job, heard = make_job(), []
+    order = read_order(plain_order(Order(torch.device("cpu"))) | {"track": "elsewhere"})
+    train_bundles([[job]], order, heard.append)
+    assert [event.text for event in heard if isinstance(event, Message)] == [
         "elsewhere failed and records nothing more; runs are not affected: UsageError: unknown tracker 'elsewhere' "
         "(known: tensorboard, wandb)"
     ]
-    assert facts(folder) == plain
+    assert facts(job.folder) == plain

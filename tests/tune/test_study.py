@@ -5,7 +5,6 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
-import torch
 
 from cler.config.machine import Machine
 from cler.config.reading import read_config
@@ -16,7 +15,7 @@ from cler.runs.execute import execute
 from cler.runs.folders import locked
 from cler.runs.jobs import restart
 from cler.runs.results import make_result
-from cler.runs.trainers import Order, in_bundles
+from cler.runs.trainers import in_bundles
 from cler.tune import study as module
 from cler.tune.selection import Selection
 from cler.tune.space import Range
@@ -31,7 +30,7 @@ def propose(space, before, count):
 
 
 def train(jobs):
-    execute(jobs, Order(torch.device("cpu"), Machine(workers=1)))
+    execute(jobs, Machine(workers=1, device="cpu"))
 
 
 def make_study(out, select_on="first-tasks:3", **changes):

@@ -21,11 +21,13 @@ import torch
 from PIL import Image
 
 from cler import Learner
+from cler.config.machine import Machine
 from cler.data.sample import pack
 from cler.engine import Run, train
 from cler.engine.events import ignore
 from cler.files import write_json
 from cler.runs import loading, record
+from cler.runs.machine import Order
 from cler.runs.results import make_result
 
 CORPUS = Path(__file__).parent
@@ -139,9 +141,9 @@ def make_runs() -> None:
     folder.mkdir()
     job = fuzz.noise_job(folder)
     write_json(folder / "settings.json", {"settings": job.settings.to_dict(), "seed": 0})
-    recorder = Recorder(ignore)
+    recorder = Recorder(ignore, Machine())
     with suppress(KeyboardInterrupt):
-        train([loading.Builder(torch.device("cpu"), None, recorder)(job)], recorder.hear, recorder)
+        train([loading.Builder(Order(torch.device("cpu")), recorder)(job)], recorder.hear, recorder)
     for path in list(folder.iterdir()):
         path.rename(folder / f"good-{path.name}")
     deep = "[" * 3000 + "]" * 3000

@@ -17,9 +17,10 @@ from typing import Any
 from cler.cli import run, tune, reproduce, analyze, compare, report, frontier, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
 from cler.cli.options import name_values, spoken
-from cler.errors import TERMINATED, UsageError, one_line
+from cler.errors import UsageError, one_line
 from cler.files import as_path
 from cler.report.console import drop
+from cler.signals import TERMINATED
 
 __all__ = [
     "analyze",
@@ -116,7 +117,7 @@ def _lack_of_memory(error: RuntimeError) -> BaseException | None:
 
 
 def _cannot_print(error: OSError) -> None:
-    """Say so, unless whoever reads the output has stopped reading."""
+    """Report that the output cannot be written, unless its reader has closed it."""
     drop(sys.stdout)
     if error.errno == errno.EPIPE:
         raise SystemExit(1)
@@ -133,7 +134,7 @@ def _stop(line: str, code: int) -> None:
 
 
 def _check_streams() -> None:
-    """Let no file take the place of a standard stream that is closed, and no sign stop an output that lacks it."""
+    """Keep files from taking the numbers of closed standard streams; replace characters that a stream cannot encode."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.measure import Measurement
@@ -19,7 +14,7 @@ from cler import __version__
 from cler.cli.options import Commands
 from cler.config.machine import Machine
 from cler.config.schema import settings_of
-from cler.errors import UsageError, stopped_by
+from cler.errors import UsageError
 from cler.report.console import TABLE_WIDTH, Terminal
 
 if TYPE_CHECKING:
@@ -71,41 +66,6 @@ def show(table: Table) -> None:
 def say(line: str) -> None:
     """Print a line for people, on stderr, apart from the command's output."""
     errors.say(line)
-
-
-@contextmanager
-def stopped_at(deadline: float) -> Iterator[None]:
-    """Stop what runs inside, as Ctrl-C would, when `time.monotonic()` reaches the deadline."""
-    if deadline == math.inf:
-        yield
-        return
-    if not hasattr(signal, "setitimer"):
-        raise UsageError("this system cannot stop a command after some time: leave the time limit out")
-    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-    signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Inside, Ctrl-C and SIGTERM wait until the step is done; a second one does not."""
-    asked: list[int] = []
-
-    def ask(number: int, _: Any) -> None:
-        if asked:
-            raise stopped_by(number)
-        asked.append(number)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def read_comparison(folders: list[Path], until_task: int | None = None, against: str | None = None) -> Comparison:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from cler.cli.app import AsJson, Imports, OwnSettings, app, asked_to_stop, console, errors, say
+from cler.cli.app import AsJson, Imports, OwnSettings, app, console, errors, say
 from cler.cli.options import OnceEach, spoken, takes_learner
 from cler.errors import UsageError
+from cler.signals import asked_to_stop
 
 if TYPE_CHECKING:
     from cler.learner import Learner
@@ -57,7 +58,7 @@ def learn(
     state = state or folder / ".cler"
     with asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
         from cler.learner.folder import TRIES, FolderLearner
-        from cler.learner.watch import in_words, watch
+        from cler.learner.watch import summary_line, watch
         from cler.runs.folders import check_writable, locked
         from cler.runs.machine import threads as using_threads
 
@@ -69,14 +70,14 @@ def learn(
             share = _share_held_out(state, held_out)
             watched = FolderLearner(folder, state, learner, held_out=share, tries=1 if once else TRIES, message=say)
             if not once:
-                say(f"watching {folder}/LABEL/ with {_in_words(learner)}; Ctrl-C saves and stops")
+                say(f"watching {folder}/LABEL/ with {_described(learner)}; Ctrl-C saves and stops")
             with errors.status(f"waiting for images in {escape(str(folder))}/LABEL/") as line:
                 watch(watched, stop, status=line.update, once=once, every=every, save_every=save_every)
     summary = watched.summary()
     if as_json:
         print(json.dumps(summary, indent=1))
     else:
-        console.print(f"{in_words(summary)}; kept in {summary['learner']}", soft_wrap=True)
+        console.print(f"{summary_line(summary)}; kept in {summary['learner']}", soft_wrap=True)
 
 
 def _learner(state: Path, given: dict[str, Any], options: list[str], device: str) -> Learner:
@@ -95,7 +96,7 @@ def _learner(state: Path, given: dict[str, Any], options: list[str], device: str
     return learner
 
 
-def _in_words(learner: Learner) -> str:
+def _described(learner: Learner) -> str:
     """What watches a folder: a learner that is kept there, by what it has seen, or a new one, by what it is."""
     from cler.config.settings import pair_of
 

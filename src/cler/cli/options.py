@@ -87,7 +87,7 @@ class OnceEach(TyperCommand):
         return "leave it out"
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The help, with what each table of choices has by now: reading one imports PyTorch, so not before."""
+        """Show the help, with the choices that are registered; only here, because reading them imports PyTorch."""
         declared = settings_of(Settings) | settings_of(Machine) | learner_settings()
         for parameter in self.params:
             each = declared.get(parameter.name or "")
@@ -105,7 +105,7 @@ class OnceEach(TyperCommand):
         super().format_help(ctx, formatter)
 
     def _tell_whose_defaults(self) -> None:
-        """Beside each default of a command that trains, the parts of a run that may have one of their own."""
+        """Beside each default of a command that trains, name the parts of a run that may have another one."""
         from cler.config.making import decided_by
 
         shown = {each.name: each for each in self.params if isinstance(each, TyperOption)}
@@ -146,7 +146,7 @@ class Given:
         return self.machine_with({})
 
     def machine_with(self, filed: Mapping[str, Any]) -> Machine:
-        """The machine with the settings of a file, but for those that were given; refuses a setting without effect."""
+        """The machine by the command line, then by a file's settings; refuses given settings that have no effect."""
         machine = Machine(**{**self.defaults, **filed, **self.of_the_machine})
         machine.check_given(self.of_the_machine)
         return machine

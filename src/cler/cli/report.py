@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import Folders, Imports, app, asked_to_stop, console, errors, say
+from cler.cli.app import Folders, Imports, app, console, errors, say
 from cler.cli.options import OnceEach
 from cler.config.machine import Machine
 from cler.errors import UsageError
+from cler.signals import asked_to_stop
 
 if TYPE_CHECKING:
     from cler.report.content import Report

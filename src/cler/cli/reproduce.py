@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import AsJson, app, console, errors, say, show, stopped_at
+from cler.cli.app import AsJson, app, console, errors, say, show
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.machine import Machine
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
 from cler.errors import UsageError
+from cler.signals import stopped_at
 
 if TYPE_CHECKING:
     import torch

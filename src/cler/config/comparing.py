@@ -5,19 +5,19 @@ Results hold the settings of their runs as plain values; here they are read by w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from cler.config.machine import Machine
-from cler.config.making import has_width
-from cler.config.registry import METHODS, REGULARIZERS, TEACHERS
+from cler.config.registry import METHODS
 from cler.config.schema import Setting, settings_of
-from cler.config.settings import OF_READING, OF_REPLAY, PARTS, Settings, own_settings, taken_by
-from cler.config.values import is_own_network, regularizers_in
+from cler.config.settings import PARTS, Settings, own_settings
+from cler.config.values import is_own_network
 
 
 def completed(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings from a file with those that it lacks, which meant what their `absent` says.
+    """The settings in a file, completed: a setting that the file lacks has the value of its `absent`.
 
     An option of a part that this version does not know stays as it is.
     """
@@ -44,14 +44,23 @@ def _own_network(written: Mapping[str, Any]) -> dict[str, str]:
 
 
 def role_of(name: str) -> str:
-    """The role of a setting by its name; one that only a part has says its role itself."""
+    """The role of a setting, by its name; settings that only one part has decide the numbers."""
     each = settings_of(Settings).get(name) or settings_of(Machine).get(name)
     return each.role if each else "numbers"
 
 
 def of_a_row(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that runs in the same row of a table share: all but those that change only rounding."""
-    return {name: value for name, value in settings.items() if role_of(name) not in ("bits", "machine")}
+    left_out = _of_no_row()
+    return {name: value for name, value in settings.items() if name not in left_out}
+
+
+@cache
+def _of_no_row() -> frozenset[str]:
+    """The settings in which runs in the same row of a table may differ."""
+    return frozenset(
+        name for name in settings_of(Settings) | settings_of(Machine) if role_of(name) in ("bits", "machine")
+    )
 
 
 def is_addition(name: str) -> bool:
@@ -70,48 +79,3 @@ def is_tuned(name: str, method: str) -> bool:
 def benchmark_settings() -> list[str]:
     """Settings that make another benchmark of a dataset, whose accuracies are not to be compared."""
     return [name for name, each in settings_of(Settings).items() if each.benchmark]
-
-
-def label_of(method: str, regularizer: str, teacher: str = "none") -> str:
-    """The parts as tables show them: 'ER-ACE + CLER (jigsaw) + EMA'; unknown names stay as they are."""
-    title = title_of(METHODS, method)
-    added = [title_of(REGULARIZERS, name) for name in regularizers_in(regularizer)]
-    added += [title_of(TEACHERS, teacher)] if teacher != "none" else []
-    return " + ".join([title, *added])
-
-
-def title_of(table: Mapping[str, Any], name: str) -> str:
-    """What readers call an entry of a table."""
-    entry = table.get(name)
-    about = getattr(entry, "about", entry)
-    return getattr(about, "title", name) if entry is not None else name
-
-
-def in_words(settings: Settings, seeds: Sequence[int], first: Settings | None = None) -> str:
-    """One line that says what will run, with every setting that means something to it as it was resolved.
-
-    Of runs after the `first` ones it says only what is different from those.
-    """
-    shown = ("method", "regularizer", "teacher", "dataset")
-    before = _meant(first) if first else {}
-    meant = _meant(settings, before)
-    new = {name: value for name, value in meant.items() if name not in shown and before.get(name) != value}
-    told = ", ".join(f"{name} {'–' if value is None else value}" for name, value in new.items())
-    if first:
-        told = f"like the first, with {told}" if told else "like the first"
-    which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    return f"{label_of(settings.method, settings.regularizer, settings.teacher)} on {settings.dataset}, {which}: {told}"
-
-
-def _meant(settings: Settings, also: Collection[str] = ()) -> dict[str, Any]:
-    """The settings that these parts make use of, without what is off unless it is asked for, and is not.
-
-    Those of the names `also` are told even if they are off.
-    """
-    unused = {name for name in OF_READING if name not in taken_by(settings.dataset)}
-    unused |= set() if METHODS.find(settings.method).replays else set(OF_REPLAY)
-    unused |= set() if has_width(settings.network) else {"width"}
-    unused |= set() if settings.regularizers else {"weight"}
-    values, defaults = settings.to_dict(), default_settings(settings.to_dict())
-    off = {name for name, value in values.items() if value is None or (not defaults[name] and value == defaults[name])}
-    return {name: value for name, value in values.items() if name not in (off - {"weight", *also}) | unused}

@@ -26,13 +26,14 @@ from cler.errors import UsageError
 
 
 def usual(
+    *,
     method: str,
     regularizer: str,
+    teacher: str,
     dataset: str,
+    protocol: str | None,
+    network: str | None,
     buffer: int | None = None,
-    network: str | None = None,
-    protocol: str | None = None,
-    teacher: str = "none",
 ) -> dict[str, Any]:
     """Values of settings that are not given: the defaults, the dataset's, the paper's, a protocol's, a network's."""
     values = {name: each.default for name, each in settings_of(Settings).items()}
@@ -48,7 +49,7 @@ def usual(
 
 
 def decided_by() -> dict[str, list[str]]:
-    """By the name of a setting: the parts of a run by which its usual value differs, all else being the same."""
+    """For each setting, by name: the parts of a run that its usual value depends on."""
     choices: dict[str, list[Any]] = {
         "dataset": [*DATASETS],
         "method": [*METHODS],
@@ -72,7 +73,7 @@ def decided_by() -> dict[str, list[str]]:
 
 
 def _of_the_paper(method: str, regularizer: str, dataset: str, buffer: int | None) -> dict[str, Any]:
-    """What the paper takes; nothing where the package is without it."""
+    """The paper's values; none where the package comes without `cler.paper`."""
     if find_spec("cler.paper") is None:
         return {}
     found: dict[str, Any] = import_module("cler.paper.settings").defaults(method, regularizer, dataset, buffer)
@@ -85,14 +86,14 @@ def make_settings(**given: Any) -> Settings:
     optional = {name for name, each in declared.items() if each.optional}
     given = {name: value for name, value in given.items() if value is not None or name in optional}
     given |= given.pop("options", {})
-    method, dataset = (
-        declared[name].checked(given.get(name, declared[name].default)) for name in ("method", "dataset")
+    method, dataset, regularizer, teacher, protocol = (
+        declared[name].checked(given.get(name, declared[name].default))
+        for name in ("method", "dataset", "regularizer", "teacher", "protocol")
     )
-    regularizer, teacher = (
-        declared[name].checked(given.get(name, getattr(Settings, name))) for name in ("regularizer", "teacher")
+    parts = {"method": method, "regularizer": regularizer, "teacher": teacher}
+    expected = usual(
+        **parts, dataset=dataset, protocol=protocol, network=given.get("network"), buffer=given.get("buffer")
     )
-    protocol = declared["protocol"].checked(given.get("protocol"))
-    expected = usual(method, regularizer, dataset, given.get("buffer"), given.get("network"), protocol, teacher)
     if given.get("optimizer", expected["optimizer"]) != expected["optimizer"]:
         expected |= {name: declared[name].default for name in ("sgd_momentum", "weight_decay")}
     merged = expected | given
@@ -110,8 +111,7 @@ def make_settings(**given: Any) -> Settings:
         which = "a network of your own" if network.startswith(CUSTOM) else network
         raise UsageError(f"{given['width']} has no effect on {which}: leave it out", "width")
     stream = declared["stream"].checked(merged["stream"])
-    parts = {"method": method, "regularizer": regularizer, "network": network, "teacher": teacher, "stream": stream}
-    own = own_settings(merged | parts)
+    own = own_settings(merged | parts | {"network": network, "stream": stream})
     options = {name: merged.pop(name) for name in list(merged) if name in own}
     if "tasks" not in given:
         merged["tasks"] = _usual_tasks(dataset, stream, options, merged["tasks"])
@@ -155,10 +155,8 @@ def grid(given: Mapping[str, Any]) -> list[Settings]:
 def unusual(settings: Settings) -> dict[str, Any]:
     """The settings that differ from the usual ones, except for method, regularizer, teacher, dataset and buffer."""
     network = None if is_own_network(settings.network) else settings.network
-    expected = usual(
-        settings.method, settings.regularizer, settings.dataset, settings.buffer, network, settings.protocol,
-        settings.teacher,
-    )  # fmt: skip
+    same = {name: getattr(settings, name) for name in ("method", "regularizer", "teacher", "dataset", "protocol")}
+    expected = usual(**same, network=network, buffer=settings.buffer)
     expected |= {name: each.default for name, each in own_settings(vars(settings)).items() if name not in expected}
     expected["tasks"] = _usual_tasks(settings.dataset, settings.stream, settings.options, expected["tasks"])
     if settings.network != Settings.network and network is not None:

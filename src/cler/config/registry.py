@@ -25,25 +25,29 @@ PLUGINS = "cler.plugins"
 class Registry(Mapping[str, T], Generic[T]):
     """All registered things of one kind, by name.
 
-    Reading it first imports the package of `cler` that the kind lives in, and the plug-ins that are installed.
+    Reading it first imports the package of `cler` that the kind lives in, and the plug-ins that are installed. Settings
+    say 'none' where there need not be one of the kind (`optional`), and join the names of several by '+' (`joined`).
     """
 
-    def __init__(self, kind: str, room: str) -> None:
-        self.kind, self.room = kind, room
+    def __init__(self, kind: str, room: str, *, optional: bool = False, joined: bool = False) -> None:
+        self.kind, self.room, self.optional, self.joined = kind, room, optional, joined
         self._entries: dict[str, T] = {}
         self._families: dict[str, tuple[str, Callable[[str], T], Callable[[str], bool]]] = {}
         """For each prefix: how such names are written, what makes an entry of the rest of one, and `likely`."""
 
     def register(self, name: str, entry: T) -> T:
         """Register an entry; the same class again, as from a notebook cell that runs twice, replaces it."""
+        if (self.optional and name == "none") or (self.joined and "+" in name):
+            why = f"that stands for no {self.kind}" if name == "none" else "'+' joins the names of several"
+            raise UsageError(f"a {self.kind} cannot be named '{name}': {why}; give yours another name")
         known = self._entries.get(name)
         if known is not None and _origin(known) != _origin(entry):
             raise UsageError(f"two {self.kind}s are named '{name}': give yours a name of its own")
         self._entries[name] = entry
         return entry
 
-    def register_class(self, entry: C) -> C:
-        """Register a class under its attribute `name`."""
+    def add(self, entry: C) -> C:
+        """Register a class or an object under its attribute `name`; gives it back, as a decorator has to."""
         name = getattr(entry, "name", None)
         if not isinstance(name, str) or not name:
             named = getattr(entry, "__qualname__", entry)
@@ -56,13 +60,13 @@ class Registry(Mapping[str, T], Generic[T]):
     ) -> None:
         """Register all names of a form, such as 'folder:PATH': `make` is given what stands for PATH.
 
-        `likely` tells whether who writes an unknown name without the prefix has probably forgotten it.
+        `likely` tells whether an unknown name without the prefix was probably meant to have it.
         """
         self._families[written.partition(":")[0]] = written, make, likely
 
     @property
     def offered(self) -> list[str]:
-        """All names, and the forms of those that are made of something: 'folder:PATH'."""
+        """All names, and the forms of names that contain something else, such as 'folder:PATH'."""
         return [*self, *(written for written, *_ in self._families.values())]
 
     def find(self, name: str) -> T:
@@ -72,7 +76,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return self[name]
 
     def no_such(self, name: str) -> UsageError:
-        """The mistake of a name that is not registered."""
+        """The error for a name that is not registered."""
         for prefix, (_, _, likely) in self._families.items():
             if likely(name):
                 return UsageError(f"unknown {self.kind} '{name}': write {prefix}:{name}")
@@ -131,7 +135,7 @@ def class_or_function(made: Any) -> Any:
 
 
 def forgotten(kind: str, name: str) -> UsageError | None:
-    """The mistake of a class of that name that a file of the user's has, but does not register, if there is one."""
+    """The error for a name whose class is in a file that the user imported, but is not registered; None if none is."""
     registered = {class_or_function(made_of(entry)) for registry in _ALL for entry in registry._entries.values()}
     for where, module in _IMPORTED.items():
         for each in vars(module).values():
@@ -181,14 +185,14 @@ def import_code(named: str) -> None:
 
 
 METHODS: Registry[Any] = Registry("method", "cler.methods")
-REGULARIZERS: Registry[Any] = Registry("regularizer", "cler.regularizers")
-TEACHERS: Registry[Any] = Registry("teacher", "cler.teachers")
+REGULARIZERS: Registry[Any] = Registry("regularizer", "cler.regularizers", optional=True, joined=True)
+TEACHERS: Registry[Any] = Registry("teacher", "cler.teachers", optional=True)
 NETWORKS: Registry[Any] = Registry("network", "cler.nets")
 STREAMS: Registry[Any] = Registry("stream", "cler.streams")
 DOMAINS: Registry[Any] = Registry("set of domains", "cler.streams")
 DATASETS: Registry[Any] = Registry("dataset", "cler.data")
 VIEWS: Registry[Any] = Registry("augmentation", "cler.data.views")
-TRACKERS: Registry[Any] = Registry("tracker", "cler.tracking")
+TRACKERS: Registry[Any] = Registry("tracker", "cler.tracking", optional=True, joined=True)
 BACKENDS: Registry[Any] = Registry("backend", "cler.runs.backends")
 OPTIMIZERS: Registry[Any] = Registry("optimizer", "cler.methods")
 _ALL = (

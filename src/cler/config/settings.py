@@ -347,7 +347,7 @@ def usual_stream(dataset: str) -> str:
 
 
 def no_such_option(method: str, name: str, own: Mapping[str, Setting]) -> UsageError:
-    """The mistake of a setting that neither all runs nor these parts have."""
+    """The error for a setting that neither all runs nor these parts have."""
     of_its_own = f"only has {', '.join(own)} of its own" if own else "has none of its own"
     meant = elsewhere(name) or hint(name, [*own, *settings_of(Settings), *settings_of(Machine), "seeds"])
     return UsageError(

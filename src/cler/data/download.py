@@ -201,9 +201,9 @@ def _size(part: Path) -> int:
 
 
 def _answer(url: str, have: int) -> Generator[Any, None, None]:
-    """Ask for all but the first `have` bytes: where the answer starts and its length, if it tells; then its blocks.
+    """Ask for all but the first `have` bytes: yields where the answer starts and its length, if known, then its blocks.
 
-    It starts at None when there are no more, which the checksum then judges.
+    The start is None if the server has no more bytes; the checksum then decides whether the file is complete.
     """
     try:
         response: HTTPResponse = _opener().open(

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -163,13 +163,8 @@ class Dataset(Protocol):
         """Fetch it, unless it is there and intact."""
 
 
-AnyDataset = TypeVar("AnyDataset", bound=Dataset)
-
-
-def register(dataset: AnyDataset) -> AnyDataset:
-    """Register a dataset by its name."""
-    DATASETS.register(dataset.name, dataset)
-    return dataset
+register = DATASETS.add
+"""Registers a dataset for the command line and the tests."""
 
 
 def find(name: str) -> Dataset:

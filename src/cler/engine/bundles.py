@@ -20,7 +20,7 @@ Job = TypeVar("Job")
 Claim = Callable[[Job], AbstractContextManager[bool]]
 """A context manager that tells whether a job is to be done here, and keeps other processes from it inside the block."""
 MOST_AT_ONCE = 10
-"""Runs side by side that fill a large GPU; more gain little."""
+"""How many runs side by side fill a large GPU; more gain little."""
 
 
 def train_in_bundles(
@@ -35,13 +35,12 @@ def train_in_bundles(
     control: Control | None = None,
     graph: bool = True,
 ) -> None:
-    """Train every job, those of equal `kind` that stand at the same step side by side, `at_once` at a time.
+    """Train every job: those of equal `kind` that are at the same step side by side, `at_once` at a time.
 
     The kind is what runs have to share (schedule, precision). A job is claimed when its bundle begins, and left out if
-    another process has it; then `stands` tells how far it has come, or None for one that has ended. Without `at_once` a
-    first look at what one run needs decides, if there are several. When the device runs out of memory all the same,
-    half as many are trained at once: those of the bundle that have not ended are built again, each from where it stands
-    now.
+    another process has it; then `stands` tells how far it is, or None for one that has ended. Without `at_once`, the
+    memory that one run needs decides how many are trained side by side. If the device runs out of memory anyway, half
+    as many are trained at once: jobs of the bundle that have not ended are built again, each from where it is by then.
     """
     control = control or Control()
     waiting = [(members, at_once) for members in grouped(jobs, kind)]
@@ -77,9 +76,9 @@ def train_in_bundles(
 
 
 def _build_alike(jobs: Sequence[Job], build: Callable[[Job], Run], emit: Emit) -> tuple[list[Run], list[list[Job]]]:
-    """The runs that have the schedule of the first one; and the other jobs, which may each have their own.
+    """The runs with the same schedule as the first one, and the other jobs, grouped by schedule.
 
-    That happens where the seed decides in which task a class comes, and classes have different numbers of images; a
+    Schedules differ where the seed decides which task a class comes in, and classes differ in their number of images; a
     message says so.
     """
     built = [(job, build(job)) for job in jobs]
@@ -112,7 +111,7 @@ def _claimed(jobs: Sequence[Job], count: int, claim: Claim[Job], held: ExitStack
 
 
 def how_many_fit(build: Callable[[Job], Run], job: Job, wanted: int) -> int:
-    """How many runs like this one fit side by side, judged by the memory that it takes to build it and to replay."""
+    """How many runs like this one fit side by side, by the memory it takes to build one and take a step with replay."""
     device = build(job).device  # that run is gone again, but the images, which all runs share, are loaded now
     if device.type != "cuda":
         return 1
@@ -131,9 +130,10 @@ def how_many_fit(build: Callable[[Job], Run], job: Job, wanted: int) -> int:
 
 
 def begin_second_task(runs: Sequence[Run], phase: str = "observe") -> None:
-    """After so much of the first one that the second has a batch to replay; the first if there is only one.
+    """Bring runs to the beginning of their second task, with enough in the buffer to replay a batch.
 
-    A run that stands in a later task begins that one, again if need be. The steps that follow are those of `phase`.
+    With a single task, they begin that. A run that is in a later task begins that one again. The next steps are those
+    of `phase`.
     """
     for run in runs:
         run.begin_task(run.task)

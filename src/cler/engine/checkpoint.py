@@ -1,4 +1,4 @@
-"""A run on disk while it is trained: one file to resume from and, until the next is complete, the one before it."""
+"""Checkpoints of a run: one file to resume from, and the one before it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT = 1
 NAME = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
 DAMAGED = "checkpoint.damaged-"
-"""What damaged checkpoints are called, with a number behind it, until the run ends."""
+"""Name of damaged checkpoints, followed by a number; they are kept until the run ends."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def delete(folder: Path) -> None:
 
 
 def _set_aside(path: Path) -> str:
-    """Give a file a name that no other has, and tell it."""
+    """Rename a damaged file to a name that is free; returns the name."""
     number = 1
     while os.path.lexists(path.with_name(f"{DAMAGED}{number}")):
         number += 1

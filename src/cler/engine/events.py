@@ -133,7 +133,7 @@ class Elsewhere(Event):
 
 @dataclass(frozen=True)
 class Decoding(Event):
-    """A dataset of one's own is being decoded where runs are to be trained on it; a few times a second."""
+    """A user's own dataset is being decoded on the machine that will train on it; sent a few times a second."""
 
     dataset: str
     decoded: int
@@ -153,11 +153,11 @@ Emit = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """Hear an event and do nothing."""
+    """Do nothing with an event."""
 
 
 def each_line_once(emit: Emit) -> Emit:
-    """A function that hands events on, but each message only once, whichever run or process it comes from."""
+    """A function that passes events on, but each message only once, whichever run or process it comes from."""
     said: set[str] = set()
 
     def hear(event: Event) -> None:

@@ -43,7 +43,7 @@ class LossSums:
         return values[:-1].sum()
 
     def since_last(self, *, wait: bool) -> Sums:
-        """What has been summed since the last call; without `wait`, as far as a GPU has reported by now."""
+        """The sums since the last call; without `wait`, only what a GPU has reported by now."""
         sums: Sums = {}
         for names, total in self._totals.items():
             *values, steps = total.growth(wait=wait)

@@ -1,4 +1,4 @@
-"""One run: a method on a stream, with a generator of its own, and what it has reached so far."""
+"""One run: a method on a stream, with its own random generator and its results so far."""
 
 from __future__ import annotations
 

@@ -24,18 +24,18 @@ IN_FLIGHT = 8
 def make_stepper(
     runs: Sequence[Run], message: Callable[[str], None], *, graph: bool = True
 ) -> EagerStepper | GraphStepper:
-    """What takes the steps of runs side by side on their device; without `graph` nothing is recorded, for debugging."""
+    """The stepper for runs side by side on their device; without `graph`, for debugging, it records nothing."""
     return GraphStepper(runs, message) if graph and runs[0].device.type == "cuda" else EagerStepper(runs)
 
 
 class EagerStepper:
-    """Each run takes its step after the one before it, an operation at a time: on a CPU, or without recording."""
+    """Takes the steps of the runs one after the other, without recording: on a CPU, or for debugging."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
 
     def prepare(self) -> None:
-        """For the steps of a task, or of another phase of it, that the runs have begun: nothing."""
+        """Called when the runs have begun a task or a phase; there is nothing to prepare here."""
 
     def step(self) -> None:
         """One step of every run."""
@@ -44,7 +44,7 @@ class EagerStepper:
 
 
 class GraphStepper:
-    """Runs side by side on a GPU, each on a stream of its own: a step as it comes, then one recorded graph.
+    """Takes the steps of runs side by side on a GPU, each on its own stream: first eagerly, then as one recorded graph.
 
     Recording turns a step of every run into one CUDA graph with a branch per run. Replaying it costs the host one
     launch, and the GPU finds ten runs to fill itself with. The graph serves as long as the methods' `recording_key`
@@ -125,7 +125,7 @@ class GraphStepper:
 def uncollected() -> Iterator[None]:
     """Inside, Python collects no garbage: CUDA aborts the process if an old graph is freed while a new one is recorded.
 
-    What nothing refers to any more but itself is freed before.
+    Garbage is collected before.
     """
     was_on = gc.isenabled()
     gc.collect()
@@ -144,9 +144,9 @@ def synchronize(device: torch.device) -> None:
 
 
 def lack_of_memory(error: BaseException | None) -> BaseException | None:
-    """The lack of memory behind an error, if any: a recording that it ends may raise another error over it.
+    """The out-of-memory error behind an error, if any: a recording that it ends may raise another error on top of it.
 
-    PyTorch has a class for what its own allocator finds out on a GPU, and only messages for everything else.
+    PyTorch has a class for errors of its own GPU allocator; all others are recognized by their messages.
     """
     while error is not None and not isinstance(error, torch.OutOfMemoryError):
         if any(words in str(error) for words in ("out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory")):

@@ -17,25 +17,25 @@ REPORT_SECONDS = 0.25
 
 
 class Control:
-    """What training asks of its caller: when to stop, and to save a run. This one saves nothing."""
+    """What the caller of training controls: when it stops, and how runs are saved. This one saves nothing."""
 
     checkpoint_every: float = math.inf
     """Seconds between two checkpoints within a task."""
     stop: BaseException | None = None
     """Set at any moment, as by Ctrl-C: training ends after the step at hand, with a checkpoint, by raising it."""
     until_task: int | None = None
-    """Training ends after so many tasks, with a checkpoint where there are more."""
+    """Training ends after this many tasks, with a checkpoint if there are more; None for all of them."""
 
     def keep(self, run: Run) -> None:
-        """A run stands between two steps or tasks, to be kept as it is now."""
+        """Save a run as it is now, between two steps or tasks."""
 
 
 def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = None, *, graph: bool = True) -> None:
-    """Train runs that share a device, a precision, a schedule and where they stand in it, from there to the end.
+    """Train runs that share device, precision, schedule and position, from there to the end of their tasks.
 
-    That is the end of all tasks, or of as many as `control` says. Results are in each run's `accuracy`. A run whose
-    loss stops being finite, or whose outputs are not numbers, is left out as soon as that is noticed, with its
-    `failure` set; the others continue. Without `graph` a GPU records no steps, for debugging.
+    `control` may end training earlier. Results are in each run's `accuracy`. A run whose loss is no longer finite, or
+    whose outputs are not numbers, is left out as soon as that is noticed, with its `failure` set; the others continue.
+    Without `graph`, for debugging, a GPU records no steps.
     """
     control = control or Control()
     if len({(str(run.phases), run.precision, run.device, run.task, run.taken) for run in runs}) > 1:
@@ -87,7 +87,7 @@ class _Bundle:
 
 
 def _train_task(bundle: _Bundle, task: int, control: Control) -> None:
-    """What is left of one task, for all runs; ends early when every run has failed."""
+    """Take the remaining steps of a task, for all runs; ends early if every run has failed."""
     device = bundle.runs[0].device
     begun = done = bundle.runs[0].taken
     if not begun:
@@ -130,7 +130,7 @@ def _train_task(bundle: _Bundle, task: int, control: Control) -> None:
 
 
 def _end_task(bundle: _Bundle, task: int, control: Control) -> None:
-    """Evaluate the runs, and keep those that have tasks left."""
+    """Evaluate the runs, and save those that have tasks left."""
     start = time.perf_counter()
     for run in bundle.runs:
         run.end_task(task)
@@ -151,7 +151,7 @@ def _end_task(bundle: _Bundle, task: int, control: Control) -> None:
 
 
 def _progress(runs: Sequence[Run], task: int, step: int, steps_per_second: float, until: int | None) -> Progress:
-    """The progress of runs that each take this many steps per second, and stop after so many tasks."""
+    """The progress of runs that each take this many steps per second, and stop after `until` tasks."""
     schedule = runs[0].schedule
     accuracies = [run.running_accuracy for run in runs if run.running_accuracy is not None]
     sums = tuple(run.losses.since_last(wait=step == schedule[task]) for run in runs)
@@ -177,7 +177,7 @@ def _mean_of_runs(losses: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def _count(runs: Sequence[Run], taken: int, seconds: float) -> None:
-    """Note how far runs have come in their task, and the seconds since this was noted last."""
+    """Note how many steps of their task the runs have taken, and add the seconds since the last call."""
     for run in runs:
         run.steps_done += taken - run.taken
         run.taken = taken

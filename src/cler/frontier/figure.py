@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cler.config.comparing import title_of
+from cler.config.labels import title_of
 from cler.config.registry import REGULARIZERS, TEACHERS
 from cler.frontier.entries import Entry, Frontier
 from cler.frontier.published import Contest

@@ -13,7 +13,7 @@ from cler.report.markdown import markdown_sheet, table_lines
 from cler.report.numbers import SIGNIFICANT, bare_p, minus, signed
 from cler.report.prose import LATER
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
-from cler.runs.compare import distinguishing_settings
+from cler.runs.differing import distinguishing_settings
 from cler.runs.series import Series, gain
 
 READING = (

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from cler.config.comparing import label_of
+from cler.config.labels import label_of
 from cler.runs.series import Series
 
 

@@ -1,4 +1,4 @@
-"""All that a learner has learned, and its next step; knows nothing of threads, nor of the forms of images."""
+"""What a learner has learned, and how it takes a step; threads and forms of images are dealt with elsewhere."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Core:
         self.last_label: Label | None = None
         """Last label of the last batch that was predicted: the blind guess for the next batch."""
         self.failure: str | None = None
-        """Why it can neither learn on nor answer."""
+        """Why it can no longer learn or answer; None if it can."""
 
     @property
     def n_seen(self) -> int:
@@ -136,17 +136,17 @@ class Core:
         return f"load its last save, {self.saved[0]} ({self.saved[1]} images)" if self.saved else "it was never saved"
 
     def check_whole(self) -> None:
-        """Refuse to go on after an error inside a step."""
+        """Raise an error if a step has failed before."""
         if self.failure is not None:
             raise UsageError(self.failure)
 
     def after_what_waits(self, pixels: Tensor, labels: list[Label]) -> tuple[Tensor, list[Label]]:
-        """The images that do not fill a batch yet and then these, with their labels."""
+        """The waiting images, which do not fill a batch yet, followed by these, with their labels."""
         self.check_whole()
         return torch.cat([self.waiting[0], pixels]), self.waiting[1] + labels
 
     def keep_waiting(self, pixels: Tensor, labels: list[Label]) -> None:
-        """Have a copy of these wait, in the place of those that do."""
+        """Keep a copy of these images, in place of those that wait now, until there are enough for a batch."""
         self.waiting = pixels.clone(), labels
 
     def make_room(self, n_classes: int) -> Method:
@@ -177,7 +177,7 @@ class Core:
         )
 
     def _room(self, n_classes: int) -> int:
-        """The classes that a method has room for which is built for so many."""
+        """How many classes a method gets room for if it is built for this many."""
         doublings = ((n_classes - 1) // FIRST_SIZE).bit_length()
         return FIRST_SIZE << doublings if self.allowed is None else len(self.allowed)
 
@@ -216,7 +216,7 @@ class Core:
         return probabilities
 
     def check_sound(self) -> None:
-        """Refuse to keep what has failed, or diverged: its weights, or what it makes of a black and a white image."""
+        """Refuse a learner that failed or diverged: by its weights, and its outputs for a black and a white image."""
         self.check_whole()
         tensors, _ = self.content()
         self._check_finite("weights are", *tensors.values())
@@ -260,7 +260,7 @@ class Core:
         return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, about
 
     def restore(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        """Become what was saved; for one that is new, and of no use if this fails."""
+        """Take over what was saved; only for a new one, which cannot be used if this fails."""
         saved = Saved.read(tensors, about)
         saved.check_stream(self.batch, self.waiting[0])
         self.check_allowed([*saved.labels, *saved.waiting])

@@ -144,7 +144,7 @@ class FolderLearner:
             yield max(0, len(new) - start - self.learner.batch)
 
     def _forget(self, found: list[Arrival]) -> None:
-        """Drop files that were taken away, but the last one learned: its number tells that the journal is whole."""
+        """Forget files that were removed, but the last one learned: its number shows that the journal is complete."""
         self._unreadable = {each: self._unreadable[each] for each in found if each in self._unreadable}
         missing = defaultdict(set)
         for name in self._taken.keys() - {each.name for each in found}:
@@ -160,7 +160,7 @@ class FolderLearner:
         return taken != each and not self._is_held_out(each) and not self._is_given_up(each)
 
     def _is_held_out(self, each: Arrival) -> bool:
-        """Decided by its name, so that it stays so; what has been learned once tests nothing."""
+        """Decided by its name, so that it never changes; a file that was learned once is not tested on."""
         return each.lot < self.held_out and each.name not in self._taken
 
     def _is_given_up(self, each: Arrival) -> bool:
@@ -190,7 +190,7 @@ class FolderLearner:
         return self.state / LEARNER
 
     def _mark(self) -> tuple[int, int]:
-        """How far it is, and when the learner's file was written, 0 without one."""
+        """The number of images given, and when the learner's file was written, 0 without one."""
         try:
             return self._given, self.path.stat().st_mtime_ns
         except OSError:

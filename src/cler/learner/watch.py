@@ -10,7 +10,7 @@ from typing import Any
 
 from cler.errors import UsageError
 from cler.learner.folder import FolderLearner
-from cler.report.watch import sleep
+from cler.signals import sleep
 
 
 def watch(
@@ -66,7 +66,7 @@ def _saved_at_the_end(watched: FolderLearner) -> Iterator[None]:
 
 
 def _say_that_it_is_away(watched: FolderLearner, gone: Path) -> None:
-    """Save what was learned, if where it is kept has not gone too, and say which folder is waited for."""
+    """Save what was learned, unless the folder for that is gone too, and say which folder is waited for."""
     if watched.unsaved and watched.state.is_dir():
         watched.save()
     seen = watched.learner.n_seen_
@@ -74,15 +74,15 @@ def _say_that_it_is_away(watched: FolderLearner, gone: Path) -> None:
 
 
 def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> float:
-    """Save, and say how many images were learned and how well, if it is time; gives back when it was saved last."""
+    """If it is time, save, and say how many images were learned and how well; returns the time of the last save."""
     if not watched.unsaved or time.monotonic() - saved < save_every:
         return saved
     watched.save()
-    watched.message(in_words(watched.summary()))
+    watched.message(summary_line(watched.summary()))
     return time.monotonic()
 
 
-def in_words(summary: dict[str, Any]) -> str:
+def summary_line(summary: dict[str, Any]) -> str:
     """The `summary` of a `FolderLearner` in a line."""
     classes = len(summary["classes"])
     learned = summary["images"] - summary["waiting"]

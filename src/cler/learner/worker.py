@@ -1,4 +1,4 @@
-"""A thread of a learner's own, in which all happens that touches its network, one thing after the other."""
+"""A learner's own thread, which does everything that involves its network, one thing after the other."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Worker:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """For who calls several functions that those of nobody else may come between; other threads wait here."""
+        """Inside, other threads that call `alone` wait, so that nothing comes between several calls."""
         self._check_outside()
         with self._calls:
             if self._is_taken:
@@ -61,7 +61,7 @@ class Worker:
             raise UsageError("a learner cannot be used inside a step of its own, as by a hook of its network")
 
     def __call__(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """What the function gives, or its error; an interrupted caller waits until the function has ended."""
+        """The function's result, or its error; an interrupted caller still waits until the function has ended."""
         if self._forked_inside:
             raise UsageError(
                 "this process was forked while another thread used the learner, which is not whole here: use it in the "
@@ -79,7 +79,7 @@ class Worker:
             del error, interruption, task  # or the error would refer to itself, and keep all that it refers to
 
     def _hand_over(self, task: _Task) -> BaseException | None:
-        """Have a task run to its end; gives back what has interrupted the wait."""
+        """Have a task run to its end; returns the exception that interrupted the wait, if any."""
         if self._closed and threading.current_thread() is threading.main_thread():
             task.run()
             return None
@@ -90,9 +90,9 @@ class Worker:
         return task.wait()
 
     def close(self) -> None:
-        """At the end of the program: let a function under way end, and begin none but those of the main thread, there.
+        """At the end of the program: wait for a running function, then run only those of the main thread, there.
 
-        A thread that computes while the interpreter ends would crash it, and one that is begun then does not run.
+        A thread that computes while the interpreter ends would crash it, and one that is started then does not run.
         """
         self._inside.acquire()
         self._closed = True
@@ -118,7 +118,7 @@ class _Task:
         self.done.acquire()
 
     def run(self) -> None:
-        """Call the function; one that nobody waits for any more is left out."""
+        """Call the function, unless nobody waits for it any longer."""
         try:
             if self.threads != torch.get_num_threads():
                 torch.set_num_threads(self.threads)
@@ -132,7 +132,7 @@ class _Task:
             del self  # which the error would refer to
 
     def wait(self) -> BaseException | None:
-        """Until it is done, whatever happens meanwhile; gives back what has interrupted the wait."""
+        """Wait until it is done, whatever happens; returns the exception that interrupted the wait, if any."""
         interruption = None
         while not self.ended:  # which may be so although the wait was interrupted
             try:
@@ -143,7 +143,7 @@ class _Task:
 
 
 def _work(tasks: SimpleQueue[_Task | None], running: threading.Lock, inside: threading.Lock) -> None:
-    """Run tasks until there is None; refers to the worker by nothing, which ends the thread when it goes itself."""
+    """Run tasks until one is None; holds no reference to the worker, whose end is to end the thread."""
     if not running.acquire(blocking=False):
         return  # another thread was started at the same moment
     _here.tasks = tasks
@@ -164,7 +164,7 @@ def is_awaited() -> bool:
 
 
 def apart_from_fork(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """What the function gives that computes in the caller's thread, or in a new one where the caller's has forked.
+    """Call a function that computes: in the caller's thread, or in a new one if the caller's has forked.
 
     Of the threads that torch computes with, each thread has its own. They are gone in a forked child, where the thread
     that forked would wait for them for ever.

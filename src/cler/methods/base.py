@@ -384,7 +384,7 @@ def closed(buffer: Any) -> Iterator[None]:
         del buffer.add
 
 
-register = METHODS.register_class
+register = METHODS.add
 """Registers a method for the command line and the tests."""
 
 

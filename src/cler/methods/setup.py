@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from cler.config.schema import NoOptions
+from cler.config.settings import Settings
 from cler.data.views import Views
 from cler.nets.backbone import Backbone
 from cler.regularizers.base import Regularizer
@@ -28,17 +29,17 @@ class Setup:
     generator: torch.Generator | None = None
     regularizers: Sequence[Regularizer] = ()
     teacher: Teacher | None = None
-    lr: float = 0.01
-    optimizer: str = "sgd"
-    momentum: float = 0.0
+    lr: float = Settings.lr
+    optimizer: str = Settings.optimizer
+    momentum: float = Settings.sgd_momentum
     """Momentum of the optimizer; 0 for those that have none."""
-    weight_decay: float | None = None
+    weight_decay: float | None = Settings.weight_decay
     """Weight decay of the optimizer; None for its own default."""
-    buffer: int = 500
-    replay_batch: int = 10
-    repeats: int = 1
+    buffer: int = Settings.buffer
+    replay_batch: int = Settings.replay_batch
+    repeats: int = Settings.repeats
     """Steps on each batch of the stream."""
-    classifier: str = "network"
+    classifier: str = Settings.classifier
     """What classifies in evaluation: the network, or the nearest class mean (ncm)."""
     options: Any = NoOptions()
     """The method's own settings, an instance of its `Options`."""

@@ -43,9 +43,8 @@ class Network:
     """Whether it can be had with weights that have been trained on other images: `build` then takes pretrained=…."""
 
 
-def register(network: Network) -> None:
-    """Register a network for the command line and the tests."""
-    NETWORKS.register(network.name, network)
+register = NETWORKS.add
+"""Registers a network for the command line and the tests."""
 
 
 register(Network("resnet18", "ResNet-18 for small images, with 64 filters in its first layer", ResNet18, width=64))

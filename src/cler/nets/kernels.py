@@ -31,7 +31,7 @@ def has_bfloat16(gpu: torch.device) -> bool:
 
 
 def on_gpu(x: Tensor) -> bool:
-    """Whether our own kernels can take this tensor, as far as its device goes and who computes."""
+    """Whether our own kernels may take this tensor: on a GPU, but not in `without_our_kernels` or torch.compile."""
     return x.is_cuda and not _left_out and not torch.compiler.is_compiling()
 
 

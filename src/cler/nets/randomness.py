@@ -21,9 +21,9 @@ SELU_FLOOR = -1.7580993408473766
 
 @contextmanager
 def borrowed_generator() -> Iterator[None]:
-    """Inside, PyTorch's global generator, which initial weights come from, is lent to one thread; then it is as before.
+    """Inside, one thread may seed and use PyTorch's global generator, which is restored afterwards.
 
-    Other threads that come here wait, or two networks would share the draws of one seed.
+    Initial weights come from it. Other threads wait here, or two networks would share the draws of one seed.
     """
     with _lent, torch.random.fork_rng(devices=[]):
         yield

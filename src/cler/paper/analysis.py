@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from cler import stats
-from cler.config.comparing import label_of
+from cler.config.labels import label_of
 from cler.config.making import make_settings
 from cler.config.settings import Settings
 from cler.config.values import number_of_tasks

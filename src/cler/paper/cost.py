@@ -54,7 +54,7 @@ def seconds_per_run(
     groups: Sequence[Series] = (),
     watch: Callable[[str], object] = lambda line: None,
 ) -> dict[PaperCell, float]:
-    """Seconds that a run of each cell adds: measured on earlier runs like it, else estimated from a few steps."""
+    """Seconds that a run of each cell adds: by earlier runs like it, else estimated by timing a few steps."""
     steps = 2 * (MOST_STEPS if device.type == "cpu" else MEASURED_STEPS) + MOST_UNTIMED  # up to twice CIFAR-100's tasks
     at_once = min(at_once, len(jobs_of(missing)))
     data: dict[int, ImageData] = {}
@@ -79,9 +79,10 @@ def seconds_per_run(
 def known_seconds(
     missing: Sequence[Work], device: torch.device | None, at_once: int, groups: Sequence[Series]
 ) -> tuple[dict[PaperCell, float], str]:
-    """What earlier runs tell of the seconds that a run of each cell adds, and on which hardware; nothing is timed.
+    """Seconds that a run of each cell adds, by earlier runs, and the hardware of those; nothing is timed.
 
-    That is this machine's if they tell anything of it, else that of most of them, as without a device: for others'.
+    The hardware is this machine's if there are earlier runs on it, else that of most of them. `device` is None if runs
+    will be trained elsewhere.
     """
     own = environment(device)["hardware"] if device else ""
     used = Counter(str(run.environment.get("hardware")) for group in groups for run in group.results)

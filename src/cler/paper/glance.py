@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from cler.config.comparing import label_of
+from cler.config.labels import label_of
 from cler.paper.lines import Line
 from cler.paper.tables import PaperCell, PaperTable
 from cler.report.numbers import SIGNIFICANT, count_runs, format_p, minus, or_nan, plus_minus, signed

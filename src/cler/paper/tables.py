@@ -9,7 +9,8 @@ from statistics import fmean
 from typing import Any
 
 from cler import stats
-from cler.config.comparing import label_of, of_a_row
+from cler.config.comparing import of_a_row
+from cler.config.labels import label_of
 from cler.config.making import make_settings
 from cler.config.registry import DATASETS
 from cler.config.settings import PRECISIONS, Settings
@@ -26,6 +27,8 @@ PRETEXTS = ("rotation", "jigsaw")
 REGULARIZER_ORDER = ("none", "barlow-twins", *PRETEXTS)
 WHOLE = "all"
 """The name that all tables together go by."""
+_IN_EVERY_CELL = ("method", "regularizer", "dataset", "buffer", "epochs")
+"""Settings that every cell of a table gives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +103,7 @@ class PaperCell:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON that say which cell it is."""
-        names = ("label", "method", "regularizer", "dataset", "buffer", "epochs")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("label", *_IN_EVERY_CELL)}
 
     def settings(self, precision: str = Settings.precision) -> Settings:
         """The settings of the cell's runs."""
@@ -117,6 +119,8 @@ class PaperCell:
 
     def made(self, group: Series) -> bool:
         """Whether runs have the cell's settings, in whatever precision."""
+        if any(group.settings[name] != getattr(self, name) for name in _IN_EVERY_CELL):  # quickly, as most have not
+            return False
         if not self.available or group.settings.get("precision") not in PRECISIONS:
             return False
         return self._wanted == _distinguishing(group.settings)

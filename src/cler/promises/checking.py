@@ -92,14 +92,13 @@ def _find(thing: Any) -> tuple[str, str, Any]:
         kinds = "method, regularizer, teacher or network"
         raise forgotten(kinds, thing) or unknown(kinds, thing, [name for each in tables.values() for name in each])
     if isinstance(thing, type) and issubclass(thing, Method):
-        METHODS.register_class(thing)
+        METHODS.add(thing)
         return "method", thing.name, thing
     if isinstance(thing, type) and issubclass(thing, Teacher):
-        TEACHERS.register_class(thing)
+        TEACHERS.add(thing)
         return "teacher", thing.name, thing
     if isinstance(thing, Entry) or (isinstance(thing, type) and issubclass(thing, Regularizer)):
-        entry = thing if isinstance(thing, Entry) else entry_of(thing)
-        REGULARIZERS.register(entry.name, entry)
+        entry = REGULARIZERS.add(thing if isinstance(thing, Entry) else entry_of(thing))
         return "regularizer", entry.name, entry
     if isinstance(thing, nn.Module) or callable(thing):
         name = name_network(thing)

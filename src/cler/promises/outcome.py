@@ -1,4 +1,4 @@
-"""What came of the promises of one method, regularizer, teacher or network."""
+"""Which promises a method, regularizer, teacher or network has kept, and why not the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of all promises of a method, regularizer, teacher or network; it prints as a table."""
+    """Which of its promises a method, regularizer, teacher or network has kept; it prints as a table."""
 
     kind: str
     """'method', 'regularizer', 'teacher' or 'network'."""

@@ -44,7 +44,7 @@ RUN = PACKAGE + "engine/run.py"
 
 
 def line_of(frames: list[tuple[str, int]]) -> str:
-    """Of the places that a call passed, the innermost first, the user's: outside of this package, else inside of it."""
+    """The user's line among the frames of a call, the innermost first: outside this package if there is one."""
     candidates = [(file, line) for file, line in frames if not _is_machinery(file)]
     own = [each for each in candidates if not each[0].startswith(PACKAGE)]
     steps = [each for each in candidates if not each[0].startswith(PACKAGE + "engine/")]

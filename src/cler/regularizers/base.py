@@ -81,8 +81,5 @@ def entry_of(regularizer: type[Regularizer]) -> Entry:
     return Entry(name, name, "", build=regularizer, weight=1.0)
 
 
-def register(entry: Entry) -> None:
-    """Register a regularizer for the command line and the tests."""
-    if entry.name == "none":  # what settings say for no regularizer at all
-        raise ValueError("two regularizers are named 'none'")
-    REGULARIZERS.register(entry.name, entry)
+register = REGULARIZERS.add
+"""Registers the entry of a regularizer for the command line and the tests."""

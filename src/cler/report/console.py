@@ -1,4 +1,4 @@
-"""The terminal: the one way to it, on which nothing that is shown can be an order."""
+"""The one way to print to a terminal: no text that is shown can contain commands for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Terminal(Console):
         super().__init__(markup=False, highlight=False, emoji=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The pieces of what is shown; only those that rich itself has made are orders."""
+        """The pieces to show; only control codes that rich itself has made are kept."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
@@ -40,7 +40,7 @@ class Terminal(Console):
                 raise
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads any more: say nothing from here on, and stop as if asked to."""
+        """The reader has closed the output: print nothing more, and exit."""
         self.quiet = True
         drop(self.file)
         raise SystemExit(1)

@@ -12,7 +12,8 @@ from cler.report.numbers import count_rows, count_runs, duration
 from cler.report.prose import Block, split
 from cler.report.published import Published
 from cler.report.sections import Section, make_sections
-from cler.runs.compare import SHOWN_ANYWAY, Comparison
+from cler.runs.compare import Comparison
+from cler.runs.differing import SHOWN_ANYWAY
 from cler.runs.results import Result
 from cler.runs.series import Series
 from cler.runs.survey import Trace, Unfinished

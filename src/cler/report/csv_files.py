@@ -16,7 +16,7 @@ from cler.report.evidence import Evidence
 from cler.report.harmless import in_csv
 from cler.runs.results import Result
 from cler.runs.series import Series
-from cler.tune.selection import in_words
+from cler.tune.selection import tuning_in_words
 
 
 def results_csv(report: Report) -> str:
@@ -58,7 +58,7 @@ def _tuned(group: Series, name: str) -> dict[str, Any]:
         return {}
     unseen = group.unseen_by_tuning(name)
     return {
-        "tuned": in_words(group.tuned, group.settings),
+        "tuned": tuning_in_words(group.tuned, group.settings),
         "accuracy_unseen_by_tuning": unseen.mean if unseen else math.nan,
     }
 

@@ -13,7 +13,8 @@ from importlib.resources import files
 from itertools import groupby
 from typing import Any
 
-from cler.config.comparing import of_a_row, title_of
+from cler.config.comparing import of_a_row
+from cler.config.labels import title_of
 from cler.errors import printable
 from cler.files import frozen
 from cler.methods import METHODS

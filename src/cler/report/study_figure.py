@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cler.config.comparing import label_of
+from cler.config.labels import label_of
 from cler.report.figures import COLORS, GRAY, INK, finish_panel, new_figure, write_figure
 from cler.tune.space import Range
 from cler.tune.study import Study, Trial, best

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from cler.report.numbers import count_runs
 from cler.runs.survey import Survey
+from cler.signals import sleep
 
 REST = 4.0
 """Times as long as looking and writing took that nothing is done afterwards, so that training is not held up."""
@@ -34,10 +35,3 @@ def watch(
         status(f"{count_runs(survey.results)} finished, {running} running, {len(survey.unfinished) - running} stopped")
         took = time.monotonic() - began
         sleep(max(every, REST * took), stop)
-
-
-def sleep(seconds: float, stop: Callable[[], bool]) -> None:
-    """Wait, unless asked to stop meanwhile."""
-    end = time.monotonic() + seconds
-    while not stop() and (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, 0.1))

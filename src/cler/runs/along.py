@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
+from cler.config.machine import Machine
 from cler.config.registry import TEACHERS
 from cler.config.schema import settings_of
 from cler.engine import checkpoint
 from cler.runs.jobs import Job, run_key
 
 
-def trained_once(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs, without those that come `along` with another one.
+def trained_once(jobs: Sequence[Job], machine: Machine) -> list[Job]:
+    """The jobs, without those that come `along` with another one because both learn the same.
 
-    Such a job has no teacher and has not been begun; the other one has a teacher that only answers, and learns the
-    same. Where more than the result is kept, such as curves or networks, both are trained.
+    Such a job has no teacher and no checkpoint yet; the other one has a teacher that only answers. Where more than the
+    result is kept, such as curves or networks, both are trained.
     """
+    if machine.save_network or machine.save_buffer_images or machine.track:
+        return list(jobs)
     new = [job for job in jobs if job.settings.teacher == "none" and not checkpoint.is_in(job.folder)]
     without_teacher = {_learns(job): job for job in new if _keeps_results_alone(job)}
     answering = [job for job in jobs if _has_teacher_that_only_answers(job) and _keeps_results_alone(job)]
@@ -31,8 +34,7 @@ def _has_teacher_that_only_answers(job: Job) -> bool:
 
 
 def _keeps_results_alone(job: Job) -> bool:
-    more = job.save_network or job.save_buffer_images or job.track or job.probe or job.settings.evaluate_every
-    return not more and job.until_task is None
+    return not job.probe and not job.settings.evaluate_every and job.until_task is None
 
 
 def _learns(job: Job) -> Hashable:

@@ -36,7 +36,7 @@ def check_fit(settings: Settings, data: ImageData, seeds: Sequence[int] = (0,)) 
 
 
 def advice(settings: Settings, data: ImageData) -> Iterator[str]:
-    """Lines about settings that can be used with this data, but hardly make sense."""
+    """Lines about settings that work with this data, but hardly make sense."""
     stream = _stream(settings, data, _class_order(settings, seed=0))
     images, steps = sum(stream.schedule) * settings.batch // settings.epochs, min(stream.schedule)
     if find_method(settings.method).replays and settings.buffer >= images:

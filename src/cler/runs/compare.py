@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cler.config.comparing import benchmark_settings, is_addition, is_tuned, of_a_row
-from cler.config.making import has_width
-from cler.config.protocols import protocol_defaults
-from cler.config.registry import NETWORKS
-from cler.config.schema import settings_of
-from cler.config.settings import CUSTOM, OF_READING, Settings
+from cler.config.settings import OF_READING
 from cler.errors import UsageError, hint, one_line
 from cler.files import frozen
 from cler.methods import METHODS
 from cler.metrics import SCENARIOS
+from cler.runs.differing import agree, distinguishing_settings
 from cler.runs.results import Result
 from cler.runs.series import Series, gain
-
-SHOWN_ANYWAY = frozenset({"method", "regularizer", "teacher", "dataset", "buffer", "precision"})
-"""Settings that tables show for every row."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +72,9 @@ def measured_against(groups: Sequence[Series]) -> str:
     """What the gains of some groups are measured against, in words."""
     pairs = [(group, group.twin) for group in groups if group.twin]
     same = ("method", "teacher")
-    if all(group.regularized and not twin.regularized and _agree(group, twin, same) for group, twin in pairs):
+    if all(group.regularized and not twin.regularized and agree(group, twin, same) for group, twin in pairs):
         return "the same method without the regularizer"
-    elsewhere = not all(_agree(group, twin, ("buffer",)) for group, twin in pairs)
+    elsewhere = not all(agree(group, twin, ("buffer",)) for group, twin in pairs)
     return " or ".join(dict.fromkeys(_with_buffer(twin) if elsewhere else twin.label for _, twin in pairs))
 
 
@@ -97,68 +91,6 @@ def best_by_validation(groups: Sequence[Series]) -> list[Series]:
             names = ("method", "regularizer", "teacher", "dataset", "buffer", *benchmark_settings())
             rivals.setdefault(tuple(group.settings.get(name) for name in names), []).append(group)
     return [max(rows, key=lambda row: row.validation.mean) for rows in rivals.values() if len(rows) > 1]  # type: ignore[union-attr]
-
-
-def distinguishing_settings(group: Series, groups: Sequence[Series], *, shown: Sequence[str] = ()) -> str:
-    """The settings, other than those `shown`, that distinguish a group from others with the same label; usually none.
-
-    Settings of the benchmark come first, where groups on the same dataset differ in them, then those of the network and
-    its training, where groups with the same method there differ; groups that differ in these need no further settings.
-    What a protocol says of the benchmark and of training goes without saying beside its name.
-    """
-
-    def look(one: Series) -> list[Any]:
-        return [one.label, *(one.settings.get(key) for key in shown)]
-
-    def differing(keys: Iterable[str], among: list[dict[str, Any]]) -> list[str]:
-        return [key for key in keys if any(one.get(key) != among[0].get(key) for one in among)]
-
-    own = group.settings
-    beside = [one.settings for one in groups if one.settings["dataset"] == own["dataset"]]
-    method = [one for one in beside if one["method"] == own["method"]]
-    benchmark = ["protocol", *benchmark_settings()]
-    training = [name for name in of_a_row(own) if not (is_tuned(name, own["method"]) or is_addition(name))]
-    told = differing(benchmark, beside)
-    told += differing([name for name in training if name not in SHOWN_ANYWAY | set(told)], method)
-    alike = [
-        one.settings
-        for one in groups
-        if look(one) == look(group) and (one.settings["dataset"] != own["dataset"] or _agree(one, group, told))
-    ]
-    told += differing(dict.fromkeys(key for settings in alike for key in settings if key not in told), alike)
-    told = [name for name in told if name != "width" or not _is_without_width(str(own.get("network")))]
-    return ", ".join(filter(None, (_told(key, own.get(key)) for key in told if not _implied(key, own, beside))))
-
-
-def _is_without_width(network: str) -> bool:
-    """Whether the width in settings means nothing to a network: to a user's own, or one that is known to have none."""
-    return network.startswith(CUSTOM) or (network in NETWORKS and not has_width(network))
-
-
-def _implied(name: str, own: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether runs have a setting from their protocol; or from none, where others have it from theirs."""
-    declared = settings_of(Settings).get(name)
-    if declared is None or declared.tuned or is_addition(name) or not any(name in _of_protocol(one) for one in beside):
-        return False
-    return bool(own.get(name) == _of_protocol(own).get(name, declared.default))
-
-
-def _of_protocol(settings: Mapping[str, Any]) -> dict[str, Any]:
-    parts = [str(settings.get(name, "none")) for name in ("method", "regularizer", "teacher")]
-    return protocol_defaults(settings.get("protocol"), *parts)
-
-
-_EXPECTED = {"protocol": None, "epochs": 1, "stream": "class-incremental", "validate": 0.0, "class_order": None}
-"""Benchmark settings that rows only name where they are otherwise: one pass, new classes in each task, all images."""
-
-
-def _told(setting: str, value: Any) -> str:
-    """A setting and its value, in words; nothing for what a reader expects."""
-    if _EXPECTED.get(setting, ()) == value:
-        return ""
-    if setting == "protocol":
-        return str(value)
-    return f"{value} epochs" if setting == "epochs" else f"{setting} {'–' if value is None else value}"
 
 
 def _one_per_seed(runs: list[Result]) -> tuple[list[Result], list[str]]:
@@ -201,13 +133,13 @@ def _baseline_among(
         raise UsageError(told, "against")
 
     def baseline_of(group: Series) -> Series | None:
-        there = [one for one in baselines if _agree(group, one, ("dataset", *benchmark_settings()))]
+        there = [one for one in baselines if agree(group, one, ("dataset", *benchmark_settings()))]
         found = [one for one in there if one.settings["buffer"] == group.settings["buffer"]] or there
         if group in baselines or not found:
             return None
         tuned = {name for name in group.settings if is_tuned(name, group.settings["method"])}
-        trained = [one for one in found if _agree(group, one, _shared(group, one) - tuned)]
-        same = [one for one in trained if _agree(group, one, _shared(group, one))]
+        trained = [one for one in found if agree(group, one, _shared(group, one) - tuned)]
+        same = [one for one in trained if agree(group, one, _shared(group, one))]
         for few in (found, trained, same):
             if len(few) == 1:
                 return few[0]
@@ -243,9 +175,9 @@ def _twin(group: Series, groups: Sequence[Series]) -> Series | None:
     method = METHODS.get(name)
     for ignored in (frozenset[str](), method.about.options_of_regularizer if method else frozenset[str]()):
         kept = {key for key in group.settings if not is_addition(key)} - ignored
-        candidates = [one for one in plain if _agree(group, one, {key for key in kept if not is_tuned(key, name)})]
+        candidates = [one for one in plain if agree(group, one, {key for key in kept if not is_tuned(key, name)})]
         # Settings that only the regularized run has belong to its regularizer.
-        exact = [one for one in candidates if _agree(group, one, kept & one.settings.keys())]
+        exact = [one for one in candidates if agree(group, one, kept & one.settings.keys())]
         candidates = exact or candidates
         if len(candidates) == 1:
             return candidates[0]
@@ -256,11 +188,7 @@ def without_teacher(group: Series, groups: Sequence[Series]) -> Series | None:
     """The group whose settings are otherwise equal, if this one has a teacher."""
     alone = (one for one in groups if one.settings["teacher"] == "none" != group.settings["teacher"])
     # Settings that only the run with a teacher has belong to it.
-    return next((one for one in alone if _agree(group, one, one.settings.keys() - {"teacher"})), None)
-
-
-def _agree(first: Series, second: Series, keys: Iterable[str]) -> bool:
-    return all(first.settings.get(key) == second.settings.get(key) for key in keys)
+    return next((one for one in alone if agree(group, one, one.settings.keys() - {"teacher"})), None)
 
 
 def _order(group: Series) -> tuple[Any, ...]:

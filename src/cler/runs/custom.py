@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from cler.config.machine import Machine
 from cler.config.registry import (
     DATASETS,
     DOMAINS,
@@ -54,9 +55,7 @@ def name_class(kind: str, given: Any) -> str | None:
     table, parent, called = _CLASSES[kind]
     if not (isinstance(given, type) and issubclass(given, parent)):
         raise UsageError(f"must be the name of a {kind} or a subclass of {called}, not {given!r}", kind)
-    entry = _entry(kind, given)
-    table.register_class(entry)
-    return str(entry.name)
+    return str(table.add(_entry(kind, given)).name)
 
 
 def _entry(kind: str, given: Any) -> Any:
@@ -74,8 +73,7 @@ def name_dataset(dataset: Any) -> str:
             raise UsageError(
                 f"'{dataset.name}' is the name of another dataset: give your images another one", "dataset"
             )
-        DATASETS.register(dataset.name, InMemory(dataset))
-        return dataset.name
+        return DATASETS.add(InMemory(dataset)).name
     raise UsageError(
         f"must be the name of a dataset or a cler.data.ImageData, not a {type(dataset).__name__}; cler.data.arrays, "
         "folder and torch make one",
@@ -91,8 +89,7 @@ def name_network(network: Any) -> str | None:
     inside = network.module if isinstance(network, AdaptedBackbone) else network
     named = type(inside) if isinstance(inside, nn.Module) else network
     name = f"{CUSTOM}{getattr(named, '__module__', '')}:{getattr(named, '__qualname__', 'function')}"
-    NETWORKS.register(name, own_network(name, network))
-    return name
+    return NETWORKS.add(own_network(name, network)).name
 
 
 @dataclass(frozen=True)
@@ -117,10 +114,10 @@ class Code:
                 _GIVEN[kind].register(name, own_network(name, found) if kind == "network" else _entry(kind, found))
 
 
-def code_of(job: Job) -> Code:
-    """What a job needs that does not come with the package."""
+def code_of(job: Job, machine: Machine) -> Code:
+    """What a job needs that does not come with the package, under the trackers that are asked for."""
     modules, given, only_here = dict[str, None](), [], []
-    for kind, name, entry in _entries(job):
+    for kind, name, entry in _entries(job, machine):
         code = class_or_function(made_of(entry))
         object_here = isinstance(entry, InMemory) or isinstance(getattr(entry, "given", None), nn.Module)
         if code.__module__.partition(".")[0] == "cler" and not object_here:
@@ -134,12 +131,12 @@ def code_of(job: Job) -> Code:
     return Code(tuple(modules), tuple(given), tuple(only_here))
 
 
-def only_here(jobs: Iterable[Job]) -> list[str]:
+def only_here(jobs: Iterable[Job], machine: Machine) -> list[str]:
     """What no other process could import of these jobs, in words."""
-    return list(dict.fromkeys(what for job in jobs for what in code_of(job).only_here))
+    return list(dict.fromkeys(what for job in jobs for what in code_of(job, machine).only_here))
 
 
-def _entries(job: Job) -> Iterator[tuple[str, str, Any]]:
+def _entries(job: Job, machine: Machine) -> Iterator[tuple[str, str, Any]]:
     settings = job.settings
     chosen: list[tuple[str, Registry[Any], list[str]]] = [
         ("method", METHODS, [settings.method]),
@@ -151,7 +148,7 @@ def _entries(job: Job) -> Iterator[tuple[str, str, Any]]:
         ("dataset", DATASETS, [settings.dataset]),
         ("augmentation", VIEWS, [settings.augment]),
         ("optimizer", OPTIMIZERS, [settings.optimizer]),
-        ("tracker", TRACKERS, job.track.split("+") if job.track else []),
+        ("tracker", TRACKERS, machine.track.split("+") if machine.track else []),
     ]
     for kind, table, names in chosen:
         yield from ((kind, name, table[name]) for name in names if name in table)

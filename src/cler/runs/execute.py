@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from statistics import fmean
 
+from cler.config.machine import Machine
 from cler.engine.events import Elsewhere, Emit, Event, Failed, Finished, Message, each_line_once
 from cler.runs.along import trained_once
-from cler.runs.backends import Backend
-from cler.runs.backends.local import Local
+from cler.runs.backends import Backend, find_backend
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Job, remaining
+from cler.runs.machine import Order
 from cler.runs.results import Result
-from cler.runs.trainers import Order
 
 
 def execute(
-    jobs: Sequence[Job], order: Order, *, callbacks: Sequence[Emit] = (), backend: Backend | None = None
+    jobs: Sequence[Job], machine: Machine, *, callbacks: Sequence[Emit] = (), backend: Backend | None = None
 ) -> None:
-    """Train all the jobs that no other process is training; results are in their folders.
+    """Train all the jobs that no other process is training, where and how `machine` says; results are in their folders.
 
     On a GPU runs are trained side by side, and of several GPUs each has a process; on a CPU worker processes take one
     job after the other. The callbacks hear every event; the error of one that raises ends training, after a checkpoint.
-    The backend is this machine where none is given.
+    `backend` is the machine's, for a caller that trains several times and closes it then.
     """
     if not jobs:
         return
@@ -38,9 +38,10 @@ def execute(
             callback(event)
 
     emit = each_line_once(hear)
-    trained = trained_once(jobs)
+    trained = trained_once(jobs, machine)
     along = [job.along for job in trained if job.along]
-    with nullcontext(backend) if backend else closing(Local()) as backend:
+    with nullcontext(backend) if backend else closing(find_backend(machine)) as backend:
+        order = Order(backend.device(machine.device), machine)
         backend.train(trained, order, emit)
         if left := remaining(along):
             backend.train(left, order, emit)
@@ -53,7 +54,7 @@ def execute(
 
 
 def _ended(job: Job) -> Finished | Failed:
-    """The event of a run that came along with another one, or that another process has meanwhile ended."""
+    """The last event of a run that came along with another one, or was ended by another process meanwhile."""
     result = Result.read(job.result)
     if result.failure is not None:
         return Failed(job.name, result.failure)

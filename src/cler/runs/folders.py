@@ -19,7 +19,7 @@ from cler.errors import UsageError
 from cler.files import HOST, is_alive, opened, read_json, sweep, write_json, writing
 
 RESULT, SETTINGS = "result.json", "settings.json"
-"""Files of a run: what came of it, and what it was begun with."""
+"""Files of a run: its result, and the settings that it was started with."""
 LOCK = ".lock"
 """Locked by the process that works in a folder."""
 OWNER = ".owner"
@@ -27,7 +27,7 @@ OWNER = ".owner"
 BEAT = 20.0
 """Seconds between two signs of life."""
 EXPIRY = 300.0
-"""Seconds without one after which the lock of another host counts no more."""
+"""Seconds without a sign of life after which the lock of another host has expired."""
 ATTEMPT = "attempt.json"
 """What another machine is to do, in the folder of its attempt; an attempt without this file is given up."""
 
@@ -67,13 +67,13 @@ def check_writable(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, attempt: Path | None = None) -> Iterator[bool]:
-    """Keep other processes out of a folder; tells whether that is so, or another process is in it.
+    """Lock a folder against other processes; yields whether that worked, False if another process has it.
 
-    A process that ends, however it ends, gives its locks back; one of another host, which may have ended unheard, when
-    it has given no sign of life for a while. If it comes back, `still_ours` tells it that it has lost the folder.
+    A process loses its locks when it ends, however it ends. The lock of another host expires when that host has given
+    no sign of life for a while; if it comes back, `still_ours` tells it that it has lost the folder.
 
-    `attempt` is the folder of the attempt that the process works for. It loses its locks, wherever it runs, once the
-    attempt is given up, and to the process that makes the same attempt again.
+    `attempt` is the folder of the attempt that the process works for. Its locks are void once the attempt is given up,
+    or another process makes the same attempt again.
     """
     lock = FileLock(folder / LOCK)
     with writing(folder):
@@ -90,10 +90,10 @@ def locked(folder: Path, attempt: Path | None = None) -> Iterator[bool]:
 
 
 def still_ours(folder: Path) -> bool:
-    """Whether this process may write to a folder that it has locked: not if another has, or had, taken it over since.
+    """Whether this process may still write to a folder that it has locked.
 
-    Nor if the attempt that it works for was given up. An `OSError` says why that cannot be told, for one if the folder
-    is gone.
+    It may not if another process has taken the folder over since, or if the attempt that it works for was given up. An
+    `OSError` says why that cannot be told, such as that the folder is gone.
     """
     token = _TOKENS.get(folder)
     folder.stat()
@@ -104,7 +104,7 @@ def still_ours(folder: Path) -> bool:
 
 
 def given_up(attempt: Any) -> bool:
-    """Whether the folder of an attempt says that it is no longer wanted; that is looked up anew, also on a network."""
+    """Whether an attempt is no longer wanted; opens its file, because a network file system may cache what it lists."""
     if not isinstance(attempt, str):
         return False
     try:
@@ -165,7 +165,7 @@ def _acquired(lock: BaseFileLock) -> bool:
 
 
 def _owner(folder: Path) -> dict[str, Any]:
-    """What the process has written that holds a folder; nothing if none does, or did."""
+    """What the process that holds a folder wrote there about itself; empty if none does."""
     try:
         return read_json(folder / OWNER)
     except UsageError as error:
@@ -175,7 +175,7 @@ def _owner(folder: Path) -> dict[str, Any]:
 
 
 def _gone(folder: Path, owner: dict[str, Any]) -> bool:
-    """Whether a folder's owner is no more: its attempt, its process, or on another host all signs of it for a while."""
+    """Whether a folder's owner is gone: its attempt was given up, its process ended, or its host has been silent."""
     if given_up(owner.get("attempt")):
         return True
     if owner.get("host") == HOST:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.comparing import completed
-from cler.config.machine import Machine
 from cler.config.making import unusual
 from cler.config.settings import OF_READING, Settings
 from cler.config.values import exact
@@ -40,12 +39,6 @@ class Job:
     settings: Settings
     seed: int
     folder: Path
-    checkpoint_every: float = Machine.checkpoint_every
-    """Seconds between checkpoints within a task; 0 for none but that at its end."""
-    save_network: bool = False
-    """Whether the trained network is kept beside the result."""
-    save_buffer_images: int = 0
-    """How many images of the buffer are kept beside the result."""
     until_task: int | None = None
     """After how many tasks the run stops, with a checkpoint; None for all."""
     tuned: dict[str, Any] | None = None
@@ -54,8 +47,6 @@ class Job:
     """The fingerprint of a dataset that lies at a path, which may be another tomorrow; None for one that has a name."""
     probe: Callable[[Run, int], dict[str, Any] | None] | None = None
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
-    track: str | None = None
-    """The trackers that follow the run, joined by '+'; None for none."""
     along: Job | None = None
     """The same run without its teacher, which learns the same: it gets its result when this one has learned all; None
     for none."""
@@ -109,7 +100,7 @@ class Index:
                     return
 
     def folder(self, settings: Settings, seed: int, usual: Path, data: str | None = None) -> Path:
-        """The folder of a run: where it is, ended if possible; for a new one `usual` or, if that is taken, the next.
+        """The folder that a run is in, if possible ended; for a new run `usual` or, if that is taken, the next one.
 
         With the fingerprint `data`, a run on the same pixels at another path is the same.
         """
@@ -234,10 +225,10 @@ def _different(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def claimed(job: Job, emit: Emit, attempt: Path | None = None) -> Iterator[bool]:
-    """Keep other processes from a job, and tell whether it is to be done here; if it is, its folder is prepared.
+    """Lock a job against other processes; yields whether it is to be done here, and if so prepares its folder.
 
-    Whether it has ended is asked while it is held: another process may have just done it. `attempt` is the folder of
-    the attempt that this is part of.
+    Whether it has ended is checked under the lock, since another process may have just finished it. `attempt` is the
+    folder of the attempt that this is part of.
     """
     check_writable(job.folder)
     with locked(job.folder, attempt) as ours:
@@ -250,7 +241,7 @@ def claimed(job: Job, emit: Emit, attempt: Path | None = None) -> Iterator[bool]
 
 
 def _prepare(job: Job) -> None:
-    """Write the settings, and clear what a process left that was killed while it wrote."""
+    """Write the settings, and delete temporary files of a process that was killed while it wrote."""
     with writing(job.folder):
         for leftover in job.folder.glob(".*.tmp"):
             leftover.unlink()
@@ -259,7 +250,7 @@ def _prepare(job: Job) -> None:
 
 
 def outdated(jobs: Sequence[Job], fingerprint: Callable[[Settings], str | None]) -> list[str]:
-    """A line for finished runs that the code or the data of today would not repeat; they count as finished.
+    """A line for finished runs that today's code or data would not reproduce; they still count as finished.
 
     `fingerprint` gives that of the dataset of some settings, None if it is not here. What a result does not say is the
     same.
@@ -289,7 +280,7 @@ def past_failures(jobs: Sequence[Job]) -> list[str]:
 
 
 def tidy(jobs: Sequence[Job]) -> None:
-    """Delete the checkpoints of finished jobs, which are left where a run was killed just after its end."""
+    """Delete the checkpoints of finished jobs; some are left if a run is killed just after its end."""
     for job in jobs:
         if job.until_task is None:  # else the run is to be resumed from there
             with suppress(OSError):  # they only take room
@@ -297,7 +288,10 @@ def tidy(jobs: Sequence[Job]) -> None:
 
 
 def to_do_and_ended(jobs: Sequence[Job], *, again: bool = False) -> tuple[list[Job], list[Job]]:
-    """The jobs that are to do, and those that have ended, without their checkpoints; `again` is to do all of them."""
+    """The jobs that are still to be trained, and those that have ended, whose checkpoints are deleted.
+
+    `again` deletes the results of all of them first.
+    """
     if again:
         redo(jobs)
     todo: list[Job] = []
@@ -309,12 +303,12 @@ def to_do_and_ended(jobs: Sequence[Job], *, again: bool = False) -> tuple[list[J
 
 
 def restart(jobs: Sequence[Job]) -> None:
-    """Delete the checkpoints of jobs that were stopped, but for those that another process is doing."""
+    """Delete the checkpoints of jobs that were stopped, except for those that another process is training."""
     _drop(jobs, ())
 
 
 def redo(jobs: Sequence[Job]) -> None:
-    """Delete what jobs have left, finished or not, but for those that another process is doing."""
+    """Delete the results and checkpoints of jobs, except for those that another process is training."""
     _drop(jobs, (RESULT, buffer_images.NAME, networks.NAME, FINDING.format("*")))
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Hashable
-from pathlib import Path
-
-import torch
 
 from cler import data as datasets
 from cler.config.settings import Settings
@@ -18,6 +15,7 @@ from cler.engine.train import REPORT_SECONDS
 from cler.errors import UsageError
 from cler.runs.build import build_run
 from cler.runs.jobs import Job
+from cler.runs.machine import Order
 from cler.runs.record import Recorder
 
 Loaded = dict[Hashable, tuple[ImageData, str]]
@@ -25,20 +23,14 @@ Loaded = dict[Hashable, tuple[ImageData, str]]
 
 
 class Builder:
-    """Builds the runs of jobs, loading each dataset once; `images` says where those lie that a GPU trains on.
+    """Builds the runs of jobs, loading each dataset once.
 
     `loaded` are datasets that are there already, to which others are added; None for none.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        data_dir: Path | None,
-        recorder: Recorder,
-        images: str = "auto",
-        loaded: Loaded | None = None,
-    ) -> None:
-        self.device, self.data_dir, self.recorder, self.images = device, data_dir, recorder, images
+    def __init__(self, order: Order, recorder: Recorder, loaded: Loaded | None = None) -> None:
+        self.device, self.data_dir, self.images = order.device, order.machine.data_dir, order.machine.images
+        self.recorder = recorder
         self.loaded: Loaded = {} if loaded is None else loaded
 
     def __call__(self, job: Job) -> Run:
@@ -66,7 +58,7 @@ class Builder:
         return placed, data.fingerprint()
 
     def _telling(self, dataset: str) -> Advance:
-        """What decoding calls as it advances: events tell of it, and a request to stop ends it."""
+        """A function that decoding calls as it advances: it emits events, and ends decoding when asked to stop."""
         told = -math.inf
 
         def advance(done: int, images: int | None) -> None:

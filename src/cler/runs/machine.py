@@ -7,18 +7,28 @@ import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import torch
 
-from cler.config.machine import DEVICES
+from cler.config.machine import DEVICES, Machine
 from cler.errors import UsageError
 from cler.nets.kernels import has_bfloat16
 from cler.processes import usable_cores
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Variable of the environment: the GPUs that a process sees."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How jobs are to be trained, wherever that is."""
+
+    device: torch.device
+    """The device where training will be, which need not be here."""
+    machine: Machine = field(default_factory=Machine)
 
 
 def find_device(name: str) -> torch.device:
@@ -45,7 +55,7 @@ def gpus() -> list[str]:
 def default_precision(device: torch.device) -> str:
     """bfloat16 on a GPU, where it costs no accuracy; single precision on a CPU, and on a GPU that emulates bfloat16.
 
-    If there is no GPU here, the one meant is on another machine, and taken for a newer one.
+    If there is no GPU here, training will be on another machine, whose GPU is assumed to have bfloat16.
     """
     if device.type != "cuda":
         return "fp32"
@@ -59,7 +69,7 @@ def workers_that_fit(threads_of_each: int = 1) -> int:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Use so many CPU threads inside."""
+    """Inside, use this many CPU threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
+from cler.config.machine import Machine
 from cler.engine import Control, Run, RunName, checkpoint
 from cler.engine.events import (
     Checkpointed,
@@ -51,22 +52,21 @@ class LostError(UsageError):
 
 
 class Recorder(Control):
-    """Hears events where training happens: writes each run's result, log and checkpoints, and passes the events on.
+    """Gets events where training happens: writes each run's result, log and checkpoints, and passes the events on.
 
-    The runs' trackers hear them too.
-
-    After a `with` block all of it is on disk, or a message has said what could not be written. An error of whoever the
-    events are passed on to ends training after a checkpoint, and is raised then.
+    The runs' trackers get them too. After a `with` block everything is on disk, or a message has said what could not be
+    written. If `emit` raises an error, training ends after a checkpoint, and the error is raised then.
     """
 
-    def __init__(self, emit: Emit) -> None:
-        self.emit = each_line_once(emit)
+    def __init__(self, emit: Emit, machine: Machine) -> None:
+        self.emit, self.machine = each_line_once(emit), machine
+        self.checkpoint_every = machine.checkpoint_every or math.inf
         self.jobs: dict[RunName, Job] = {}
         self.about: dict[RunName, dict[str, Any]] = {}
         self.runs: WeakValueDictionary[RunName, Run] = WeakValueDictionary()  # finished ones must leave the device
         self._tracking = Tracking(self._say)
         self._losses: dict[RunName, tuple[float, Sums]] = {}
-        """When those of each run were written last, and what has come since."""
+        """For each run: when its losses were logged last, and their sums since then."""
         self._writers = ThreadPoolExecutor(4)
         self._being_written: dict[Path, tuple[Future[bool], Checkpointed]] = {}
 
@@ -84,9 +84,9 @@ class Recorder(Control):
             raise self.stop
 
     def adopt(self, run: Run, job: Job, data: str) -> None:
-        """Answer for the new run of a job, on data with this fingerprint; it is resumed from its checkpoint, if any.
+        """Record the run of a job from here on; resume it from its checkpoint, if any, and cut its log to that point.
 
-        Its log is cut to what it told up to there.
+        `data` is the fingerprint of the dataset.
         """
         about = {
             "settings": job.settings.to_dict(),
@@ -97,15 +97,15 @@ class Recorder(Control):
         }
         self.runs[run.name], self.jobs[run.name], self.about[run.name] = run, job, about
         self._losses[run.name] = time.monotonic(), {}
-        self._tracking.follow(run.name, job.track)
-        self.checkpoint_every, self.until_task = job.checkpoint_every or math.inf, job.until_task
+        self._tracking.follow(run.name, self.machine.track)
+        self.until_task = job.until_task
         with writing(job.folder):
             self._resume(run, job)
             trim_log(job.folder, run.task, run.taken)
         run.evaluates_unaided = job.along is not None and run.unaided is not None
 
     def hear(self, event: Event) -> None:
-        """Keep what an event tells of a run, and pass it on."""
+        """Write what an event says about a run, and pass the event on."""
         match event:
             case Started():
                 event = replace(event, settings=self.jobs[event.run].settings.to_dict())
@@ -142,12 +142,12 @@ class Recorder(Control):
         return True
 
     def _check_owned(self, folder: Path) -> None:
-        """Called before anything is published."""
+        """Raise a `LostError` if another process has taken the run over; called before anything is published."""
         if not self._owns(folder):
             raise LostError(f"{folder} was taken over by another process")
 
     def _owns(self, folder: Path) -> bool:
-        """Whether a run may be written; training ends, with nothing written, when another process has taken it over."""
+        """Whether this process may still write a run; if another has taken it over, training is asked to stop."""
         try:
             ours = still_ours(folder)
         except OSError:  # which the writing itself will tell of
@@ -177,7 +177,7 @@ class Recorder(Control):
             self.stop = self.stop or error
 
     def _keep_losses(self, event: Progress) -> None:
-        """A line of the log for each run, now and then and at the end of a task: means since the line before it."""
+        """Every few seconds, and at the end of a task, log the mean losses of each run since the line before."""
         now = time.monotonic()
         for name, new in zip(event.runs, event.sums, strict=True):
             written, sums = self._losses[name]
@@ -192,7 +192,7 @@ class Recorder(Control):
             self._losses[name] = written, sums
 
     def _keep_accuracy(self, event: Evaluated) -> None:
-        """Write the results after a task, and what the job's probe finds."""
+        """Write the results after a task, and the findings of the job's probe."""
         run, job = self.runs[event.run], self.jobs[event.run]
         if not self._owns(job.folder):
             return
@@ -201,12 +201,12 @@ class Recorder(Control):
                 write_json(job.finding(event.task), found)
         line = {"event": "evaluated", "task": event.task, **event.accuracy}
         if run.complete:
-            if job.save_network:
+            if self.machine.save_network:
                 with writing(job.folder):
                     save_network(job.folder, run, job.settings)
-            if job.save_buffer_images:
+            if self.machine.save_buffer_images:
                 with writing(job.folder):
-                    save_buffer_images(job.folder, run, job.save_buffer_images)
+                    save_buffer_images(job.folder, run, self.machine.save_buffer_images)
             self._end(event.run, line)
             self._end_along(event.run)
         else:
@@ -253,7 +253,7 @@ class Recorder(Control):
                     checkpoint.delete(folder)
 
     def _end_along(self, name: RunName) -> None:
-        """Write the result of the same run without its teacher, unless another process is at it."""
+        """Write the result of the same run without its teacher, unless another process is training that."""
         run, along = self.runs[name], self.jobs[name].along
         if along is None or (accuracy := run.unaided) is None or not self._owns(self.jobs[name].folder):
             return
@@ -273,7 +273,7 @@ class Recorder(Control):
             write_json(job.result, self._result(name), lambda: self._check_owned(job.folder))
 
     def _metrics(self, name: RunName) -> dict[str, dict[str, float]]:
-        """Those of a run that has ended; an error of one that is somebody's own ends training, as a callback's does."""
+        """The metrics of a run that has ended; an error in a user's own metric ends training, as in a callback."""
         try:
             return Result.from_dict(self.jobs[name].folder, self._result(name)).metrics
         except Exception as error:
@@ -287,7 +287,7 @@ class Recorder(Control):
     def _facts(
         self, run: Run, job: Job, accuracy: dict[str, list[list[float]]], confusion: list[list[int]] | None
     ) -> dict[str, Any]:
-        """What is known of a run that was trained for a job: of the run itself, or without its teacher."""
+        """The content of the result of a job's run: of the run itself, or of the same run without its teacher."""
         return make_result(
             job.settings.to_dict(),
             job.seed,
@@ -308,7 +308,7 @@ class Recorder(Control):
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """The reasons why a checkpoint cannot be resumed, in a few words each; data and revisions may be unknown."""
+    """Why a checkpoint cannot be resumed, a few words for each reason; unknown data and revisions are no reason."""
     differences = [f"a different {name}" for name in ("seed", "device") if before.get(name) != now[name]]
     if not same_run(before.get("settings"), now["settings"], (before.get("data"), now["data"])):
         differences.insert(0, "different settings")

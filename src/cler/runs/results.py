@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from cler.runs.wellformed import FORMAT, check_result
 
 @dataclass(frozen=True)
 class Result:
-    """One run as read from disk: what happened. What is computed from it are properties."""
+    """One run as read from disk: its fields are facts, its properties are computed from them."""
 
     path: Path
     settings: dict[str, Any]
-    """All of them: those that the file lacks are what their absence meant."""
+    """All settings: one that the file lacks has the value of its `absent`."""
     seed: int
     accuracy: dict[str, list[list[float]]]
     """The accuracy matrices of both scenarios, class_il and task_il."""
@@ -76,7 +76,7 @@ class Result:
         )
 
     def until(self, tasks: int) -> Result | None:
-        """The run as it was after so many tasks, as if there were no more.
+        """The run as it was after this many tasks, as if there were no others.
 
         None if it did not get as far, or has no such moment because it learned all tasks at once.
         """
@@ -101,32 +101,17 @@ class Result:
 
     @classmethod
     def read(cls, file: Path) -> Result:
-        """The run that a `result.json` tells of; a `UsageError` says in one line what is wrong with the file."""
+        """Read a `result.json`; a `UsageError` says in one line what is wrong with the file."""
         return cls.from_dict(file, read_result(file))
 
     @classmethod
     def from_dict(cls, path: Path, value: dict[str, Any]) -> Result:
-        """From the content of a `result.json`, of whatever format."""
-        counts = value.get("counts", {})
-        seconds = value["seconds"]
+        """From the content of a `result.json` of any format."""
+        counts, seconds = value.get("counts", {}), value["seconds"]
         speed = counts["steps"] / seconds if counts and seconds else value.get("steps_per_second", 0.0)
-        same = ("seed", "accuracy", "seconds", "environment", "complete")
-        return cls(
-            path=path,
-            settings=completed(value["settings"]),
-            **{name: value[name] for name in same},
-            steps_per_second=speed,
-            steps=counts.get("steps"),
-            images=counts.get("images"),
-            at_once=value.get("at_once"),
-            failure=value.get("failure"),
-            data=value.get("data"),
-            revisions=value.get("revisions", {}),
-            validation=value.get("validation"),
-            curves=value.get("curves"),
-            confusion=value.get("confusion"),
-            tuned=value.get("tuned"),
-        )
+        found = {each.name: value[each.name] for each in fields(cls) if each.name in value}
+        found |= {"settings": completed(value["settings"]), "steps_per_second": speed}
+        return cls(**found | {"path": path, "steps": counts.get("steps"), "images": counts.get("images")})
 
 
 def make_result(
@@ -171,7 +156,7 @@ def make_result(
 
 
 def _matrices(accuracy: Mapping[str, metrics.Rows], before: str = "") -> dict[str, list[list[float]]]:
-    """The matrices of both scenarios, of those whose names have this before them."""
+    """The matrices of both scenarios, whose names begin with `before`."""
     return {name: [[round(float(x), 4) for x in row] for row in accuracy[before + name]] for name in SCENARIOS}
 
 

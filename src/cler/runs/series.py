@@ -9,7 +9,7 @@ from typing import Any
 
 from cler import metrics as measures
 from cler import stats
-from cler.config.comparing import label_of, title_of
+from cler.config.labels import label_of, title_of
 from cler.config.settings import pair_of
 from cler.config.values import OWN_SEED, number_of_tasks
 from cler.files import without_non_finite
@@ -134,7 +134,7 @@ class Series:
         """Method, regularizer and teacher, as names of folders have them: 'er-ace+jigsaw+ema'."""
         return pair_of(*(self.settings[name] for name in ("method", "regularizer", "teacher")))
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The parts as tables show them: 'ER-ACE + CLER (jigsaw) + EMA'."""
         return label_of(*(self.settings[name] for name in ("method", "regularizer", "teacher")))

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from cler import data
-from cler.config.comparing import in_words
+from cler.config.labels import run_line
 from cler.config.machine import Machine
 from cler.config.settings import Settings
 from cler.config.values import number_of_tasks
@@ -96,7 +96,7 @@ def prepare(
     for job in todo:
         check_writable(job.folder)
     for one, own in groupby(todo, key=lambda job: job.settings):
-        say(in_words(one, [job.seed for job in own], None if one is todo[0].settings else todo[0].settings))
+        say(run_line(one, [job.seed for job in own], None if one is todo[0].settings else todo[0].settings))
         if (images := loaded[data.key(one)]) is not None:
             for line in advice(one, images):
                 say(line)

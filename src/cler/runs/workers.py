@@ -21,8 +21,9 @@ from cler.errors import UsageError
 from cler.processes import end_with_parent, starting
 from cler.runs.custom import Code, code_of
 from cler.runs.loading import Loaded
-from cler.runs.machine import VISIBLE
-from cler.runs.trainers import Bundle, Order, raising_when_terminated, train_bundles
+from cler.runs.machine import VISIBLE, Order
+from cler.runs.trainers import Bundle, train_bundles
+from cler.signals import raising_when_terminated
 
 
 class Sender:
@@ -40,14 +41,14 @@ class Sender:
 
 @dataclass(frozen=True)
 class Request:
-    """A worker's message that is no event: that it wants the next bundle, that it has ended, or why it cannot work."""
+    """A worker's message that is not an event: it wants the next bundle, it is done, or it cannot work and says why."""
 
     kind: Literal["next", "done", "mistake", "error"]
     why: str = ""
 
 
 class Workers:
-    """Processes that train bundles, until they are closed; between two calls they stay, with the images they have."""
+    """Processes that train bundles, until they are closed; between two calls they keep running, with their images."""
 
     def __init__(self) -> None:
         self._ears: list[Connection] = []
@@ -55,12 +56,11 @@ class Workers:
 
     @raising_when_terminated()
     def train(self, bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
-        """Train the bundles, each by the next process that is free: there is one for each of `gpus`, and sees it alone.
+        """Train the bundles, each in the next free process: one process for each of `gpus`, which sees only that GPU.
 
-        None stands for a process that sees whatever there is. The GPUs of an earlier call come first again. An error in
-        one of the processes ends them all and is raised here.
-
-        Ended by an error of a callback, by Ctrl-C or by SIGTERM, every process leaves checkpoints of its runs.
+        None stands for a process that sees whatever there is. The GPUs of an earlier call have to come first again. An
+        error in one of the processes ends them all and is raised here. When an error in a callback, Ctrl-C or SIGTERM
+        ends training, every process leaves checkpoints of its runs.
         """
         try:
             for gpu in gpus[len(self._processes) :]:
@@ -93,7 +93,7 @@ class Workers:
 
 @contextmanager
 def _seeing(gpu: str | None) -> Iterator[None]:
-    """Inside, a process that is started sees only this GPU."""
+    """Inside, a process that is started sees only this GPU; None changes nothing."""
     before = os.environ.get(VISIBLE)
     if gpu is not None:
         os.environ[VISIBLE] = gpu
@@ -105,7 +105,7 @@ def _seeing(gpu: str | None) -> Iterator[None]:
 
 
 def _listen(ears: Sequence[Connection], order: Order, bundles: Iterator[Bundle], emit: Emit) -> None:
-    """Give each worker that asks the next bundle, and pass on the events they send, until all are done."""
+    """Give the next bundle to each worker that asks, and pass on the workers' events, until all are done."""
     for each in ears:
         with contextlib.suppress(OSError):  # one that has gone is noticed as it is listened to
             each.send(order)
@@ -117,7 +117,7 @@ def _listen(ears: Sequence[Connection], order: Order, bundles: Iterator[Bundle],
                 heard = ear.recv()
                 if heard == Request("next"):
                     bundle = next(bundles, None)
-                    ear.send(bundle and ([code_of(job) for job in bundle], bundle))
+                    ear.send(bundle and ([code_of(job, order.machine) for job in bundle], bundle))
                     continue
             except (EOFError, OSError):
                 raise UsageError(
@@ -135,7 +135,7 @@ def _listen(ears: Sequence[Connection], order: Order, bundles: Iterator[Bundle],
 
 
 def _work(mouth: Connection) -> None:
-    """What a worker does: bundles until there are no more, as often as it gets an order."""
+    """The loop of a worker: for each order it gets, train bundles until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
     end_with_parent()

@@ -138,7 +138,7 @@ class Stream:
 
     @classmethod
     def usual_tasks(cls, options: Mapping[str, Any]) -> int | None:
-        """How many tasks it has, with these settings of its own, where nobody says it; None: as the dataset has."""
+        """The number of tasks if none is given, by the stream's own settings; None: as many as the dataset says."""
         return None
 
     def plan(self, labels: Tensor, images: Tensor, tasks: int | str | Sequence[int], class_order: int | None) -> Plan:
@@ -267,5 +267,5 @@ def by_appearance(labels: Tensor, n_classes: int) -> Tensor:
     return first.argsort(stable=True)
 
 
-register = STREAMS.register_class
+register = STREAMS.add
 """Registers a stream for the command line and the tests."""

@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from cler.config.registry import TRACKERS
-from cler.errors import UsageError
 
 Table = Mapping[str, Mapping[str, float]]
 """Metrics by name and scenario."""
@@ -58,13 +57,5 @@ class Tracker(ABC):
         """Add the final metrics and close; None for a run that has not come to its end, and may be resumed."""
 
 
-T = TypeVar("T", bound=Tracker)
-
-
-def register(tracker: type[T]) -> type[T]:
-    """Make a tracker known by its name."""
-    name = getattr(tracker, "name", "")
-    if name == "none" or "+" in name:  # what settings say for no tracker at all, and between two
-        raise UsageError(f"a tracker cannot be named '{name}'")
-    TRACKERS.register_class(tracker)
-    return tracker
+register = TRACKERS.add
+"""Registers a tracker for the command line."""

@@ -90,7 +90,7 @@ class _Listener:
         self._thread.start()
 
     def put(self, event: Event | None) -> None:
-        """Have an event heard, or the end by None, as soon as those before it have been."""
+        """Queue an event, or None for the end."""
         if self.failure is None:
             try:
                 self._waiting.put_nowait(event)
@@ -202,7 +202,7 @@ class _Memory:
         self._last: dict[str, int] = {}
 
     def recall(self) -> bool:
-        """Continue what an earlier process has begun; whether there is such a thing."""
+        """Continue what an earlier process began; returns whether it left a file."""
         with suppress(UsageError):  # which says that there is none, or none that can be read
             found = read_json(self._path)
             name, last = found.get("id"), found.get("last")
@@ -212,7 +212,7 @@ class _Memory:
         return False
 
     def is_new(self, curve: str, step: int) -> bool:
-        """Whether a step is beyond the curve's last; it is noted before it is logged, so that none is logged twice."""
+        """Whether a step is after the curve's last one; notes it before it is logged, so that none is logged twice."""
         if step <= self._last.get(curve, -1):
             return False
         self._last[curve] = step

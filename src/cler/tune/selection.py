@@ -1,4 +1,4 @@
-"""What tuning selects on, and what is said of results that come of it."""
+"""What tuning selects settings by, and what tables say about results with tuned settings."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Selection:
         return [*(2**n for n in range(1, last.bit_length()) if 2**n < last), last]
 
 
-def in_words(tuned: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+def tuning_in_words(tuned: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """What a stamp says of settings: 'lr 0.02, weight 1.3 tuned on first-tasks:3 of cifar100 (60 trials, seed 0)'."""
     seeds = tuned["seeds"]
     which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
@@ -68,7 +68,9 @@ def in_words(tuned: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
 def tuning_lines(groups: Iterable[Series]) -> list[str]:
     """A line for each row whose settings were tuned, with its accuracy on the tasks that tuning did not see."""
     return [
-        one_line(f"{row.label}: {in_words(row.tuned, row.settings)}; {_unseen(row)}") for row in groups if row.tuned
+        one_line(f"{row.label}: {tuning_in_words(row.tuned, row.settings)}; {_unseen(row)}")
+        for row in groups
+        if row.tuned
     ]
 
 

@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Trial:
-    """Values of the tuned settings, and what came of them."""
+    """Values of the tuned settings, and the scores that they reached."""
 
     values: dict[str, Any]
     scores: tuple[float, ...] = ()

@@ -7,8 +7,7 @@ from cler.config.making import make_settings
 from cler.runs.backends import driver
 from cler.runs.backends.attempts import train_attempt
 from cler.runs.jobs import make_jobs
-from cler.runs.machine import find_device
-from cler.runs.trainers import Order
+from cler.runs.machine import Order, find_device
 
 
 class Here:

@@ -28,8 +28,8 @@ from cler.runs.backends.driver import drive
 from cler.runs.backends.wire import Begun, Ended, line_of
 from cler.runs.folders import ATTEMPT, OWNER, locked
 from cler.runs.jobs import remaining
+from cler.runs.machine import Order
 from cler.runs.record import Recorder
-from cler.runs.trainers import Order
 from photos import write_folder
 
 
@@ -317,11 +317,14 @@ def test_what_an_earlier_driver_left_on_a_lasting_cluster_is_found(here, order, 
     assert not (order.machine.out / ATTEMPTS).exists()
 
 
-def test_what_an_earlier_driver_left_is_made_again_where_something_else_is_asked_for_now(here, order, toy_jobs):
+@pytest.mark.parametrize("less", [{"until_task": 1}, {"save_network": False}])
+def test_what_an_earlier_driver_left_is_made_again_where_more_is_asked_for_now(here, order, toy_jobs, less):
     (job,), cluster = toy_jobs(), here({1: begun}, lasting=True)
+    asked = replace(order, machine=replace(order.machine, save_network=True))
+    before = replace(order, machine=replace(asked.machine, **less))
     with pytest.raises(Stopped):
-        drive([replace(job, until_task=1)], cluster, order, stop_at(Message))
-    drive([job], cluster, order, ignore)
+        drive([replace(job, until_task=before.machine.until_task)], cluster, before, stop_at(Message))
+    drive([job], cluster, asked, ignore)
     assert len(cluster.submitted) == 2
     assert cluster.cancelled == [cluster.submitted[0].name]
     assert not remaining([job])
@@ -403,7 +406,7 @@ def test_a_job_that_somebody_cancels_is_not_made_again(here, order, toy_jobs):
 
 
 def test_code_that_no_other_machine_can_import_is_refused(here, order, toy_jobs, monkeypatch):
-    monkeypatch.setattr("cler.runs.backends.driver.only_here", lambda jobs: ["the method mine"])
+    monkeypatch.setattr("cler.runs.backends.driver.only_here", lambda jobs, machine: ["the method mine"])
     with pytest.raises(UsageError, match="the method mine: no other machine can import this"):
         drive(toy_jobs(), here(), order, ignore)
     for module in ("ray", "slurm"):

@@ -15,7 +15,7 @@ from cler.runs.backends import driver, find_backend
 from cler.runs.backends import ray as backend
 from cler.runs.backends.attempts import ATTEMPTS
 from cler.runs.backends.ray import OnRay, RayCluster
-from cler.runs.trainers import Order
+from cler.runs.machine import Order
 
 
 class StandIn:

@@ -150,7 +150,7 @@ esac
     heard = []
     backend = find_backend(Machine(on="slurm", slurm={"gpus": 0}))
     with pytest.raises(UsageError, match="its job was canceled"):
-        execute(toy_jobs(), order, callbacks=[heard.append], backend=backend)
+        execute(toy_jobs(), order.machine, callbacks=[heard.append], backend=backend)
     assert [event.text for event in heard] == [
         "submitted to slurm: 1 job",
         "waiting for slurm: QOSMaxJobsPerUserLimit",

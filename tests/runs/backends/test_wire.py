@@ -16,7 +16,7 @@ from cler.runs.backends.attempts import ATTEMPTS, EVENTS, Attempt, _jobs, find_a
 from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, plain_order, read_job, read_line, read_order
 from cler.runs.custom import code_of, only_here
 from cler.runs.folders import ATTEMPT
-from cler.runs.trainers import Order
+from cler.runs.machine import Order
 from cler.tracking import TRACKERS, Tracker
 
 NAMES = [RunName("er, seed 0", "er", 0, Path("a")), RunName("er, seed 1", "er", 1, Path("b"))]
@@ -59,7 +59,7 @@ def test_a_description_that_is_not_ours_is_no_attempt(tmp_path, order, toy_jobs,
     (job,) = toy_jobs()
     attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
     write_json(attempt.folder / ATTEMPT, read_json(attempt.folder / ATTEMPT) | {name: value})
-    found = find_attempts(tmp_path / ATTEMPTS, {job.folder.absolute(): job}, "here")
+    found = find_attempts(tmp_path / ATTEMPTS, {job.folder.absolute(): job}, order, "here")
     assert bool(found) == (name == "tries" and value == -1)
 
 
@@ -70,8 +70,7 @@ def test_attempts_are_found_that_the_same_backend_makes_at_some_of_the_runs(tmp_
     ours = Attempt.make(parent, [beside, wanted], order, "here", 2)
     Attempt.make(parent, [wanted], order, "there", 0)
     Attempt.make(parent, [unwanted], order, "here", 0)
-    wanted = dataclasses.replace(wanted, save_network=True)
-    found = find_attempts(tmp_path / ATTEMPTS, {wanted.folder.absolute(): wanted}, "here")
+    found = find_attempts(tmp_path / ATTEMPTS, {wanted.folder.absolute(): wanted}, order, "here")
     assert list(found) == [parent]
     (attempt,) = found[parent]
     assert (attempt.folder, attempt.tries) == (ours.folder, 2)
@@ -135,15 +134,14 @@ def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
     replays = METHODS[method].replays
     changes = {} if replays else dict.fromkeys(("buffer", "replay_batch"))
     (job,) = toy_jobs([3], method=method, batch=8, **changes)
-    job = dataclasses.replace(
-        job, tuned={"names": ["lr"]}, track="tensorboard", data="ab", until_task=1, save_network=True
-    )
+    job = dataclasses.replace(job, tuned={"names": ["lr"]}, data="ab", until_task=1)
     assert read_job(plain_job(job)) == job
     assert read_job(plain_job(dataclasses.replace(job, along=job))).along == job
 
 
 def test_an_order_arrives_with_all_that_matters_there():
-    machine = Machine(data_dir=Path("there").absolute(), at_once=3, images="host", graph=False)
+    kept = {"checkpoint_every": 7.0, "save_network": True, "save_buffer_images": 4, "track": "tensorboard"}
+    machine = Machine(data_dir=Path("there").absolute(), at_once=3, images="host", graph=False, **kept)
     order = Order(torch.device("cpu"), machine)
     assert read_order(json.loads(json.dumps(plain_order(order)))) == order
     own = dataclasses.replace(machine, data_dir=None)
@@ -155,10 +153,10 @@ def test_a_tracker_of_a_user_is_imported_on_the_other_machine(toy_jobs, monkeypa
     own = type("Own", (Tracker,), {"__module__": "toys"})
     monkeypatch.setitem(TRACKERS._entries, "own", own)
     (job,) = toy_jobs()
-    assert "toys" in code_of(dataclasses.replace(job, track="tensorboard+own")).modules
+    assert "toys" in code_of(job, Machine(track="tensorboard+own")).modules
     own.__module__ = "__main__"
-    assert only_here([dataclasses.replace(job, track="own")]) == ["the tracker own"]
-    assert only_here([job]) == []
+    assert only_here([job], Machine(track="own")) == ["the tracker own"]
+    assert only_here([job], Machine()) == []
 
 
 def test_code_of_a_user_is_imported_on_the_other_machine(tmp_path, order, toy_jobs, monkeypatch):

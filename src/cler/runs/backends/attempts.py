@@ -1,7 +1,7 @@
 """Attempts at bundles on other machines: a folder that all share says what to do, and events come back through it.
 
-The folder is also the token of the attempt: when it goes, the attempt is given up, and whoever still makes it, or comes
-back to it, publishes nothing more.
+The folder is also the token of the attempt: once it is deleted, the attempt is given up, and a machine that still works
+on it, or comes back to it, publishes nothing more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uuid import uuid4
 from cler import __version__
 from cler.engine import RunName
 from cler.engine.steps import lack_of_memory
-from cler.errors import TERMINATED, UsageError
+from cler.errors import UsageError
 from cler.files import HOST, append, opened, read_json, write_json, writing
 from cler.runs.backends.wire import (
     Begun,
@@ -39,8 +39,10 @@ from cler.runs.backends.wire import (
 from cler.runs.custom import code_of
 from cler.runs.folders import ATTEMPT, given_up, locked
 from cler.runs.jobs import Job
+from cler.runs.machine import Order
 from cler.runs.record import LostError
-from cler.runs.trainers import STOPPING, Bundle, Order, train_bundles
+from cler.runs.trainers import Bundle, train_bundles
+from cler.signals import STOPPING, TERMINATED
 
 ATTEMPTS = ".attempts"
 """Folder, in that of the results, of all drivers' attempts."""
@@ -55,7 +57,7 @@ class Attempt:
     def __init__(self, folder: Path, jobs: Sequence[Job], tries: int = 0, *, as_asked: bool = True) -> None:
         self.folder, self.jobs, self.tries, self.as_asked = folder, list(jobs), tries, as_asked
         """`tries` is how many attempts in a row before this one came to nothing; `as_asked` is whether it makes the
-        jobs as they are asked for now, and does not, for one, stop earlier."""
+        jobs as they are asked for now, and does not, for one, stop earlier or save less."""
         self.host: str | None = None
         """The machine that makes it, once it has begun there."""
         self.ended: Ended | None = None
@@ -71,7 +73,7 @@ class Attempt:
     def make(cls, parent: Path, jobs: Bundle, order: Order, backend: str, tries: int) -> Attempt:
         """A new attempt, written down for a machine to make."""
         folder = parent.absolute() / uuid4().hex[:16]
-        codes = [code_of(job) for job in jobs]
+        codes = [code_of(job, order.machine) for job in jobs]
         about = {
             "cler": __version__,
             "backend": backend,
@@ -116,7 +118,7 @@ class Attempt:
 
 
 def _places(modules: Sequence[str]) -> Iterator[str]:
-    """The folders that have to be searched for these modules, but for what every machine has installed."""
+    """The folders where these modules are found, except for installed packages, which every machine has."""
     for module in modules:
         found = find_spec(module.partition(".")[0])
         origin = Path(found.origin).absolute() if found and found.origin else None
@@ -125,13 +127,13 @@ def _places(modules: Sequence[str]) -> Iterator[str]:
 
 
 class Mailbox:
-    """What whoever makes an attempt says to its driver, if that still listens."""
+    """Takes what the machine that makes an attempt has to say to its driver."""
 
     def __init__(self, folder: Path, names: Sequence[RunName]) -> None:
         self.folder, self.names = folder, names
 
     def __call__(self, word: Word) -> None:
-        """Send a word; ends training when the driver asks for that, or has given the attempt up."""
+        """Send a word; end training if the driver asks for that, or has given the attempt up."""
         if given_up(str(self.folder)):
             raise LostError(f"{self.folder} was given up: nothing more is written for it")
         with suppress(OSError):  # a full disk is told where results are written
@@ -141,7 +143,7 @@ class Mailbox:
 
 
 def train_attempt(folder: Path, signals: Sequence[signal.Signals] = STOPPING) -> None:
-    """Make the attempt that a folder describes: what runs on every other machine."""
+    """Make the attempt that a folder describes; this is what runs on every other machine."""
     if given_up(str(folder)):
         return
     about = read_json(folder / ATTEMPT)
@@ -180,8 +182,8 @@ def _jobs(about: dict[str, Any]) -> list[Job]:
     return [read_job(job) for job in about["jobs"]]
 
 
-def find_attempts(drivers: Path, wanted: dict[Path, Job], backend: str) -> dict[Path, list[Attempt]]:
-    """The attempts of a backend at any of the wanted jobs, by the folder of their driver; runs by their folder."""
+def find_attempts(drivers: Path, wanted: dict[Path, Job], order: Order, backend: str) -> dict[Path, list[Attempt]]:
+    """The attempts of a backend at any of the wanted jobs, by the folder of their driver; `wanted` is by folder."""
     found: dict[Path, list[Attempt]] = {}
     for path in sorted(drivers.glob(f"*/*/{ATTEMPT}")):
         with suppress(ValueError, LookupError, TypeError):  # not one of ours
@@ -190,13 +192,14 @@ def find_attempts(drivers: Path, wanted: dict[Path, Job], backend: str) -> dict[
                 made = [read_job(job) for job in about["jobs"]]
                 jobs = [wanted.get(job.folder, job) for job in made]
                 as_asked = [read_job(plain_job(job)) for job in jobs] == made
+                as_asked &= about["order"] == plain_order(order)
                 attempt = Attempt(path.parent, jobs, int(about["tries"]), as_asked=as_asked)
                 found.setdefault(path.parents[1], []).append(attempt)
     return found
 
 
 def sweep_attempts(drivers: Path) -> None:
-    """Delete the folders of drivers that are no more and have left no attempt, and their own if it is empty then."""
+    """Delete the folders of drivers that have ended and left no attempt, and the parent folder if it is empty then."""
     for folder in drivers.glob("*"):
         with suppress(OSError, UsageError):
             if not any(folder.glob(f"*/{ATTEMPT}")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, TypeVar
+from typing import ClassVar, Literal, Protocol
 
 import torch
 
@@ -13,7 +13,7 @@ from cler.config.machine import Machine
 from cler.config.registry import BACKENDS
 from cler.engine.events import Emit
 from cler.runs.jobs import Job
-from cler.runs.trainers import Order
+from cler.runs.machine import Order
 
 
 class Backend(ABC):
@@ -33,7 +33,7 @@ class Backend(ABC):
         """The device that a name of the command line stands for, where training will be."""
 
     def check(self, jobs: Sequence[Job] = ()) -> None:  # noqa: B027 - some can be used from anywhere, by any job
-        """Refuse, before anything is written or downloaded, what cannot be used from here, or not for these jobs."""
+        """Refuse, before anything is written or downloaded, a backend that does not work here or for these jobs."""
 
     @abstractmethod
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
@@ -46,43 +46,38 @@ class Backend(ABC):
         """End what was started to train, such as a cluster on this machine."""
 
 
-B = TypeVar("B", bound=Backend)
-
-
-def register(backend: type[B]) -> type[B]:
-    """Make a backend known by its name."""
-    BACKENDS.register_class(backend)
-    return backend
+register = BACKENDS.add
+"""Registers a backend for the command line."""
 
 
 AttemptState = Literal["waiting", "running", "there", "cancelled"]
-"""Of an attempt: it waits for a machine; it has one; it has or has not, nobody knows; somebody has cancelled it."""
+"""State of an attempt: waits for a machine; has one; may have one, the cluster does not say; was canceled."""
 
 
 class Cluster(Protocol):
-    """Other machines, as the driver of their attempts needs them. An attempt is called by the name of its folder."""
+    """What the driver needs from a cluster. An attempt is named by its folder."""
 
     name: str
     lasting: bool
     """Whether attempts stay when the driver ends, for another driver to find."""
     poll: float
-    """Seconds between two questions which attempts there are."""
+    """Seconds between two calls of `states`."""
     silence: str
-    """Why nobody could tell which attempts there are, when that was asked last."""
+    """Why `states` gave None when it was last called."""
     reasons: Mapping[str, str]
-    """Why attempts wait for a machine, as far as it is known, by their names, as of when that was asked last."""
+    """Why attempts wait for a machine, by their names, as of the last call of `states`; some reasons may be unknown."""
 
     def submit(self, attempt: Path, cores: int, avoid: Collection[str]) -> None:
         """Have `train_attempt` called with this folder on a machine, if possible none of those to avoid."""
 
     def states(self) -> dict[str, AttemptState] | None:
-        """The attempts that there are; one that has ended, however it did, is not. None if nobody can tell now."""
+        """The attempts that have not ended, by name; None if the cluster cannot tell now."""
 
     def cancel(self, names: Collection[str]) -> None:
         """End these attempts, if they can be reached."""
 
     def last_words(self, attempt: Path) -> str:
-        """Why an attempt ended that has not said so itself, in a line; empty if nobody knows."""
+        """Why an attempt ended without saying so itself, in a line; empty if unknown."""
 
     def ending(self, names: Collection[str]) -> str:
-        """How a person ends the attempts that stay, in words."""
+        """How a user can end the attempts that stay, in words."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from cler.config.machine import Machine
 from cler.engine import RunName
 from cler.engine.bundles import MOST_AT_ONCE
 from cler.engine.events import Checkpointed, Elsewhere, Emit, Evaluated, Event, Failed, Finished, Message, Progress
@@ -21,14 +22,16 @@ from cler.runs.backends.wire import Begun, Ended
 from cler.runs.custom import only_here
 from cler.runs.folders import check_writable, locked
 from cler.runs.jobs import Job, remaining
-from cler.runs.trainers import Bundle, Order, in_bundles, raising_when_terminated
+from cler.runs.machine import Order
+from cler.runs.trainers import Bundle, in_bundles
+from cler.signals import raising_when_terminated
 
 LOOK = 0.3
 """Seconds between two looks at what attempts say."""
 MOST_TRIES = 3
-"""Attempts in a row that may come to nothing."""
+"""Most attempts in a row without a new checkpoint."""
 MOST_WORDS = 200
-"""Characters that are told of why an attempt waits, or was lost."""
+"""Most characters shown of the reason why an attempt waits, or was lost."""
 STOP_SECONDS = 60.0
 """How long attempts that are asked to stop have for their checkpoints."""
 
@@ -39,7 +42,7 @@ def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit) -> No
     Attempts that an earlier driver has left are found again. When this one is stopped, those of a lasting cluster stay;
     others are asked for checkpoints and ended.
     """
-    check_importable(jobs)
+    check_importable(jobs, order.machine)
     driver = _Driver(cluster, order, emit)
     with raising_when_terminated(), driver.present(), driver.ending():
         driver.submit(driver.found(jobs))
@@ -48,9 +51,9 @@ def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit) -> No
             time.sleep(LOOK)
 
 
-def check_importable(jobs: Sequence[Job]) -> None:
+def check_importable(jobs: Sequence[Job], machine: Machine) -> None:
     """Refuse jobs of which other machines could not import all the code."""
-    if strange := [*only_here(jobs), *(["a probe"] if any(job.probe for job in jobs) else [])]:
+    if strange := [*only_here(jobs, machine), *(["a probe"] if any(job.probe for job in jobs) else [])]:
         raise UsageError(
             f"{', '.join(strange)}: no other machine can import this; put it into a file of its own, which all "
             "machines share, or train it here",
@@ -70,7 +73,7 @@ class _Driver:
         self._heard: dict[str, float] = {}
         """When each attempt was heard of, or did not have to be."""
         self._further: set[str] = set()
-        """Attempts that have come further than the ones before them."""
+        """Attempts that have gotten further than the ones before them."""
         self._wanted: set[RunName] = set()
         self._over: set[RunName] = set()
         """Runs whose end was told."""
@@ -84,7 +87,7 @@ class _Driver:
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """Inside, other drivers know that this one is there."""
+        """Inside, other drivers know that this one is running."""
         try:
             check_writable(self._folder)
             with self._locks:
@@ -97,7 +100,7 @@ class _Driver:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Afterwards no attempt is left, but of a lasting cluster."""
+        """Stop the attempts when something raises an error inside, unless the cluster is lasting."""
         try:
             yield
         except BaseException:
@@ -128,13 +131,13 @@ class _Driver:
             self.cluster.cancel(self.live)
 
     def found(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs that no attempt is at; those that a driver has left which is no more are this one's from now on."""
+        """The jobs that no attempt is working on; this driver takes over attempts that another left when it ended."""
         wanted = {job.folder.absolute(): job for job in jobs}
         self._wanted = {job.name for job in jobs}
         states = self.cluster.states()
         if states is None:
             raise UsageError(f"{self.cluster.name} does not answer ({self.cluster.silence}): try again later")
-        for folder, attempts in find_attempts(self._drivers, wanted, self.cluster.name).items():
+        for folder, attempts in find_attempts(self._drivers, wanted, self.order, self.cluster.name).items():
             ours = self._locks.enter_context(locked(folder))
             for attempt in attempts:
                 stays = self.cluster.lasting and states.get(attempt.name) in ("waiting", "running", "there")
@@ -216,7 +219,7 @@ class _Driver:
         return about is None or not about.isdisjoint(self._wanted - self._over)
 
     def _judge(self, attempt: Attempt) -> None:
-        """What becomes of an attempt, by what it said last and by what the cluster says of it."""
+        """Decide what becomes of an attempt, by what it said last and by what the cluster says about it."""
         state, ended = self._states.get(attempt.name), attempt.ended
         gone = self._missing.get(attempt.name, 0) > 1  # twice: a question may come before the answer is ready
         if ended and ended.how == "done":
@@ -248,7 +251,7 @@ class _Driver:
         del self.live[attempt.name], self._heard[attempt.name]
 
     def _again(self, attempt: Attempt, why: str, *, cancel: bool = False) -> None:
-        """Make another attempt at what is left of one."""
+        """Make another attempt at the jobs that an attempt has not finished."""
         self._forget(attempt)  # first of all: from here on it publishes nothing
         if cancel:
             self.cluster.cancel([attempt.name])

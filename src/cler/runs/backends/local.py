@@ -14,8 +14,8 @@ from cler.runs.backends.base import Backend, register
 from cler.runs.custom import only_here
 from cler.runs.jobs import Job
 from cler.runs.loading import Loaded
-from cler.runs.machine import find_device, gpus, workers_that_fit
-from cler.runs.trainers import Bundle, Order, in_bundles, train_bundles
+from cler.runs.machine import Order, find_device, gpus, workers_that_fit
+from cler.runs.trainers import Bundle, in_bundles, train_bundles
 from cler.runs.workers import Workers
 
 
@@ -25,7 +25,7 @@ class Local(Backend):
 
     name = "local"
 
-    def __init__(self, machine: Machine | None = None) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._loaded, self._workers = Loaded(), Workers()
 
     def device(self, name: str) -> torch.device:
@@ -35,7 +35,7 @@ class Local(Backend):
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; what no other process can import is trained in this one, and a message says so."""
         bundles, seen = _shared_out(jobs, order)
-        if len(seen) > 1 and (strange := only_here(jobs)):
+        if len(seen) > 1 and (strange := only_here(jobs, order.machine)):
             on_gpu = order.device.type == "cuda"
             bundles, seen, told = ([jobs], seen[:1], "on one GPU") if on_gpu else (bundles, seen[:1], "in turn")
             emit(Message(f"{', '.join(strange)}: no other process can import this, so this one trains all runs {told}"))

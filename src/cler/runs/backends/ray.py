@@ -19,8 +19,7 @@ from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import AttemptState, Backend, register
 from cler.runs.backends.driver import check_importable, drive
 from cler.runs.jobs import Job
-from cler.runs.machine import find_device
-from cler.runs.trainers import Order
+from cler.runs.machine import Order, find_device
 
 CONNECT_SECONDS = 20.0
 """How long a cluster has to answer."""
@@ -39,6 +38,7 @@ class OnRay(Backend):
     takes_address = True
 
     def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self.address = machine.on.partition(":")[2] or None
         self._cluster: RayCluster | None = None
 
@@ -61,7 +61,7 @@ class OnRay(Backend):
         if self.address:
             with _reaching(self.address):
                 _check_reachable(self.address)
-        check_importable(jobs)
+        check_importable(jobs, self.machine)
 
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; when this is stopped, so are they, with checkpoints."""

@@ -22,7 +22,7 @@ from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import AttemptState, Backend, register
 from cler.runs.backends.driver import check_importable, drive
 from cler.runs.jobs import Job
-from cler.runs.trainers import Order
+from cler.runs.machine import Order
 
 NAME = "cler-"
 """What the names of our jobs begin with; that of the attempt follows."""
@@ -46,7 +46,7 @@ class OnSlurm(Backend):
     name = "slurm"
 
     def __init__(self, machine: Machine) -> None:
-        self.asked = machine.slurm or Slurm()
+        self.machine, self.asked = machine, machine.slurm or Slurm()
 
     def device(self, name: str) -> torch.device:
         """'auto' is a GPU if the table [slurm] asks for one; whether there is one here does not matter."""
@@ -58,7 +58,7 @@ class OnSlurm(Backend):
     def check(self, jobs: Sequence[Job] = ()) -> None:
         """Refuse a machine that cannot send jobs, and jobs that another machine cannot do."""
         _find_slurm()
-        check_importable(jobs)
+        check_importable(jobs, self.machine)
 
     def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
         """Train the jobs; when this is stopped, what was submitted stays, and is found again."""

@@ -17,33 +17,34 @@ from cler.engine import RunName
 from cler.engine.events import Event
 from cler.runs.custom import Code
 from cler.runs.jobs import Job
-from cler.runs.machine import find_device
-from cler.runs.trainers import Order
+from cler.runs.machine import Order, find_device
 
 _OF_A_JOB = tuple(
     each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe", "along")
 )
 
-_OF_AN_ORDER = ("at_once", "images", "graph")
+_OF_THE_DRIVER = frozenset({"on", "slurm", "give_up_after", "device", "workers", "out", "until_task"})
+"""Settings of the machine that only the driver needs, or that come with the jobs or as the order's device."""
+_OF_AN_ORDER = tuple(name for name in settings_of(Machine) if name not in _OF_THE_DRIVER)
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Who makes an attempt has begun."""
+    """A machine has begun to make an attempt."""
 
     host: str
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Who makes an attempt has ended."""
+    """A machine has ended an attempt, finished or not."""
 
     how: Literal["done", "stopped", "mistake", "error"]
     why: str = ""
 
 
 Word = Event | Begun | Ended
-"""What is heard of an attempt."""
+"""What a driver hears from an attempt."""
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*Event.__subclasses__(), Begun, Ended)}
 
 
@@ -69,18 +70,16 @@ def read_job(values: dict[str, Any]) -> Job:
 
 def plain_order(order: Order) -> dict[str, Any]:
     """How to train, in plain values; what only the driver has to know stays here."""
+    values = {name: getattr(order.machine, name) for name in _OF_AN_ORDER}
     data_dir = order.machine.data_dir
-    return {
-        "device": order.device.type,
-        "data_dir": str(data_dir.absolute()) if data_dir else None,
-        **{name: getattr(order.machine, name) for name in _OF_AN_ORDER},
-    }
+    return {"device": order.device.type, **values, "data_dir": str(data_dir.absolute()) if data_dir else None}
 
 
 def read_order(values: dict[str, Any]) -> Order:
-    """How to train on this machine, which has to have the device."""
-    machine = {name: values[name] for name in ("data_dir", *_OF_AN_ORDER)}
-    return Order(find_device(values["device"]), Machine(**machine))
+    """How to train on this machine, which has to have the device, but not the trackers: these never end training."""
+    machine = Machine(**{name: values[name] for name in _OF_AN_ORDER if name != "track"})
+    object.__setattr__(machine, "track", values["track"])
+    return Order(find_device(values["device"]), machine)
 
 
 def plain_code(code: Code) -> dict[str, Any]:
@@ -95,7 +94,7 @@ def read_code(values: dict[str, Any]) -> Code:
 
 
 def line_of(word: Word, names: Sequence[RunName]) -> str:
-    """What is heard, as a line of JSON; runs are told by their number among those of the attempt."""
+    """A word as a line of JSON; runs are given by their number among those of the attempt."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(word):
         value = getattr(word, field.name)
@@ -108,7 +107,7 @@ def line_of(word: Word, names: Sequence[RunName]) -> str:
 
 
 def read_line(line: str, names: Sequence[RunName]) -> Word | None:
-    """What a line says; None for one that is not whole, as a process leaves it that is killed."""
+    """The word in a line; None for an incomplete line, as a process leaves it when it is killed."""
     try:
         kind, values = json.loads(line)
         if "run" in values:
@@ -128,7 +127,7 @@ def read_line(line: str, names: Sequence[RunName]) -> Word | None:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is what the field of an event is declared to be; whole numbers are those of 64 bits."""
+    """Whether a value has the declared type of an event's field; whole numbers have to fit into 64 bits."""
     kind, of = get_origin(hint), get_args(hint)
     if hint is Any or kind is Literal:
         return hint is Any or value in of
