@@ -139,6 +139,48 @@ def test_a_method_that_takes_no_step_is_told_so():
     }
 
 
+class Bypassing(cler.Method):
+    """Takes its steps itself."""
+
+    name = "bypassing"
+
+    def observe(self, batch):
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = {"loss": F.cross_entropy(logits, batch.labels), **penalties}
+        self.optimizer.zero_grad()
+        sum(terms.values()).backward()
+        self.optimizer.step()
+        return terms
+
+
+def test_a_method_that_steps_beside_its_teacher_is_told_so():
+    broken = failures(Bypassing)["teachers and regularizers follow every step"]
+    assert broken.startswith("bypassing: observe changes weights without self.descend(terms)")
+
+
+class Projecting(cler.Method):
+    """Has a layer of its own, and changes its gradients."""
+
+    name = "projecting"
+
+    def __init__(self, setup):
+        own = torch.nn.Linear(self.n_outputs(setup.tasks.n_classes), 1)
+        super().__init__(setup, also_trained=[own])
+        self.own = own
+
+    def observe(self, batch):
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = {"loss": F.cross_entropy(logits, batch.labels), "own": 0.1 * self.own(logits).square().mean()}
+        one = self.gradients({"own": terms["own"]}, retain_graph=True)
+        gradients = self.gradients({**terms, **penalties})
+        self.apply_gradients({each: gradient + 0 * one.get(each, gradient) for each, gradient in gradients.items()})
+        return {**terms, **penalties}
+
+
+def test_a_method_with_gradients_and_layers_of_its_own_keeps_every_promise():
+    assert failures(Projecting) == {}
+
+
 class Crashing(Finetune):
     """Cannot take a step."""
 

@@ -30,7 +30,7 @@ def mean_terms(steps: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack([terms[name] for terms in steps]).mean() for name in steps[0]}
 
 
-def backward(loss: Tensor) -> None:
+def backward(loss: Tensor, *, retain_graph: bool = False) -> None:
     """Gradients of a loss, out of autocast, or what was kept out of it would be rounded on the way back."""
     with full_precision(loss):
-        loss.backward()
+        loss.backward(retain_graph=retain_graph)
