@@ -140,7 +140,9 @@ def build_method(
     regularizers = []
     for member in backbone.members:
         for name, weight in zip(settings.regularizers, settings.weights, strict=True):
-            regularizers.append(REGULARIZERS[name].build(member, weight=weight, views=views, generator=generator))
+            entry = REGULARIZERS[name]
+            own = vars(settings.options_of(entry))
+            regularizers.append(entry.build(member, weight=weight, views=views, generator=generator, **own))
             regularizers[-1].name = name
     if settings.compile:
         compile_blocks(backbone, *regularizers)
