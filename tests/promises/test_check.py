@@ -17,6 +17,7 @@ from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULA
 from cler.errors import UsageError
 from cler.methods.finetune import Finetune
 from cler.promises import check
+from cler.promises.training import keeps_the_rule
 from cler.regularizers.base import Regularizer
 from cler.teachers.ema import Ema
 
@@ -224,6 +225,24 @@ def noisy(n_outputs):
     module = nn.Sequential(nn.Conv2d(3, 4, 3), Noise(), nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     module.append(nn.Linear(4, n_outputs))
     return cler.backbone(module, tap="0", head="2", classifier="5")
+
+
+class Attending(nn.Module):
+    """Looks at each row of a map beside the others, and drops nothing out."""
+
+    def forward(self, x):
+        rows = x.mean(1, keepdim=True)
+        return x + F.scaled_dot_product_attention(rows, rows, rows)
+
+
+def test_attention_that_drops_nothing_out_keeps_the_rule():
+    def attending(n_outputs, *, channels=3):
+        late = nn.Sequential(nn.Conv2d(8, 8, 3, stride=2, padding=1), Attending())
+        ends = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, n_outputs))
+        module = nn.Sequential(nn.Conv2d(channels, 8, 3, stride=2, padding=1), late, ends)
+        return cler.backbone(module, tap="0", head="1", classifier="2.2")
+
+    keeps_the_rule("finetune", "jigsaw", network=attending)
 
 
 def test_a_network_is_told_which_sub_module_draws():
