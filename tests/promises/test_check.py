@@ -16,7 +16,9 @@ from cler.cli import app
 from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS
 from cler.errors import UsageError
 from cler.methods.finetune import Finetune
-from cler.promises import check
+from cler.methods.loss import total
+from cler.promises import BrokenPromise, check
+from cler.promises.toy import small_network
 from cler.promises.training import keeps_the_rule
 from cler.regularizers.base import Regularizer
 from cler.teachers.ema import Ema
@@ -81,6 +83,28 @@ class Looking(Finetune):
         if terms["loss"].item() > 0:  # here
             self.descend(terms)
         return terms
+
+
+class Printing(Finetune):
+    """Prints its loss."""
+
+    name = "printing"
+
+    def observe(self, batch):
+        terms = super().observe(batch)
+        print(terms["cross-entropy"])  # here
+        return terms
+
+
+def test_a_print_of_a_tensor_is_a_look_at_it():
+    METHODS.register_class(Printing)
+    with pytest.raises(BrokenPromise, match=f"line {line_of(Printing, '# here')}: a tensor's value reaches the host"):
+        keeps_the_rule("printing", network=small_network)
+
+
+def test_a_term_that_is_no_tensor_is_told_by_name():
+    with pytest.raises(UsageError, match=r"^the terms of a loss are tensors: replay is a int$"):
+        total({"stream": torch.zeros(()), "replay": 0})
 
 
 def line_of(thing, mark):

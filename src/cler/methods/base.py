@@ -174,7 +174,10 @@ class Method:
         return self.make_reservoir()
 
     def make_reservoir(self, **extra: Sequence[int]) -> Reservoir:
-        """A reservoir of the size in the settings; `extra` gives the shapes of what else it stores with each image."""
+        """A reservoir of the size in the settings; `extra` gives the shapes of what else it stores with each image.
+
+        That is stored in float32: `make_reservoir(logits=(self.n_classes,), task=())`.
+        """
         setup = self.setup
         return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
 

@@ -17,6 +17,9 @@ def total(terms: Mapping[str, Tensor]) -> Tensor:
     """The loss that these are the terms of: added in their order."""
     if not isinstance(terms, Mapping):
         raise UsageError(f"the terms of a loss have names, as {{'replay': loss}}: a {type(terms).__name__} has none")
+    for name, term in terms.items():
+        if not isinstance(term, Tensor):
+            raise UsageError(f"the terms of a loss are tensors: {name} is a {type(term).__name__}")
     return reduce(operator.add, terms.values())
 
 

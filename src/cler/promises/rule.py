@@ -31,7 +31,7 @@ class BrokenRule(BrokenPromise):
 
 LOOKS = {
     "item", "tolist", "numpy", "cpu", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__",
-    "__contains__", "__iter__", "is_nonzero", "equal", "allclose",
+    "__repr__", "__contains__", "__iter__", "is_nonzero", "equal", "allclose",
 }  # fmt: skip
 COMPARED = bool | int | float | str | torch.dtype | torch.device | torch.layout | torch.memory_format
 FROM_THE_HOST = {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::_pin_memory"}
