@@ -46,3 +46,29 @@ def test_gradients_of_terms_of_one_pass():
     assert first.keys() == both.keys() == {weight}
     torch.testing.assert_close(first[weight], torch.ones_like(weight))  # the second call leaves it alone
     torch.testing.assert_close(both[weight], 1 + 2 * weight.detach())
+
+
+class Fading(Finetune):
+    """Halves all weights between tasks, and doubles them again."""
+
+    name = "fading"
+
+    @torch.no_grad()
+    def end_task(self, task, batches):
+        torch._foreach_mul_(list(self.network.parameters()), 0.5)
+
+    @torch.no_grad()
+    def begin_task(self, task):
+        super().begin_task(task)
+        torch._foreach_mul_(list(self.network.parameters()), 2.0)
+
+
+def test_convolutions_in_bfloat16_have_the_weights_that_were_changed_between_steps():
+    run = make_run("finetune", precision="bf16")
+    run.method.__class__ = Fading
+    copies = run.method.working_copies
+    for change in (run.begin_task, run.end_task):
+        change(0)
+        assert all(
+            torch.equal(copy, weight.bfloat16()) for copy, weight in zip(copies.copies, copies.weights, strict=True)
+        )
