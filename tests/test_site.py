@@ -27,7 +27,24 @@ def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path):
     assert "replay_batch" in train
 
 
-def test_the_reference_has_every_public_name():
+def names_of_the_reference():
     pages = "\n".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
-    told = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)", pages, re.MULTILINE)}
-    assert set(cler.__all__) - {"__version__"} <= told
+    return {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)", pages, re.MULTILINE)}
+
+
+def test_the_reference_has_every_public_name():
+    assert set(cler.__all__) - {"__version__"} <= names_of_the_reference()
+
+
+def test_the_reference_has_what_the_files_of_contributing_use():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    files = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = re.findall(r"^from cler\.\S+ import (.*)$", "\n".join(files), re.MULTILINE)
+    used = {name for line in lines for name in line.split(", ")} - {"register", "setting"}
+    assert used >= {"Reservoir", "Plan", "Lesson", "Entry"}
+    assert used - names_of_the_reference() <= {
+        "Terms",
+        "Advance",
+        "ImageData",
+        "Status",
+    }  # types, and members of others

@@ -35,7 +35,7 @@ from cler.methods.base import Method
 from cler.metrics import SCENARIOS
 from cler.nets.backbone import Backbone
 from cler.nets.build import Network
-from cler.regularizers.base import Entry, Regularizer
+from cler.regularizers.base import Entry, Regularizer, entry_of
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.shown import Table
@@ -170,7 +170,7 @@ def train(
     Args:
         method: the name of a method (`cler methods` lists them), or a subclass of `cler.Method`.
         regularizer: 'none', a regularizer, or several, such as 'jigsaw+barlow-twins'; or a subclass of
-            `cler.Regularizer`, which has the lowercase name of the class and a weight of 1, if it is not registered.
+            `cler.Regularizer`, which has a weight of 1, and the lowercase name of the class unless it has a `name`.
         teacher: 'none'; 'ema', a moving average of the network that answers in its place; 'mkd', a slow copy that also
             teaches it; or a subclass of `cler.Teacher`.
         protocol: 'online-10+10' or 'online-10+64', a named set of defaults; arguments that you give win.
@@ -260,18 +260,22 @@ _CLASSES: Mapping[type, Registry[Any]] = {
 def register(thing: T) -> T:
     """Register your own method, regularizer, teacher, stream, network, dataset, tracker or backend under its name.
 
-    Takes a subclass of `cler.Method`, `cler.Teacher`, `cler.streams.Stream`, `cler.tracking.Tracker` or
-    `cler.runs.backends.Backend` (also as a decorator), a `cler.regularizers.Entry`, a `cler.nets.Network`, or an object
-    with the attributes of `cler.data.images.Dataset`. Worker processes know it too if they can import it.
+    Takes a subclass of `cler.Method`, `cler.Regularizer`, `cler.Teacher`, `cler.streams.Stream`,
+    `cler.tracking.Tracker` or `cler.runs.backends.Backend` (also as a decorator), a `cler.nets.Network`, or an object
+    with the attributes of `cler.data.images.Dataset`. A regularizer then has a weight of 1; a
+    `cler.regularizers.Entry` gives it another. Worker processes know it too if they can import it.
     """
     given: Any = thing
     if isinstance(given, type):
+        if issubclass(given, Regularizer):
+            REGULARIZERS.add(entry_of(given))
+            return thing
         for kind, table in _CLASSES.items():
             if issubclass(given, kind):
                 return table.add(thing)
         raise UsageError(
-            f"the class {given.__qualname__} cannot be registered: it must be a method, teacher, stream, tracker or "
-            "backend; of a regularizer, register an Entry, of a network a Network, of a dataset an object"
+            f"the class {given.__qualname__} cannot be registered: it must be a method, regularizer, teacher, stream, "
+            "tracker or backend; of a network, register a cler.nets.Network, of a dataset an object"
         )
     if isinstance(thing, Entry):
         return REGULARIZERS.add(thing)

@@ -1,8 +1,10 @@
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from cler.errors import UsageError
 from cler.memory import Reservoir, reservoir_slots
 
 
@@ -105,3 +107,21 @@ def test_what_is_kept_of_an_image_stays_together():
         assert torch.equal(replay.pixels[:, 0].long(), replay.labels)
         assert torch.equal(replay.extra["logits"], replay.labels.float().unsqueeze(1).expand(-1, 3))
     assert len(memory.stored()[1]) == 10
+
+
+def test_what_the_buffer_does_not_store_is_refused():
+    buffer = Reservoir(4, (3, 2, 2), extra={"logits": (5,), "task": ()})
+    pixels, labels, logits = (
+        torch.zeros(2, 3, 2, 2, dtype=torch.uint8),
+        torch.zeros(2, dtype=torch.int64),
+        torch.ones(2, 5),
+    )
+    few, many = {"logits": logits}, {"logits": logits, "tasks": labels}
+    for more, told in ((few, "logits"), (many, "logits, tasks"), ({}, "nothing")):
+        with pytest.raises(UsageError, match=f"stores logits, task with each image, and is given {told}$"):
+            buffer.add(pixels, labels, **more)
+    with pytest.raises(UsageError, match=r"uint8, not of float32: give it batch\.pixels"):
+        buffer.add(pixels.float(), labels, logits=logits, task=labels)
+    assert buffer.filled == 0
+    buffer.add(pixels, labels, logits=logits.bfloat16(), task=labels + 3)
+    assert buffer.sample(2).extra["task"].tolist() == [3.0, 3.0]

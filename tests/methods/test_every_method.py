@@ -145,6 +145,11 @@ def test_observe_keeps_the_rule_in_the_first_task_and_a_recorded_step_serves_all
     training.recorded_step_serves(method, regularizer, **network_of(method, regularizer))
 
 
+@every_pair
+def test_teachers_and_regularizers_follow_every_step(method, regularizer):
+    training.is_followed(method, regularizer, **network_of(method, regularizer))
+
+
 def looks_at_the_loss(method, batch, loss):
     return loss if float(loss.detach()) > 0 else 2 * loss
 

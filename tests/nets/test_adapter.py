@@ -292,3 +292,21 @@ def test_images_that_the_network_asserts_not_to_be_its_own_are_refused():
 def test_images_that_are_too_small_are_refused():
     with pytest.raises(UsageError, match=r"does not take a batch of images \(N, 3, 2, 2\): .*[Kk]ernel size"):
         try_out(adapted(), 6, (3, 2, 2))
+
+
+def test_a_part_in_evaluation_stays_there():
+    stem = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)).requires_grad_(False).eval()
+    late = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4))
+    ends = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    network = copy.deepcopy(cler.backbone(nn.Sequential(stem, late, ends), tap="0", head="1", classifier="2.2")).train()
+    network(torch.randn(4, 3, 8, 8))
+    assert [layer.training for layer in network.module] == [False, True, True]
+    assert [int(norm.num_batches_tracked) for norm in network.modules() if isinstance(norm, nn.BatchNorm2d)] == [0, 1]
+    assert not network.module[0][2].training
+
+
+def test_a_network_that_was_in_evaluation_as_a_whole_is_trained():
+    convolutions = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+    whole = nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    network = cler.backbone(whole.eval(), tap="0", head="1", classifier="4").train()
+    assert all(layer.training for layer in network.modules())

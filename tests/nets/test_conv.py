@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from copy import deepcopy
 
 import pytest
 import torch
@@ -29,6 +30,16 @@ def test_working_copies_pass_gradients_to_the_weights_and_follow_them():
     for layer, old in zip(convolutions, before, strict=True):
         assert torch.equal(layer.working, layer.weight.to(torch.bfloat16))
         assert not torch.equal(layer.working, old)
+
+
+def test_a_copy_computes_with_its_own_weights():
+    layer = Conv2d(1, 1, 1, bias=False)
+    copies = WorkingCopies([layer])
+    copy = deepcopy(layer)
+    torch.nn.init.zeros_(copy.weight)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        assert not copy(torch.ones(1, 1, 1, 1)).any()
+    assert layer.working is copies.copies[0]
 
 
 def test_small_steps_are_not_lost_in_the_working_precision():

@@ -6,7 +6,6 @@ import torch
 from cler.data.views import Views
 from cler.nets import ResNet18, forward_parts
 from cler.nets.backbone import Parts
-from cler.nets.frozen import copy_of
 from cler.nets.resnet import compile_blocks
 from toys import CIFAR
 
@@ -100,7 +99,7 @@ def test_a_copy_of_a_compiled_network_computes_with_its_own_weights(monkeypatch)
     network = ResNet18(2, width=4)
     compile_blocks(network)
     images = torch.randn(4, 3, 8, 8)
-    alone = copy_of(network)
+    alone = copy.deepcopy(network)
     expected = alone.train()(images)
     with torch.no_grad():
         for parameter in network.parameters():

@@ -16,7 +16,10 @@ from cler.cli import app
 from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS
 from cler.errors import UsageError
 from cler.methods.finetune import Finetune
-from cler.promises import check
+from cler.methods.loss import total
+from cler.promises import BrokenPromise, check
+from cler.promises.toy import small_network
+from cler.promises.training import keeps_the_rule
 from cler.regularizers.base import Regularizer
 from cler.teachers.ema import Ema
 
@@ -82,6 +85,28 @@ class Looking(Finetune):
         return terms
 
 
+class Printing(Finetune):
+    """Prints its loss."""
+
+    name = "printing"
+
+    def observe(self, batch):
+        terms = super().observe(batch)
+        print(terms["cross-entropy"])  # here
+        return terms
+
+
+def test_a_print_of_a_tensor_is_a_look_at_it():
+    METHODS.register_class(Printing)
+    with pytest.raises(BrokenPromise, match=f"line {line_of(Printing, '# here')}: a tensor's value reaches the host"):
+        keeps_the_rule("printing", network=small_network)
+
+
+def test_a_term_that_is_no_tensor_is_told_by_name():
+    with pytest.raises(UsageError, match=r"^the terms of a loss are tensors: replay is a int$"):
+        total({"stream": torch.zeros(()), "replay": 0})
+
+
 def line_of(thing, mark):
     source, first = inspect.getsourcelines(thing)
     return first + next(number for number, line in enumerate(source) if mark in line)
@@ -139,6 +164,48 @@ def test_a_method_that_takes_no_step_is_told_so():
     }
 
 
+class Bypassing(cler.Method):
+    """Takes its steps itself."""
+
+    name = "bypassing"
+
+    def observe(self, batch):
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = {"loss": F.cross_entropy(logits, batch.labels), **penalties}
+        self.optimizer.zero_grad()
+        sum(terms.values()).backward()
+        self.optimizer.step()
+        return terms
+
+
+def test_a_method_that_steps_beside_its_teacher_is_told_so():
+    broken = failures(Bypassing)["teachers and regularizers follow every step"]
+    assert broken.startswith("bypassing: observe changes weights without self.descend(terms)")
+
+
+class Projecting(cler.Method):
+    """Has a layer of its own, and changes its gradients."""
+
+    name = "projecting"
+
+    def __init__(self, setup):
+        own = torch.nn.Linear(self.n_outputs(setup.tasks.n_classes), 1)
+        super().__init__(setup, also_trained=[own])
+        self.own = own
+
+    def observe(self, batch):
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = {"loss": F.cross_entropy(logits, batch.labels), "own": 0.1 * self.own(logits).square().mean()}
+        one = self.gradients({"own": terms["own"]}, retain_graph=True)
+        gradients = self.gradients({**terms, **penalties})
+        self.apply_gradients({each: gradient + 0 * one.get(each, gradient) for each, gradient in gradients.items()})
+        return {**terms, **penalties}
+
+
+def test_a_method_with_gradients_and_layers_of_its_own_keeps_every_promise():
+    assert failures(Projecting) == {}
+
+
 class Crashing(Finetune):
     """Cannot take a step."""
 
@@ -182,6 +249,24 @@ def noisy(n_outputs):
     module = nn.Sequential(nn.Conv2d(3, 4, 3), Noise(), nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     module.append(nn.Linear(4, n_outputs))
     return cler.backbone(module, tap="0", head="2", classifier="5")
+
+
+class Attending(nn.Module):
+    """Looks at each row of a map beside the others, and drops nothing out."""
+
+    def forward(self, x):
+        rows = x.mean(1, keepdim=True)
+        return x + F.scaled_dot_product_attention(rows, rows, rows)
+
+
+def test_attention_that_drops_nothing_out_keeps_the_rule():
+    def attending(n_outputs, *, channels=3):
+        late = nn.Sequential(nn.Conv2d(8, 8, 3, stride=2, padding=1), Attending())
+        ends = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, n_outputs))
+        module = nn.Sequential(nn.Conv2d(channels, 8, 3, stride=2, padding=1), late, ends)
+        return cler.backbone(module, tap="0", head="1", classifier="2.2")
+
+    keeps_the_rule("finetune", "jigsaw", network=attending)
 
 
 def test_a_network_is_told_which_sub_module_draws():

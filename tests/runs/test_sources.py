@@ -128,6 +128,29 @@ def test_what_holds_itself_ends():
     assert hash_of(space["network"])
 
 
-def test_code_that_was_never_in_a_file_has_none():
+def never_in_a_file(source):
+    """What a program makes that Python reads from its standard input."""
+    names = {"__name__": "__main__"}
+    exec(compile(source, "<stdin>", "exec"), names)
+    return names["network"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("late", "early"),
+        ("WIDTH = 8", "WIDTH = 9"),
+        ("images.unrelated", "images"),
+        ("[Net(n_classes), sizes]", "None"),
+    ],
+)
+def test_code_that_was_never_in_a_file_counts_as_compiled(old, new):
+    hashed = hash_of(never_in_a_file(NETWORK))
+    assert hashed == hash_of(never_in_a_file(NETWORK))
+    assert hashed
+    assert hashed != hash_of(never_in_a_file(NETWORK.replace(old, new)))
+
+
+def test_what_has_no_code_of_its_own_has_none():
     assert hash_of(type("Made", (), {"__module__": "nowhere", "value": 3})) is None
     assert hash_of(len) == hash_of(str.join) is None

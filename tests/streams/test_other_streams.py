@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cler.config.making import make_settings, unusual
 from cler.config.registry import DOMAINS
 from cler.errors import UsageError
-from cler.streams import STREAMS, domains
+from cler.streams import STREAMS, Stream, domains
 from cler.streams.domain_incremental import DomainIncremental, DomainIncrementalOptions
 from cler.streams.long_tailed import LongTailed, LongTailedOptions, long_tail
 from cler.streams.shuffled import Shuffled
@@ -170,3 +170,31 @@ def test_the_default_is_listed_first(cler_here):
     assert "(known: class-incremental, blurry, domain-incremental, long-tailed, shuffled)" in (
         cler_here("run", "--stream", "nowhere").err
     )
+
+
+class Planned(Stream):
+    """Whatever is asked for."""
+
+    name = "planned"
+    change = staticmethod(lambda parts: parts)
+
+    def plan(self, labels, images, tasks, class_order):
+        plan = super().plan(labels, images, tasks, class_order)
+        return plan._replace(parts=self.change(plan.parts))
+
+
+@pytest.mark.parametrize("boundaries", [True, False])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda parts: parts + parts, "planned plans 4 parts and is tested in 2 tasks"),
+        (lambda parts: parts[:1], "planned plans 1 parts and is tested in 2 tasks"),
+        (lambda parts: [torch.arange(20), torch.arange(20, 40)], "images to train on that are not among those"),
+    ],
+)
+def test_a_plan_that_a_run_would_fail_with_is_refused(change, says, boundaries, monkeypatch):
+    monkeypatch.setattr(Planned, "boundaries", boundaries)
+    assert Planned(noise(), 2, validate=0.4).n_tasks == 2
+    monkeypatch.setattr(Planned, "change", staticmethod(change))
+    with pytest.raises(UsageError, match=says):
+        Planned(noise(), 2, validate=0.4)

@@ -67,7 +67,8 @@ def test_golden_steps(golden, load_golden, assert_close, case):
     )
     buffer = method.buffer
     buffer.extra = {name: each.double() for name, each in buffer.extra.items()}
-    buffer.add(fixture["buffer_images"], fixture["buffer_labels"], logits=fixture["buffer_logits"])
+    kept = {name: fixture[f"buffer_{name}"] for name in buffer.extra}
+    buffer.add(fixture["buffer_images"], fixture["buffer_labels"], **kept)
     offered = []
     buffer.add = lambda *batch, **extra: offered.append(extra)  # the fixture replays what was there before
     if hasattr(method, "seen"):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import threading
+from typing import ClassVar
 
 import pytest
 import torch
@@ -40,6 +41,29 @@ class Fragile(Tracker):
     def fail(self, where, now=True):
         if self.where == where and now:
             raise self.error
+
+
+class Plain(Tracker):
+    """Has nothing to begin."""
+
+    name = "plain"
+    said: ClassVar[list] = []
+
+    def log(self, step, figures):
+        self.said.append((self.run.seed, step))
+
+    def end(self, step, metrics):
+        self.said.append((self.run.seed, "end"))
+
+
+def test_one_that_has_nothing_to_begin_knows_its_run(train, monkeypatch):
+    monkeypatch.setattr(TRACKERS, "_entries", dict(TRACKERS))
+    monkeypatch.setattr(Plain, "said", [])
+    cler.register(Plain)
+    _, said = train("plain")
+    assert said == []
+    assert Plain.said[0][0] == Plain.said[-1][0]
+    assert Plain.said[-1][1] == "end"
 
 
 @pytest.fixture

@@ -136,13 +136,13 @@ class Run:
         self._position.zero_()
         self.method.network.train()
         if self.stream.tells_tasks or task == 0:
-            with self._autocast():
+            with self._between_steps():
                 self.method.begin_task(task)
         self.begin_phase(next(iter(self.phases[task])))
 
     def begin_phase(self, phase: str) -> None:
         """The steps from here on are those of another phase."""
-        with self._autocast():
+        with self._between_steps():
             self.method.begin_phase(phase)
 
     def step(self) -> None:
@@ -195,7 +195,7 @@ class Run:
         """Let the method finish the task, where it is told of one."""
         if not self.stream.tells_tasks:
             return
-        with self._autocast():
+        with self._between_steps():
             self.method.end_task(task, self._batches(task))
 
     def evaluate(self, task: int) -> None:
@@ -327,6 +327,14 @@ class Run:
         # without its cache, which would not notice a step of the optimizer inside
         bfloat16 = self.precision == "bf16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16, cache_enabled=False)
+
+    @contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """Inside, the method may change weights in place."""
+        with self._autocast():
+            yield
+        if self.method.working_copies:
+            self.method.working_copies.refresh()
 
 
 def _of_the_method(named: dict[str, T]) -> dict[str, T]:

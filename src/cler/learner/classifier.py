@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from cler.methods import Method
-from cler.nets.frozen import copy_of
 
 
 class Classifier(nn.Module):
@@ -33,6 +32,6 @@ class Classifier(nn.Module):
     def standalone(self) -> Classifier:
         """A copy with a network of its own, in evaluation and laid out as other programs expect it."""
         method = copy.copy(self._method[0])
-        method.network, method.teacher = copy_of(method.answerer).eval().requires_grad_(False), None
+        method.network, method.teacher = copy.deepcopy(method.answerer).eval().requires_grad_(False), None
         method.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         return Classifier(method, self.columns.tolist())

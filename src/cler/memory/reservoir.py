@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cler.errors import UsageError
+
 
 class Replay(NamedTuple):
     """What a buffer hands out: which slots, and what they hold."""
@@ -41,7 +43,7 @@ class Reservoir:
     """A uniform sample, of fixed size, of everything that was ever offered.
 
     Row `capacity`, one past the end, takes the writes that are rejected, so that every batch writes the same shape.
-    `extra` names further tensors to be stored with each image, and gives their shapes.
+    `extra` names further tensors to be stored with each image, in float32, and gives their shapes.
     """
 
     def __init__(
@@ -64,12 +66,20 @@ class Reservoir:
         self._numbers = torch.arange(capacity, device=device)
 
     def add(self, pixels: Tensor, labels: Tensor, **extra: Tensor) -> None:
-        """Offer a batch, with a tensor for each name in `extra`."""
+        """Offer a batch of images as they are stored, with a tensor for each name in `extra`."""
+        if extra.keys() != self.extra.keys():
+            known, given = (", ".join(sorted(names)) or "nothing" for names in (self.extra, extra))
+            raise UsageError(f"the buffer stores {known} with each image, and is given {given}")
+        if pixels.dtype != self.pixels.dtype:
+            kind = str(pixels.dtype).removeprefix("torch.")
+            raise UsageError(
+                f"the buffer stores pixels of uint8, not of {kind}: give it batch.pixels, not batch.images"
+            )
         slots = self.find_slots(labels)
         self.pixels.index_copy_(0, slots, pixels)
         self.labels.index_copy_(0, slots, labels)
         for name, stored in self.extra.items():
-            stored.index_copy_(0, slots, extra[name])
+            stored.index_copy_(0, slots, extra[name].to(stored.dtype))
         self.offered.add_(len(labels))
         self.filled = min(self.filled + len(labels), self.capacity)
 

@@ -99,7 +99,7 @@ class Method:
         self.task, self.phase = 0, "observe"
         if not any(parameter.requires_grad for parameter in self.network.parameters()):
             raise UsageError("has nothing to train: at least its classifier has to require gradients", "network")
-        modules = [self.network, *self.regularizers, *also_trained]
+        modules = [self.network, *self.regularizers, *(each.to(setup.device) for each in also_trained)]
         parameters = [parameter for module in modules for parameter in module.parameters()]
         self.optimizer = make_optimizer(
             setup.optimizer, parameters, setup.lr, momentum=setup.momentum, weight_decay=setup.weight_decay
@@ -174,7 +174,10 @@ class Method:
         return self.make_reservoir()
 
     def make_reservoir(self, **extra: Sequence[int]) -> Reservoir:
-        """A reservoir of the size in the settings; `extra` gives the shapes of what else it stores with each image."""
+        """A reservoir of the size in the settings; `extra` gives the shapes of what else it stores with each image.
+
+        That is stored in float32: `make_reservoir(logits=(self.n_classes,), task=())`.
+        """
         setup = self.setup
         return Reservoir(setup.buffer, setup.image_shape, generator=setup.generator, device=setup.device, extra=extra)
 
@@ -335,13 +338,36 @@ class Method:
         With `accumulate` the gradients of the step before, as that step used them, are added to those of this one.
         """
         earlier = {each: each.grad for each in self.trained if each.grad is not None} if accumulate else {}
-        self.optimizer.zero_grad()
-        backward(total(terms))
-        if self.working_copies:
-            self.working_copies.gather_gradients()
+        self._differentiate(terms)
         if earlier:  # all at once, where autograd would add them a kernel at a time
             torch._foreach_add_([each.grad for each in earlier], list(earlier.values()))
-        (optimizer or self.optimizer).step()
+        self._step(optimizer or self.optimizer)
+
+    def gradients(self, terms: Mapping[str, Tensor], *, retain_graph: bool = False) -> dict[Tensor, Tensor]:
+        """The gradient of the sum of these terms, by parameter: all that the optimizer trains and that have one.
+
+        `retain_graph` keeps what another call needs for the gradients of other terms of the same pass.
+        """
+        self._differentiate(terms, retain_graph=retain_graph)
+        return {each: each.grad for each in self.trained if each.grad is not None}
+
+    def apply_gradients(self, gradients: Mapping[Tensor, Tensor]) -> None:
+        """One step of the method's optimizer along these gradients, in place of those of a loss.
+
+        `descend(terms)` is `apply_gradients(self.gradients(terms))`.
+        """
+        for each in self.trained:
+            each.grad = gradients.get(each)
+        self._step(self.optimizer)
+
+    def _differentiate(self, terms: Mapping[str, Tensor], *, retain_graph: bool = False) -> None:
+        self.optimizer.zero_grad()
+        backward(total(terms), retain_graph=retain_graph)
+        if self.working_copies:
+            self.working_copies.gather_gradients()
+
+    def _step(self, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.step()
         if self.working_copies:
             self.working_copies.refresh()
         for network, each in self.regularized:

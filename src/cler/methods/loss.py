@@ -17,6 +17,9 @@ def total(terms: Mapping[str, Tensor]) -> Tensor:
     """The loss that these are the terms of: added in their order."""
     if not isinstance(terms, Mapping):
         raise UsageError(f"the terms of a loss have names, as {{'replay': loss}}: a {type(terms).__name__} has none")
+    for name, term in terms.items():
+        if not isinstance(term, Tensor):
+            raise UsageError(f"the terms of a loss are tensors: {name} is a {type(term).__name__}")
     return reduce(operator.add, terms.values())
 
 
@@ -30,7 +33,7 @@ def mean_terms(steps: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack([terms[name] for terms in steps]).mean() for name in steps[0]}
 
 
-def backward(loss: Tensor) -> None:
+def backward(loss: Tensor, *, retain_graph: bool = False) -> None:
     """Gradients of a loss, out of autocast, or what was kept out of it would be rounded on the way back."""
     with full_precision(loss):
-        loss.backward()
+        loss.backward(retain_graph=retain_graph)

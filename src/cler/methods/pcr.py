@@ -156,7 +156,8 @@ class Pcr(Method):
         terms |= penalties
         self.descend(terms)
         raw = slice(len(batch.labels))
-        self.buffer.add(batch.pixels, batch.labels, logits=logits[raw].detach(), features=features[raw].detach())
+        kept = {"logits": logits[raw].detach(), "features": features[raw].detach()} if self.is_hpcr else {}
+        self.buffer.add(batch.pixels, batch.labels, **kept)
         self.steps.add_(1)
         return terms
 

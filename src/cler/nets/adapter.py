@@ -28,6 +28,7 @@ def backbone(module: nn.Module, *, tap: str, head: str, classifier: str) -> Back
         classifier: the last layer, an `nn.Linear` that takes features (N, D); a dotted path. If a method needs a
             different number of outputs, a new layer replaces it.
 
+    A submodule that is in evaluation mode while the module is in training, as of `module.stem.eval()`, stays in it.
     In training, parts of a batch that are normalized separately get one pass each, and pretext images get separate
     passes up to the tap, which leave running statistics alone. That is slower than the built-in networks, which do it
     inside their layers, with the same result.
@@ -59,6 +60,8 @@ class AdaptedBackbone(Backbone):
         if not isinstance(layer, nn.Linear):
             raise UsageError(f"classifier '{classifier}' has to be an nn.Linear, not a {type(layer).__name__}")
         self._classifier = classifier
+        if self.module.training:
+            self.evaluated = tuple(f"module.{name}" for name, each in self.module.named_modules() if not each.training)
         self.feature_size = layer.in_features
         self.replace_classifier(layer)
         replace_dropout(self.module)

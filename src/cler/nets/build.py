@@ -205,7 +205,7 @@ def freeze_to_tap(network: Backbone, image_shape: tuple[int, ...]) -> None:
     for name, parameter in network.named_parameters():
         if name in frozen:
             parameter.requires_grad_(False)
-    network.evaluated = tuple(dict.fromkeys(run))
+    network.evaluated = tuple(dict.fromkeys([*network.evaluated, *run]))
     network.train(network.training)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import ModuleType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,10 @@ class Conv2d(nn.Conv2d):
     """`nn.Conv2d` that uses `working`, a copy of its weight in low precision, where it has been given one."""
 
     working: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes into a copy: not `working`, which only follows the weight that a method trains."""
+        return {name: value for name, value in vars(self).items() if name != "working"}
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) to (N, C', H', W')."""

@@ -9,21 +9,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import nn
 
-from cler.nets.conv import Conv2d
-from cler.nets.resnet import BasicBlock
-
 N = TypeVar("N", bound=nn.Module)
-
-
-def copy_of(network: N) -> N:
-    """A copy of a network with the same state, in full precision and not compiled."""
-    copy = deepcopy(network)
-    for layer in copy.modules():
-        if isinstance(layer, Conv2d):
-            layer.working = None
-        if isinstance(layer, BasicBlock):
-            layer.compiled = None  # it would still compute with the other network's weights
-    return copy
 
 
 class Frozen(Generic[N]):
@@ -32,7 +18,7 @@ class Frozen(Generic[N]):
     network: N
 
     def __init__(self, network: N) -> None:
-        self.network = copy_of(network).requires_grad_(False).eval()
+        self.network = deepcopy(network).requires_grad_(False).eval()
 
     @torch.no_grad()
     def become(self, network: N) -> None:

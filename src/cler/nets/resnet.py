@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,10 @@ class BasicBlock(nn.Module):
         self.shortcut: ConvNorm | None = None
         if stride != 1 or inputs != outputs:
             self.shortcut = ConvNorm(Conv2d(inputs, outputs, 1, stride=stride, bias=False), relu=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes into a copy: not `compiled`, which computes with the weights of this block."""
+        return {name: value for name, value in vars(self).items() if name != "compiled"}
 
     def forward(self, x: Tensor, parts: Parts | None = None) -> Tensor:
         """(N, C, H, W) to (N, C', H', W')."""

@@ -23,7 +23,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cler.engine import Run
-from cler.nets.frozen import copy_of
 from cler.nets.norm import frozen_statistics
 from cler.paper.analysis import Analysis, Findings, Measure, Panel, mean_of, training_images
 from cler.paper.gradients import (
@@ -51,7 +50,7 @@ def probe(run: Run, task: int) -> dict[str, Any] | None:
     """The cosine similarity of this task's gradient and the next one's, by loss and part of the network."""
     if not 0 < task < run.stream.tasks.number - 1:
         return None
-    network = copy_of(run.method.network)
+    network = copy.deepcopy(run.method.network)
     this, following = (_gradients(run, network, each) for each in (task, task + 1))
     return {loss: cosines(this[loss], following[loss]) for loss in this}
 

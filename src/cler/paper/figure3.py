@@ -9,6 +9,7 @@ stage: the pretext loss does not reach the last one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -19,7 +20,6 @@ from torch import Tensor
 from cler.config.registry import VIEWS
 from cler.engine import Run
 from cler.metrics import SCENARIOS
-from cler.nets.frozen import copy_of
 from cler.paper.analysis import Analysis, Findings, Measure, Panel, mean_of
 from cler.paper.filters import importance, important_share, redundancy
 from cler.paper.recovery import accuracy, drop_filters, recover
@@ -51,7 +51,7 @@ def probe(run: Run, task: int) -> dict[str, Any] | None:
     if task == max(0, round(0.6 * run.stream.tasks.number) - 1):
         found |= {"recovery": _recovery(run, task)}
     if task == last:
-        network = copy_of(run.method.network).eval()
+        network = deepcopy(run.method.network).eval()
         scores = importance(network, _images_of_all_tasks(run))
         found |= {
             "important parameters": important_share(scores),
@@ -74,13 +74,13 @@ def _recovery(run: Run, task: int) -> dict[str, Any]:
     """Accuracy on the latest task: before filters are set to zero, right after, and after each batch from there."""
     test = run.stream.test(task)
     tested, of_class = (run.views.plain(test.pixels), test.labels), run.stream.tasks.of_class
-    before = accuracy(copy_of(run.method.network), tested, of_class).tolist()
+    before = accuracy(deepcopy(run.method.network), tested, of_class).tolist()
     curves: dict[str, dict[str, list[list[float]]]] = {}
     for share in SHARES:
         curve = curves[str(share)] = {"class_il": [], "task_il": []}
         for drop in range(DROPS):
             generator = torch.Generator(run.device).manual_seed(drop)
-            network = copy_of(run.method.network).train()
+            network = deepcopy(run.method.network).train()
             drop_filters(network, share, generator)
             batches = _batches(run, task, generator)
             recovered = recover(network, batches, tested, of_class=of_class, lr=run.method.setup.lr)

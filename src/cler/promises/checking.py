@@ -28,6 +28,7 @@ TRAINING: Mapping[str, Promise] = {
     "its losses are finite numbers with names": training.names_its_losses,
     "the one rule: no look at a tensor, no draw from elsewhere, same kernels, state in place": training.keeps_the_rule,
     "the one rule in bfloat16": partial(training.keeps_the_rule, precision="bf16"),
+    "teachers and regularizers follow every step": training.is_followed,
     "the rule in the first task, and a recorded step serves all with its recording_key": training.recorded_step_serves,
     "initial weights and draws come from the seed": training.begins_from_the_seed,
     "the same seed gives the same result": training.repeats,

@@ -31,7 +31,7 @@ class BrokenRule(BrokenPromise):
 
 LOOKS = {
     "item", "tolist", "numpy", "cpu", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__",
-    "__contains__", "__iter__", "is_nonzero", "equal", "allclose",
+    "__repr__", "__contains__", "__iter__", "is_nonzero", "equal", "allclose",
 }  # fmt: skip
 COMPARED = bool | int | float | str | torch.dtype | torch.device | torch.layout | torch.memory_format
 FROM_THE_HOST = {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::_pin_memory"}
@@ -102,8 +102,14 @@ class Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self.check(function, args, kwargs)
+        self.check(function, args)
+        generator, before = kwargs.get("generator"), torch.get_rng_state()
+        elsewhere = torch.Tag.nondeterministic_seeded in function.tags and not self.is_mine(generator)
         out = function(*args, **kwargs)
+        if elsewhere and (generator is not None or not torch.equal(torch.get_rng_state(), before)):
+            # the tag only says that it could: attention has it with a rate of 0 too
+            module = f"sub-module '{self.running[-1]}' draws " if self.running else ""
+            raise BrokenRule(f"{here()}: {module}a random number that is not from the run's generator ({function})")
         seen: list[Any] = [function]
         for each in (args, *kwargs.values(), out):
             self.add_to(seen, each)
@@ -111,7 +117,7 @@ class Recording(TorchDispatchMode):
         self.called.append(places(sys._getframe()))
         return out
 
-    def check(self, function: Any, args: Any, kwargs: Any) -> None:
+    def check(self, function: Any, args: Any) -> None:
         """Refuse an operator that no recorded step may have."""
         name = function._schema.name
         if torch.Tag.data_dependent_output in function.tags:
@@ -123,9 +129,6 @@ class Recording(TorchDispatchMode):
                 )
         elif torch.Tag.dynamic_output_shape in function.tags:
             raise BrokenRule(f"{here()}: a shape that depends on data ({function})")
-        if torch.Tag.nondeterministic_seeded in function.tags and not self.is_mine(kwargs.get("generator")):
-            module = f"sub-module '{self.running[-1]}' draws " if self.running else ""
-            raise BrokenRule(f"{here()}: {module}a random number that is not from the run's generator ({function})")
         if name in FROM_THE_HOST:
             raise BrokenRule(f"{here()}: data from the host, which has to be made in __init__ ({function})")
 

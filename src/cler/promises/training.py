@@ -14,11 +14,13 @@ import torch
 from cler.engine import Control, Run, checkpoint, train
 from cler.engine.evaluate import evaluate
 from cler.methods import METHODS
+from cler.nets.backbone import Backbone
 from cler.promises.outcome import BrokenPromise
 from cler.promises.rule import check_every_phase, check_rule, check_same_kernels, recorded_step
 from cler.promises.state import differences, named, snapshot, tensors_of
 from cler.promises.toy import colors, in_later_task, make_run, make_short_run, trained
 from cler.regularizers import REGULARIZERS
+from cler.teachers.base import Teacher
 
 TRIES: Sequence[Mapping[str, Any]] = (
     {"lr": 0.03, "epochs": 3},
@@ -220,6 +222,44 @@ def check_same(run: Run, whole: Run) -> None:
 def keeps_the_rule(method: str, regularizer: str = "none", **changes: Any) -> None:
     """In the last task, in each phase: no look at a tensor, no draw from elsewhere, same kernels, state in place."""
     check_every_phase(make_run(method, regularizer, **changes))
+
+
+class Witness(Teacher):
+    """Answers with the network, and has seen its weights as they were after the last step that it was told of."""
+
+    name = "witness"
+
+    def __init__(self, network: Backbone) -> None:
+        super().__init__(network, None)
+        self.seen = [each.detach().clone() for each in network.parameters()]
+
+    def after_step(self, network: Backbone, task: int) -> None:
+        """Look at the weights."""
+        self.seen = [each.detach().clone() for each in network.parameters()]
+
+    def answering(self, network: Backbone) -> Backbone:
+        """The network."""
+        return network
+
+
+def is_followed(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """In each phase of the last task, the weights after a step are those that a teacher is shown."""
+    run = in_later_task(make_run(method, regularizer, **changes))
+    network = run.method.network
+    witness = Witness(network)
+    if run.method.teacher is None:
+        run.method.teacher = witness
+    else:
+        run.method.teacher.after_step = witness.after_step  # type: ignore[method-assign]
+    for phase in run.phases[-1]:
+        run.begin_phase(phase)
+        witness.after_step(network, run.task)
+        run.step()
+        demand(
+            all(map(torch.equal, network.parameters(), witness.seen)),
+            f"{phase} changes weights without self.descend(terms): teachers and regularizers do not follow, and in "
+            "bfloat16 convolutions do not learn; to change gradients, call self.apply_gradients(self.gradients(terms))",
+        )
 
 
 def recorded_step_serves(method: str, regularizer: str = "none", **changes: Any) -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from cler.config.registry import REGULARIZERS
+from cler.config.schema import NoOptions
 from cler.nets.backbone import Parts, PretextImages
 
 
@@ -24,6 +25,8 @@ class Regularizer(nn.Module):
     moves_statistics: ClassVar[bool] = False
     """Whether the loss passes images through the network that move the running statistics of its batch norm, besides
     the method's own pass. A regularizer that does not mean to wraps its pass in `frozen_statistics`."""
+    Options: ClassVar[type] = NoOptions
+    """A frozen dataclass of the settings that only this regularizer has; it is built with each of them by name."""
     name: str = "regularizer"
     """The name of the loss in curves; a run sets it to the regularizer's name in settings."""
 
@@ -60,7 +63,7 @@ class Entry:
     summary: str
     """What the regularizer does, in one line."""
     build: Callable[..., Regularizer]
-    """Called with the network, weight=…, views=… and generator=…."""
+    """Called with the network, weight=…, views=…, generator=… and each of its own settings by name."""
     weight: float
     """Default weight of its loss."""
     check: Callable[[int, int], None] = lambda height, width: None
@@ -69,16 +72,21 @@ class Entry:
     """Smallest batch that it can take, in images."""
     revision: int = 1
     """Raised by hand when runs with it come out differently, so that older results are not taken for new ones."""
+    Options: type = NoOptions
+    """A frozen dataclass of the settings that only this regularizer has, each with a default and a line of help."""
 
 
 def entry_of(regularizer: type[Regularizer]) -> Entry:
-    """The entry that builds it, or one with a weight of 1 and the name of the class in lowercase."""
+    """The entry that builds it, or one with its name and Options and a weight of 1.
+
+    One without a name has that of its class, in lowercase.
+    """
     for entry in REGULARIZERS.values():
         if entry.build is regularizer:
             found: Entry = entry
             return found
-    name = regularizer.__name__.lower()
-    return Entry(name, name, "", build=regularizer, weight=1.0)
+    name = regularizer.__name__.lower() if regularizer.name == Regularizer.name else regularizer.name
+    return Entry(name, name, "", build=regularizer, weight=1.0, Options=regularizer.Options)
 
 
 register = REGULARIZERS.add

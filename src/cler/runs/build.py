@@ -108,6 +108,7 @@ def build_run(
     )
 
 
+@borrowed_generator()  # initial weights of all parts come from the seed, the same on every device
 def build_method(
     settings: Settings,
     seed: int,
@@ -124,24 +125,25 @@ def build_method(
     number of outputs to one.
     """
     method, device = find_method(settings.method), generator.device
-    with borrowed_generator():  # initial weights come from the seed, the same on every device
-        torch.manual_seed(seed)
-        backbone = make_network(
-            method,
-            tasks.n_classes,
-            network=settings.network if network is None else network,
-            width=settings.width,
-            pretrained=settings.pretrained,
-            freeze=settings.freeze,
-            image_shape=image_shape,
-            generator=generator,
-            options=settings.method_options,
-        )
-        regularizers = []
-        for member in backbone.members:
-            for name, weight in zip(settings.regularizers, settings.weights, strict=True):
-                regularizers.append(REGULARIZERS[name].build(member, weight=weight, views=views, generator=generator))
-                regularizers[-1].name = name
+    torch.manual_seed(seed)
+    backbone = make_network(
+        method,
+        tasks.n_classes,
+        network=settings.network if network is None else network,
+        width=settings.width,
+        pretrained=settings.pretrained,
+        freeze=settings.freeze,
+        image_shape=image_shape,
+        generator=generator,
+        options=settings.method_options,
+    )
+    regularizers = []
+    for member in backbone.members:
+        for name, weight in zip(settings.regularizers, settings.weights, strict=True):
+            entry = REGULARIZERS[name]
+            own = vars(settings.options_of(entry))
+            regularizers.append(entry.build(member, weight=weight, views=views, generator=generator, **own))
+            regularizers[-1].name = name
     if settings.compile:
         compile_blocks(backbone, *regularizers)
     backbone = backbone.to(device)

@@ -28,12 +28,15 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def hash_of(thing: Any) -> str | None:
-    """A hash of a class or function, or of one with arguments; None for code that was never in a file."""
+    """A hash of a class or function, or of one with arguments; None for what has no Python code at all.
+
+    Code that was never in a file, such as a program that Python reads from its standard input, is hashed as compiled.
+    """
     found = _Found()
     found.add(thing)
-    if not found.sources and not isinstance(thing, partial):
+    if not found.sources and not found.compiled and not isinstance(thing, partial):
         return None
-    words = [_fingerprint(source) for source in found.sources] + found.values
+    words = [_fingerprint(source) for source in found.sources] + found.compiled + found.values
     return words[0] if len(words) == 1 else hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
@@ -42,6 +45,7 @@ class _Found:
 
     def __init__(self) -> None:
         self.sources: list[str] = []
+        self.compiled: list[str] = []
         self.values: list[str] = []
         self._seen: set[Any] = set()
 
@@ -62,6 +66,8 @@ class _Found:
             if in_program and isinstance(each, type) and not _class_source(each):
                 self._use({name: value for name, value in _attributes(each) if isinstance(value, _PLAIN)})
             for function in _functions(each):
+                if in_program and not source:
+                    self.compiled.append(_compiled(function.__code__))
                 if in_program:
                     for name in sorted(_globals_of(function.__code__) & function.__globals__.keys()):
                         self._use(function.__globals__[name])
@@ -153,6 +159,16 @@ def _functions(code: Any) -> Iterator[FunctionType]:
         inner = getattr(each, "fget", None) or getattr(each, "__func__", each)
         if isinstance(inner, FunctionType):
             yield inner
+
+
+def _compiled(code: CodeType) -> str:
+    """What a function does, in words that are the same each time that this Python compiles it."""
+    constants = [_compiled(each) if isinstance(each, CodeType) else _in_order(each) for each in code.co_consts]
+    return repr((code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars))
+
+
+def _in_order(constant: Any) -> str:
+    return repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
 
 
 def _globals_of(code: CodeType) -> set[str]:

@@ -57,7 +57,8 @@ class Plan(NamedTuple):
     of_class: Tensor
     """The task in which each class is tested, by its number in the stream, (C,)."""
     parts: list[Tensor]
-    """The training images of each task; in a stream without boundaries they are in the order in which they come."""
+    """The training images of each task of `of_class`; in a stream without boundaries, in the order in which they come,
+    in as many parts."""
 
 
 class Stream:
@@ -106,10 +107,12 @@ class Stream:
         device, labels = data.train_labels.device, data.train_labels.cpu()
         held_out = _held_out(labels, self.n_classes, validate)
         self.validates = validate > 0
-        plan = self.plan(labels, (~held_out).nonzero().squeeze(1), tasks, class_order)
+        images = (~held_out).nonzero().squeeze(1)
+        plan = self.plan(labels, images, tasks, class_order)
         self.class_order = plan.class_order
         self.tasks = Tasks(plan.of_class.to(device))
         """Which task each class comes in, by its new number."""
+        self._check_plan(plan, images)
         position = torch.argsort(self.class_order).to(device)
         self.train_labels = position[data.train_labels]
         self.test_labels = position[data.test_labels]
@@ -150,6 +153,17 @@ class Stream:
         split = Tasks.of_sizes(sizes_of(tasks, self.n_classes))
         of_image = split.of_class[order.argsort()[labels[images]]]
         return Plan(order, split.of_class, [images[of_image == task] for task in range(split.number)])
+
+    def _check_plan(self, plan: Plan, images: Tensor) -> None:
+        """Refuse a plan that a run would fail with, or that trains on what is held out."""
+        parts, tasks = len(plan.parts), self.n_tasks
+        if parts != tasks:
+            raise UsageError(
+                f"the stream {self.name} plans {parts} parts and is tested in {tasks} tasks: a run is tested on one "
+                "more task after each part, so the parts have to be as many as the tasks in Plan.of_class"
+            )
+        if not torch.isin(torch.cat(plan.parts), images).all():
+            raise UsageError(f"the stream {self.name} plans images to train on that are not among those it was given")
 
     def held_out_parts(self, images: Tensor) -> list[Tensor]:
         """The images that are held out, by the task that they are tested with."""

@@ -7,6 +7,7 @@ statistics of batch norm. Training never sees the average.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,6 @@ from torch import Tensor, nn
 
 from cler.config.schema import setting
 from cler.nets.backbone import Backbone
-from cler.nets.frozen import copy_of
 from cler.teachers.base import Teacher, register
 
 
@@ -44,7 +44,7 @@ class Ema(Teacher):
 
     def __init__(self, network: Backbone, options: Any) -> None:
         super().__init__(network, options)
-        self.average = copy_of(network).requires_grad_(False)
+        self.average = deepcopy(network).requires_grad_(False)
 
     @classmethod
     def advice(cls, options: Any, steps: int) -> Iterator[str]:

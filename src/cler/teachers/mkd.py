@@ -11,6 +11,7 @@ of the parameters of S and T, with the running statistics of S.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,6 @@ from torch import Tensor
 from cler.config.schema import setting
 from cler.data.views import Views
 from cler.nets.backbone import Backbone
-from cler.nets.frozen import copy_of
 from cler.teachers.base import Lesson, Teacher, register
 from cler.teachers.distillation import distillation
 
@@ -50,7 +50,7 @@ class Mkd(Teacher):
 
     def __init__(self, network: Backbone, options: Any) -> None:
         super().__init__(network, options)
-        self.network = copy_of(network).requires_grad_(False).train()
+        self.network = deepcopy(network).requires_grad_(False).train()
 
     def lesson(self, views: Views, pixels: Tensor, labels: Tensor) -> Lesson:
         """Cross-entropy on a strong view, and distillation on it and on the raw images."""
@@ -76,6 +76,6 @@ class Mkd(Teacher):
     @torch.no_grad()
     def answering(self, network: Backbone) -> Backbone:
         """A new network: halfway between the network and the teacher, with the network's running statistics."""
-        halfway = copy_of(network).requires_grad_(False)
+        halfway = deepcopy(network).requires_grad_(False)
         torch._foreach_lerp_(list(halfway.parameters()), list(self.network.parameters()), 0.5)
         return halfway

@@ -44,9 +44,9 @@ class Tracker(ABC):
     package: ClassVar[str | None] = None
     """The package that has to be installed; None where it needs none."""
 
-    @abstractmethod
     def __init__(self, run: TrackedRun) -> None:
-        """Begin, or continue what an earlier process has begun."""
+        """Begin, or continue what an earlier process has begun; by itself it only keeps the run."""
+        self.run = run
 
     @abstractmethod
     def log(self, step: int, figures: Mapping[str, float]) -> None:
