@@ -625,6 +625,15 @@ def test_a_large_picture_is_scaled_like_an_array(fitted):
     assert np.allclose(fitted.predict_proba(pictures), fitted.predict_proba(arrays), atol=0.02)
 
 
+def test_a_photo_is_turned_as_its_exif_data_says(tmp_path, fitted):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    upright = Image.fromarray(HEIGHT_WIDTH_CHANNELS[0])
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "photo.png", exif=exif)
+    with Image.open(tmp_path / "photo.png") as photo:
+        assert np.array_equal(fitted.predict_proba([photo]), fitted.predict_proba([upright]))
+
+
 def test_gray_images():
     gray = IMAGES[:, :1]
     learner = small(channels=1, mean=0.4).partial_fit(gray, LABELS)
