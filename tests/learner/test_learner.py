@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -667,7 +668,9 @@ def test_gray_pictures_of_16_bits(kind, fitted):
         ([Image.new("I", (8, 8))], "mode I does not say what is white"),
         ([Image.new("F", (8, 8))], "mode F does not say what is white"),
         (IMAGES.astype(np.uint16), "not uint16"),
-        ("cat.png", "not str"),
+        ("cat.png", "not str; open a file with PIL.Image.open"),
+        ([Path("cat.png")], "PIL.Image.open"),
+        (iter(IMAGES), "make it a list"),
         ([["a", "b"]], "not list"),
         (np.array([None]), "not object"),
         (torch.zeros(2, 3, 8, 8).to_sparse(), "dense tensors, not in a sparse_coo one"),
