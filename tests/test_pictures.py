@@ -4,7 +4,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image
 
 import photos
 from cler import pictures
@@ -62,6 +62,24 @@ def test_a_picture_has_the_size_that_its_header_tells(tmp_path, ending, orientat
     assert pictures.size_of(tmp_path / f"turned.{ending}") == shape
 
 
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "tiff"])
+def test_an_opened_picture_is_turned_as_its_file_is(tmp_path, ending):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    ORIGINAL.save(tmp_path / f"turned.{ending}", exif=exif)
+    with Image.open(tmp_path / f"turned.{ending}") as given:
+        shown = pictures.plain(given)
+    assert shown.size == SIZE[::-1]
+    assert np.array_equal(pictures.channels_first(shown), pictures.decoded(tmp_path / f"turned.{ending}", None, "crop"))
+
+
+def test_gray_of_16_bits_is_turned(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.array([[257 * 100, 257 * 7]], np.uint16)).save(tmp_path / "deep.png", exif=exif)
+    assert pictures.decoded(tmp_path / "deep.png", None, "crop")[0].tolist() == [[100], [7]]
+
+
 def test_a_transparent_gray_of_16_bits_is_white(tmp_path):
     deep = np.array([[257 * 100, 257 * 7], [257 * 100 + 1, 0]], np.uint16)
     Image.fromarray(deep).save(tmp_path / "deep.png", transparency=257 * 100)
@@ -92,8 +110,8 @@ def test_how_a_picture_is_fitted(fit, red, black):
 def test_a_large_jpeg_is_decoded_as_a_fraction(tmp_path, monkeypatch):
     photos.picture(1, 0, (640, 480)).save(tmp_path / "large.jpg")
     decoded = []
-    turn = ImageOps.exif_transpose
-    monkeypatch.setattr(ImageOps, "exif_transpose", lambda each, **how: decoded.append(each.size) or turn(each, **how))
+    plain = pictures.plain
+    monkeypatch.setattr(pictures, "plain", lambda each: decoded.append(each.size) or plain(each))
     small = pictures.decoded(tmp_path / "large.jpg", 16, "crop")
     assert small.shape == (3, 16, 16)
     assert decoded == [(80, 60)]

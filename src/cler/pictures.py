@@ -63,14 +63,11 @@ def open_picture(source: Path | bytes, *, least: int | None = None) -> Picture:
 
     With `least`, a JPEG may be decoded at a fraction of its size, with no fewer pixels than that on either side.
     """
-    from PIL import ImageOps
-
     with _opened(source) as picture:
         if picture.width * picture.height > MOST_PIXELS:
             raise UsageError(f"it has {picture.width} × {picture.height} pixels, more than {MOST_PIXELS}")
         if least is not None:
             picture.draft(None, (least, least))
-        ImageOps.exif_transpose(picture, in_place=True)
         return plain(picture).convert("RGB")
 
 
@@ -105,14 +102,26 @@ def _stream(source: Path | bytes) -> Iterator[BinaryIO]:
 
 
 def plain(picture: Picture) -> Picture:
-    """The picture with 8 bits a channel, and white where it is transparent."""
+    """The picture the right way up, with 8 bits a channel, and white where it is transparent."""
     from PIL import Image
 
-    picture = _eight_bits(picture)
+    picture = _eight_bits(_upright(picture))
     if not picture.has_transparency_data:
         return picture
     colors = picture.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", colors.size, "white"), colors).convert("RGB")
+
+
+def _upright(picture: Picture) -> Picture:
+    """The picture itself, or turned as its EXIF data says."""
+    from PIL import ImageOps
+
+    picture.load()  # of a TIFF, Pillow turns the pixels itself, and then says no more how
+    if picture.getexif().get(ORIENTATION, 1) == 1:
+        return picture
+    turned = ImageOps.exif_transpose(picture)
+    turned.format = picture.format  # by which `_eight_bits` knows what is white
+    return turned
 
 
 def _eight_bits(picture: Picture) -> Picture:

@@ -666,9 +666,14 @@ def test_options_that_cannot_be_meant(arguments, message, learn, tmp_path):
 
 def test_folders_that_cannot_be_meant(learn, tmp_path):
     assert "is not a folder" in mistake(learn(tmp_path / "missing"))
-    assert "there are no images to learn" in mistake(learn(tmp_path, "--once", *TINY))
+    put(tmp_path, 2, labels=["train/red", "train/green"])
+    nothing = mistake(learn(tmp_path, "--once", *TINY))
+    assert "there are no images to learn" in nothing
+    assert "LABEL/, not deeper" in nothing
     (tmp_path / "file").write_text("")
-    assert "cannot write" in mistake(learn(tmp_path, "--state", tmp_path / "file" / "state"))
+    refused = mistake(learn(tmp_path, "--state", tmp_path / "file" / "state"))
+    assert refused.startswith("cler: cannot write to")
+    assert refused.endswith("; choose another --state\n")
 
 
 def test_options_that_the_learner_does_not_have(learn, tmp_path):
@@ -708,4 +713,6 @@ def test_tells_how_well_it_predicts_the_stream(learn, tmp_path):
     found = summary(learn(tmp_path, "--once", "--json", "--prequential", *TINY))
     assert 0 <= found["prequential"] <= 100
     assert 0 <= found["blind"] <= 100
-    assert "% predicted right before" in learn(tmp_path, "--once").out
+    told = learn(tmp_path, "--once").out
+    assert "% predicted right before learning them" in told
+    assert "% by repeating the last label)" in told

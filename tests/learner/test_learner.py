@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -625,6 +626,15 @@ def test_a_large_picture_is_scaled_like_an_array(fitted):
     assert np.allclose(fitted.predict_proba(pictures), fitted.predict_proba(arrays), atol=0.02)
 
 
+def test_a_photo_is_turned_as_its_exif_data_says(tmp_path, fitted):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    upright = Image.fromarray(HEIGHT_WIDTH_CHANNELS[0])
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "photo.png", exif=exif)
+    with Image.open(tmp_path / "photo.png") as photo:
+        assert np.array_equal(fitted.predict_proba([photo]), fitted.predict_proba([upright]))
+
+
 def test_gray_images():
     gray = IMAGES[:, :1]
     learner = small(channels=1, mean=0.4).partial_fit(gray, LABELS)
@@ -658,7 +668,9 @@ def test_gray_pictures_of_16_bits(kind, fitted):
         ([Image.new("I", (8, 8))], "mode I does not say what is white"),
         ([Image.new("F", (8, 8))], "mode F does not say what is white"),
         (IMAGES.astype(np.uint16), "not uint16"),
-        ("cat.png", "not str"),
+        ("cat.png", "not str; open a file with PIL.Image.open"),
+        ([Path("cat.png")], "PIL.Image.open"),
+        (iter(IMAGES), "make it a list"),
         ([["a", "b"]], "not list"),
         (np.array([None]), "not object"),
         (torch.zeros(2, 3, 8, 8).to_sparse(), "dense tensors, not in a sparse_coo one"),

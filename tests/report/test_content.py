@@ -92,6 +92,16 @@ def test_gains_and_what_they_amount_to(runs):
     )
 
 
+def test_of_single_runs_no_gain_is_tested(runs):
+    report = runs.report((runs.plain, [30.0]), (runs.cler, [33.0]))
+    (section,) = report.sections
+    assert section.summary.startswith(
+        "Class-incremental: a regularizer raises accuracy in 1 of 1 row, not tested, which takes more runs. "
+    )
+    assert section.gains.note.endswith("Intervals and tests take more runs than one of each row.")
+    assert dict(report.facts)["Runs"] == "2 in 2 rows, seed 0"
+
+
 def test_a_loss_is_no_gain_however_significant(runs):
     (section,) = runs.report((runs.plain, [30.0, 30.1]), (runs.cler, [20.0, 20.1])).sections
     assert cells(section.gains)[0]["gain"] == "−10.00"

@@ -154,6 +154,11 @@ def test_without_published_numbers_there_is_no_glance(runs):
     ]
 
 
+def test_of_single_runs_the_summary_says_that_no_gain_is_tested(runs):
+    text = page(runs.report((runs.plain, [30.0]), (runs.cler, [33.0])))
+    assert "<td>1 of 1, not tested</td>" in text
+
+
 def test_where_nothing_gains_nothing_is_said_of_significance(runs):
     text = page(runs.report((runs.plain, [30.0, 31.0]), (runs.cler, [28.0, 29.0])))
     assert "<td>0 of 1</td>" in text

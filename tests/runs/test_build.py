@@ -58,6 +58,16 @@ def order_of(seed):
         ({"method": "finetune"}, []),
         ({"buffer": 30, "epochs": 2}, []),
         (
+            {"buffer": 30, "batch": 3},
+            [
+                "4 of 40 training images are left out, because they do not fill a batch of 3 at the end of their task: "
+                "a smaller batch leaves out fewer"
+            ],
+        ),
+        ({"buffer": 30, "batch": 3, "epochs": 2}, []),  # others in each pass
+        ({"buffer": 30, "batch": 3, "stream": "shuffled"}, []),  # one of all
+        ({"method": "joint", "batch": 3}, []),
+        (
             {"buffer": 30, "teacher": "ema"},
             ["ema_momentum 0.99 averages over about 100 steps, and a task has 10: try 0"],
         ),

@@ -236,7 +236,10 @@ def test_runs_that_did_not_finish_are_left_out_and_reported():
         [run(PLAIN), run(PLAIN, 1, complete=False, path="half"), run(PLAIN, 2, failure="diverged\nhere", path="nan")]
     )
     assert comparison.groups[0].seeds == [0]
-    assert comparison.complaints == ("left out: half (not complete)", "left out: nan (failed: diverged here)")
+    assert comparison.complaints == (
+        "left out: half (not finished: the command that began it resumes it)",
+        "left out: nan (failed: diverged here)",
+    )
 
 
 def test_groups_come_in_the_order_of_the_paper_whatever_the_order_of_the_runs():

@@ -62,7 +62,10 @@ def learn(
         from cler.runs.folders import check_writable, locked
         from cler.runs.machine import threads as using_threads
 
-        check_writable(state)
+        try:
+            check_writable(state)
+        except UsageError as error:
+            raise UsageError(f"{error}; choose another --state") from None
         with locked(state) as ours, using_threads(threads):
             if not ours:
                 raise UsageError(f"another cler is learning in {state}: wait for it, or choose another --state")

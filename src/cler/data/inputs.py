@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,7 +28,12 @@ def as_tensor(images: Any) -> Tensor:
         return torch.tensor(np.ascontiguousarray(images), device="cpu")  # whatever device is the default
     except (TypeError, ValueError):
         kind = getattr(images, "dtype", type(images).__name__)
-        raise UsageError(f"images must be numpy arrays, torch tensors or PIL images, not {kind}") from None
+        advice = ""
+        if isinstance(images, str | Path):
+            advice = "; open a file with PIL.Image.open"
+        elif isinstance(images, Iterator):
+            advice = "; make it a list"
+        raise UsageError(f"images must be numpy arrays, torch tensors or PIL images, not {kind}{advice}") from None
 
 
 def _check_dense(given: Tensor, what: str) -> None:

@@ -48,7 +48,8 @@ def watch(
                 there = False
             sleep(every, stop)
         if once and not stop() and not watched.learner.n_seen_:
-            raise UsageError(f"there are no images to learn in {watched.folder}; they are looked for in FOLDER/LABEL/")
+            place = f"they must lie in {watched.folder / 'LABEL'}/, not deeper"
+            raise UsageError(f"there are no images to learn in {watched.folder}: {place}")
 
 
 @contextmanager
@@ -90,7 +91,8 @@ def summary_line(summary: dict[str, Any]) -> str:
     if summary["waiting"]:
         text += f", {summary['waiting']} waiting for a full batch"
     if "prequential" in summary:
-        text += f", {summary['prequential']:.1f} % predicted right before ({summary['blind']:.1f} % blindly)"
+        text += f", {summary['prequential']:.1f} % predicted right before learning them"
+        text += f" ({summary['blind']:.1f} % by repeating the last label)"
     if summary["accuracy"] is None:
         return f"{text}, no held-out image to test on yet"
     return f"{text}, {summary['accuracy']:.1f} % accuracy on {summary['held_out']} held-out images"

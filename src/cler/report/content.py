@@ -92,7 +92,8 @@ def _facts(groups: Sequence[Series]) -> Iterator[tuple[str, str]]:
     def distinct(values: Iterable[object]) -> str:
         return ", ".join(sorted({str(value) for value in values if value is not None}))
 
-    yield "Runs", f"{len(runs)} in {count_rows(groups)}, seeds {distinct(_seeds(group) for group in groups)}"
+    seeds = distinct(_seeds(group) for group in groups)
+    yield "Runs", f"{len(runs)} in {count_rows(groups)}, {'seed' if seeds.isdecimal() else 'seeds'} {seeds}"
     for heading, value in {
         "Hardware": distinct(run.environment.get("hardware") for run in runs),
         "Precision": distinct(run.settings.get("precision") for run in runs),

@@ -31,6 +31,11 @@ class Evidence:
     holm: float = math.nan
     """Student's p-value after Holm's correction for all the gains of the table."""
 
+    @property
+    def tested(self) -> bool:
+        """Whether there are enough runs for a p-value."""
+        return not math.isnan(self.student)
+
 
 def evidence(groups: Sequence[Series]) -> list[Evidence]:
     """The evidence for every gain in a table of groups, class- and task-incremental."""

@@ -60,6 +60,8 @@ def _lines(section: Section) -> Iterator[SummaryLine]:
         found = [one for one in section.evidence if one.runs in groups and one.scenario == SCENARIO]
         better = [one for one in found if one.points > 0]
         significant = f", {sum(one.holm < SIGNIFICANT for one in better)} significantly" if better else ""
+        if better and not any(one.tested for one in found):
+            significant = ", not tested"
         yield SummaryLine(
             dataset=section.title,
             buffer=heading.removeprefix("buffer "),

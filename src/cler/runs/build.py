@@ -23,6 +23,9 @@ from cler.regularizers import REGULARIZERS
 from cler.streams import STREAMS, Stream, Tasks
 from cler.teachers import TEACHERS
 
+MOST_LEFT_OUT = 0.05
+"""Share of the training images that may be left out, because they fill no batch, without a line about it."""
+
 
 def check_fit(settings: Settings, data: ImageData, seeds: Sequence[int] = (0,)) -> None:
     """Refuse, before anything is written, settings that this data cannot be used with."""
@@ -41,6 +44,11 @@ def advice(settings: Settings, data: ImageData) -> Iterator[str]:
     images, steps = sum(stream.schedule) * settings.batch // settings.epochs, min(stream.schedule)
     if find_method(settings.method).replays and settings.buffer >= images:
         yield f"buffer {settings.buffer} holds all {images} images of the stream: nothing has to be forgotten"
+    if settings.epochs == 1 and stream.left_out > MOST_LEFT_OUT * (images + stream.left_out):
+        yield (
+            f"{stream.left_out} of {images + stream.left_out} training images are left out, because they do not fill a "
+            f"batch of {settings.batch} at the end of their task: a smaller batch leaves out fewer"
+        )
     if settings.teacher != "none":
         teacher = TEACHERS[settings.teacher]
         yield from teacher.advice(settings.options_of(teacher), steps)

@@ -207,6 +207,11 @@ class Stream:
         """Batches in each training task; runs with equal schedules can be trained side by side."""
         return tuple(self.epochs * (len(members) // self.batch) for members in self._train)
 
+    @property
+    def left_out(self) -> int:
+        """Training images at the ends of tasks that do not fill a batch: in each pass, so many are not trained on."""
+        return sum(len(members) % self.batch for members in self._train)
+
     def order(self, task: int, generator: torch.Generator, epochs: int | None = None) -> Tensor:
         """The batches of a task as rows of indices: shuffled again in each epoch, the incomplete last batch left out.
 
