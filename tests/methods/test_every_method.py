@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from cler.config.settings import own_settings
+from cler.config.settings import fits, own_settings
 from cler.engine import Control, train
 from cler.engine.state import collect
 from cler.errors import UsageError
@@ -31,6 +31,7 @@ from cler.regularizers import base as regularizers
 from cler.regularizers.base import Entry
 from cler.streams import Tasks
 from cler.streams.base import members_of
+from cler.teachers import TEACHERS
 
 pytestmark = pytest.mark.usefixtures("shallow")
 REGULARIZER_NAMES = ["none", *REGULARIZERS]
@@ -388,13 +389,22 @@ class Witness(Regularizer):
         return self.level
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_regularizer_is_given_images_with_their_views_and_labels_and_its_loss_is_learned(method, monkeypatch):
+WITH_TEACHERS = [(method, "none") for method in METHODS] + [
+    (method, name) for name, teacher in TEACHERS.items() for method in METHODS if teacher.teaches and fits(method, name)
+]
+"""Every method by itself, and with each teacher that adds images to its pass."""
+
+
+@pytest.mark.parametrize(("method", "teacher"), WITH_TEACHERS, ids=map("+".join, WITH_TEACHERS))
+def test_a_regularizer_is_given_images_with_their_views_and_labels_and_its_loss_is_learned(
+    method, teacher, monkeypatch
+):
+    """Those of the stream come first, or last."""
     entry = Entry("witness", "witness", "", build=Witness, weight=1.0)
     monkeypatch.setitem(REGULARIZERS._entries, "witness", entry)
     data = shades()
     loops = LOOPS | {"inner": 1}  # the gradients of CoPE's steps add up
-    run = make_run(method, "witness", data=data, lr=0.25, loops=loops)
+    run = make_run(method, "witness", data=data, lr=0.25, loops=loops, teacher=teacher)
     views = run.method.views
     monkeypatch.setattr(views, "view", lambda pixels, augment=None: pixels + 1)
     in_later_task(run)
@@ -414,7 +424,7 @@ def test_a_regularizer_is_given_images_with_their_views_and_labels_and_its_loss_
                 augmented, plain if method in UNAUGMENTED else views.plain(data.train_images[numbers] + 1)
             )
             assert torch.equal(labels, data.train_labels[numbers])
-            assert torch.equal(numbers[: len(stream)], stream)
+            assert any(torch.equal(each, stream) for each in (numbers[: len(stream)], numbers[-len(stream) :]))
             assert (len(numbers) > len(stream)) == METHODS[method].replays
 
 

@@ -149,6 +149,13 @@ def test_what_is_taught_are_the_logits_of_its_images(method, monkeypatch):
     assert all(torch.allclose(terms[name], value, atol=1e-5) for name, value in expected.items())
 
 
+@pytest.mark.parametrize("method", TEACHABLE)
+def test_what_it_teaches_is_learned(method):
+    """With CLER; it follows quickly, since the stream is short."""
+    settings = {"lr": 0.05, "epochs": 4, "weight": 1.0, "mkd_rate": 0.3}
+    training.learns(method, "jigsaw", teacher="mkd", tries=[settings], least=40, kept=60, seeds=(1,))
+
+
 @pytest.mark.parametrize("method", [name for name in TEACHABLE if name != "pcr"])
 def test_it_teaches_the_stream_alone_before_there_is_something_to_replay(method, monkeypatch):
     run = toy.make_run(method, teacher="mkd")
