@@ -93,7 +93,7 @@ def same(one, other, images=IMAGES):
 def test_learns_colors(method):
     usual = {"image_size": SIZE, "buffer": 20, "device": "cpu", **quick(method)}
     count = 400 if method == "ccl-dc" else 1000  # its step takes ten times as long
-    learner = Learner(method, "jigsaw", network=small_network, lr=0.1, **usual).partial_fit(*colors(count))
+    learner = Learner(method, "jigsaw", network=small_network, lr=0.05, **usual).partial_fit(*colors(count))
     assert learner.score(*colors(60, seed=1)) > 0.8  # chance: 0.33
 
 
