@@ -575,7 +575,7 @@ def test_a_method_cannot_take_the_name_of_another(name):
     assert METHODS[name] is taken
 
 
-@pytest.mark.parametrize("name", REGULARIZER_NAMES)
+@pytest.mark.parametrize("name", list(REGULARIZERS))
 def test_a_regularizer_cannot_take_the_name_of_another(name):
     before = dict(REGULARIZERS)
     with pytest.raises(ValueError, match=f"two regularizers are named '{name}'"):

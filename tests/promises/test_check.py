@@ -97,7 +97,7 @@ class Printing(Finetune):
 
 
 def test_a_print_of_a_tensor_is_a_look_at_it():
-    METHODS.register_class(Printing)
+    METHODS.add(Printing)
     with pytest.raises(BrokenPromise, match=f"line {line_of(Printing, '# here')}: a tensor's value reaches the host"):
         keeps_the_rule("printing", network=small_network)
 
