@@ -47,7 +47,7 @@ class Job:
     """The fingerprint of a dataset that lies at a path, which may be another tomorrow; None for one that has a name."""
     probe: Callable[[Run, int], dict[str, Any] | None] | None = None
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
-    along: Job | None = None
+    unaided: Job | None = None
     """The same run without its teacher, which learns the same: it gets its result when this one has learned all; None
     for none."""
 

@@ -264,9 +264,9 @@ def test_what_is_being_written_when_it_is_given_up_is_not_published(tmp_path, or
     assert not [path for path in job.folder.iterdir() if path.suffix == ".tmp"]
 
 
-def test_who_loses_a_run_at_its_end_writes_nothing_for_the_one_that_comes_along(tmp_path, order, toy_jobs, monkeypatch):
+def test_who_loses_a_run_at_its_end_writes_nothing_for_its_unaided_run(tmp_path, order, toy_jobs, monkeypatch):
     (alone,), (job,) = toy_jobs(), toy_jobs(teacher="ema")
-    job = replace(job, along=alone)
+    job = replace(job, unaided=alone)
     attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
     end = Recorder._end
     monkeypatch.setattr(Recorder, "_end", lambda self, *about: attempt.discard() or end(self, *about))

@@ -136,7 +136,7 @@ def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
     (job,) = toy_jobs([3], method=method, batch=8, **changes)
     job = dataclasses.replace(job, tuned={"names": ["lr"]}, data="ab", until_task=1)
     assert read_job(plain_job(job)) == job
-    assert read_job(plain_job(dataclasses.replace(job, along=job))).along == job
+    assert read_job(plain_job(dataclasses.replace(job, unaided=job))).unaided == job
 
 
 def test_an_order_arrives_with_all_that_matters_there():

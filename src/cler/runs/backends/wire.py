@@ -20,7 +20,7 @@ from cler.runs.jobs import Job
 from cler.runs.machine import Order, find_device
 
 _OF_A_JOB = tuple(
-    each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe", "along")
+    each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe", "unaided")
 )
 
 _OF_THE_DRIVER = frozenset({"on", "slurm", "give_up_after", "device", "workers", "out", "until_task"})
@@ -53,7 +53,7 @@ def plain_job(job: Job) -> dict[str, Any]:
     return {
         "settings": job.settings.to_dict(),
         "folder": str(job.folder.absolute()),
-        "along": plain_job(job.along) if job.along else None,
+        "along": plain_job(job.unaided) if job.unaided else None,
         **{name: getattr(job, name) for name in _OF_A_JOB},
     }
 
@@ -64,7 +64,7 @@ def read_job(values: dict[str, Any]) -> Job:
     settings = {name: value for name, value in values["settings"].items() if name in declared}
     options = {name: value for name, value in values["settings"].items() if name not in declared}
     rest = {name: values[name] for name in _OF_A_JOB}
-    rest["along"] = read_job(values["along"]) if values["along"] else None
+    rest["unaided"] = read_job(values["along"]) if values["along"] else None
     return Job(Settings(**settings, options=options), folder=Path(values["folder"]), **rest)
 
 
