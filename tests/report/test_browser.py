@@ -6,7 +6,6 @@ import threading
 from itertools import pairwise
 
 import pytest
-import torch
 
 from cler.config.machine import Machine
 from cler.config.making import make_settings
@@ -18,7 +17,6 @@ from cler.report.write import write_page
 from cler.runs.compare import compare
 from cler.runs.jobs import make_jobs
 from cler.runs.logs import Log
-from cler.runs.machine import Order
 from cler.runs.survey import Survey, Trace, Unfinished
 from cler.runs.trainers import train_bundles
 from toys import Toy, wait_until
@@ -374,14 +372,14 @@ def training(tmp_path, monkeypatch):
     """A run in this process, which waits after each task to be let on."""
     monkeypatch.setitem(images.DATASETS._entries, "toy", Toy())
     settings = make_settings(method="er-ace", dataset="toy", tasks=2, buffer=16, width=4, batch=4, replay_batch=4)
-    jobs, machine = make_jobs(settings, [0], tmp_path / "runs"), Machine(save_buffer_images=4)
+    jobs, machine = make_jobs(settings, [0], tmp_path / "runs"), Machine(device="cpu", save_buffer_images=4)
     let_on = threading.Semaphore(0)
 
     def wait(event):
         if isinstance(event, Evaluated):
             assert let_on.acquire(timeout=HANG / 1000)
 
-    thread = threading.Thread(target=lambda: train_bundles([jobs], Order(torch.device("cpu"), machine), wait))
+    thread = threading.Thread(target=lambda: train_bundles([jobs], machine, wait))
     yield thread, let_on
     let_on.release(10)
     if thread.ident:

@@ -15,7 +15,6 @@ from cler.engine.events import Elsewhere, Emit, Event, Failed, Finished, Message
 from cler.runs.backends import Backend, find_backend
 from cler.runs.folders import check_writable
 from cler.runs.jobs import Job, remaining, run_key
-from cler.runs.machine import Order
 from cler.runs.results import Result
 
 
@@ -44,10 +43,10 @@ def execute(
     trained = trained_once(jobs, machine)
     unaided = [job.unaided for job in trained if job.unaided]
     with nullcontext(backend) if backend else closing(find_backend(machine)) as backend:
-        order = Order(backend.device(machine.device), machine)
-        backend.train(trained, order, emit)
+        machine = replace(machine, device=backend.device(machine.device).type)
+        backend.train(trained, machine, emit)
         if left := remaining(unaided):
-            backend.train(left, order, emit)
+            backend.train(left, machine, emit)
     for job in unaided:
         if job not in left:
             emit(_ended(job))

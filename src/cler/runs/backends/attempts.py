@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from cler import __version__
+from cler.config.machine import Machine
 from cler.engine import RunName
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
@@ -30,16 +31,15 @@ from cler.runs.backends.wire import (
     line_of,
     plain_code,
     plain_job,
-    plain_order,
+    plain_machine,
     read_code,
     read_job,
     read_line,
-    read_order,
+    read_machine,
 )
 from cler.runs.custom import code_of
 from cler.runs.folders import ATTEMPT, given_up, locked
 from cler.runs.jobs import Job
-from cler.runs.machine import Order
 from cler.runs.record import LostError
 from cler.runs.trainers import Bundle, train_bundles
 from cler.signals import STOPPING, TERMINATED
@@ -70,15 +70,15 @@ class Attempt:
         return self.folder.name
 
     @classmethod
-    def make(cls, parent: Path, jobs: Bundle, order: Order, backend: str, tries: int) -> Attempt:
+    def make(cls, parent: Path, jobs: Bundle, machine: Machine, backend: str, tries: int) -> Attempt:
         """A new attempt, written down for a machine to make."""
         folder = parent.absolute() / uuid4().hex[:16]
-        codes = [code_of(job, order.machine) for job in jobs]
+        codes = [code_of(job, machine) for job in jobs]
         about = {
             "cler": __version__,
             "backend": backend,
             "tries": tries,
-            "order": plain_order(order),
+            "order": plain_machine(machine),
             "folder": os.getcwd(),
             "path": list(dict.fromkeys(place for code in codes for place in _places(code.modules))),
             "code": [plain_code(code) for code in codes],
@@ -154,7 +154,7 @@ def train_attempt(folder: Path, signals: Sequence[signal.Signals] = STOPPING) ->
         mailbox(Begun(os.environ.get("SLURMD_NODENAME", HOST)))  # which SLURM is asked to avoid by that name
         jobs = _jobs(about)
         mailbox.names = [job.name for job in jobs]
-        train_bundles([jobs], read_order(about["order"]), mailbox, signals=signals, attempt=folder)
+        train_bundles([jobs], read_machine(about["order"]), mailbox, signals=signals, attempt=folder)
         mailbox(Ended("done"))
     except LostError:
         pass  # nobody waits for this any more
@@ -182,7 +182,7 @@ def _jobs(about: dict[str, Any]) -> list[Job]:
     return [read_job(job) for job in about["jobs"]]
 
 
-def find_attempts(drivers: Path, wanted: dict[Path, Job], order: Order, backend: str) -> dict[Path, list[Attempt]]:
+def find_attempts(drivers: Path, wanted: dict[Path, Job], machine: Machine, backend: str) -> dict[Path, list[Attempt]]:
     """The attempts of a backend at any of the wanted jobs, by the folder of their driver; `wanted` is by folder."""
     found: dict[Path, list[Attempt]] = {}
     for path in sorted(drivers.glob(f"*/*/{ATTEMPT}")):
@@ -192,7 +192,7 @@ def find_attempts(drivers: Path, wanted: dict[Path, Job], order: Order, backend:
                 made = [read_job(job) for job in about["jobs"]]
                 jobs = [wanted.get(job.folder, job) for job in made]
                 as_asked = [read_job(plain_job(job)) for job in jobs] == made
-                as_asked &= about["order"] == plain_order(order)
+                as_asked &= about["order"] == plain_machine(machine)
                 attempt = Attempt(path.parent, jobs, int(about["tries"]), as_asked=as_asked)
                 found.setdefault(path.parents[1], []).append(attempt)
     return found

@@ -22,7 +22,6 @@ from cler.runs.backends.wire import Begun, Ended
 from cler.runs.custom import only_here
 from cler.runs.folders import check_writable, locked
 from cler.runs.jobs import Job, remaining
-from cler.runs.machine import Order
 from cler.runs.trainers import Bundle, in_bundles
 from cler.signals import raising_when_terminated
 
@@ -36,14 +35,14 @@ STOP_SECONDS = 60.0
 """How long attempts that are asked to stop have for their checkpoints."""
 
 
-def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit) -> None:
+def drive(jobs: Sequence[Job], cluster: Cluster, machine: Machine, emit: Emit) -> None:
     """Train the jobs on a cluster: as attempts at bundles of them, in folders that all machines share.
 
     Attempts that an earlier driver has left are found again. When this one is stopped, those of a lasting cluster stay;
     others are asked for checkpoints and ended.
     """
-    check_importable(jobs, order.machine)
-    driver = _Driver(cluster, order, emit)
+    check_importable(jobs, machine)
+    driver = _Driver(cluster, machine, emit)
     with raising_when_terminated(), driver.present(), driver.ending():
         driver.submit(driver.found(jobs))
         while driver.live:
@@ -62,10 +61,10 @@ def check_importable(jobs: Sequence[Job], machine: Machine) -> None:
 
 
 class _Driver:
-    def __init__(self, cluster: Cluster, order: Order, emit: Emit) -> None:
-        self.cluster, self.order, self.emit = cluster, order, emit
+    def __init__(self, cluster: Cluster, machine: Machine, emit: Emit) -> None:
+        self.cluster, self.machine, self.emit = cluster, machine, emit
         self.live: dict[str, Attempt] = {}
-        self._drivers = order.machine.out.absolute() / ATTEMPTS
+        self._drivers = machine.out.absolute() / ATTEMPTS
         self._folder = self._new_folder()
         self._locks = ExitStack()
         self._avoid: dict[str, None] = {}
@@ -137,7 +136,7 @@ class _Driver:
         states = self.cluster.states()
         if states is None:
             raise UsageError(f"{self.cluster.name} does not answer ({self.cluster.silence}): try again later")
-        for folder, attempts in find_attempts(self._drivers, wanted, self.order, self.cluster.name).items():
+        for folder, attempts in find_attempts(self._drivers, wanted, self.machine, self.cluster.name).items():
             ours = self._locks.enter_context(locked(folder))
             for attempt in attempts:
                 stays = self.cluster.lasting and states.get(attempt.name) in ("waiting", "running", "there")
@@ -158,9 +157,9 @@ class _Driver:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Make attempts at these jobs, in bundles: as large as a GPU is filled by, or as there are workers for."""
-        size = self.order.machine.at_once or (MOST_AT_ONCE if self.order.device.type == "cuda" else 1)
-        if self.order.machine.workers:
-            size = min(size, math.ceil(len(jobs) / self.order.machine.workers)) or 1
+        size = self.machine.at_once or (MOST_AT_ONCE if self.machine.device == "cuda" else 1)
+        if self.machine.workers:
+            size = min(size, math.ceil(len(jobs) / self.machine.workers)) or 1
         bundles = in_bundles(jobs, size)
         for bundle in bundles:
             self._attempt(bundle)
@@ -168,7 +167,7 @@ class _Driver:
             self.emit(Message(f"submitted to {self.cluster.name}: {_count(bundles, 'job')}"))
 
     def _attempt(self, bundle: Bundle, tries: int = 0) -> None:
-        attempt = Attempt.make(self._folder, bundle, self.order, self.cluster.name, tries)
+        attempt = Attempt.make(self._folder, bundle, self.machine, self.cluster.name, tries)
         try:
             self.cluster.submit(attempt.folder, max(job.settings.threads for job in bundle), self._avoid)
         except BaseException:
@@ -241,10 +240,10 @@ class _Driver:
             self._again(attempt, ("was stopped" if ended else "was lost") + f" ({words})" * bool(words))
         elif state == "waiting" or (state == "there" and attempt.host is None):
             self._heard[attempt.name] = time.monotonic()  # nothing is to be heard of it
-        elif state is not None and time.monotonic() - self._heard[attempt.name] > self.order.machine.give_up_after:
+        elif state is not None and time.monotonic() - self._heard[attempt.name] > self.machine.give_up_after:
             if attempt.host:
                 self._avoid[attempt.host] = None
-            self._again(attempt, f"said nothing for {self.order.machine.give_up_after:g} seconds", cancel=True)
+            self._again(attempt, f"said nothing for {self.machine.give_up_after:g} seconds", cancel=True)
 
     def _forget(self, attempt: Attempt) -> None:
         attempt.discard()
