@@ -24,6 +24,7 @@ from cler.engine import RunName
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.files import HOST, append, opened, read_json, write_json, writing
+from cler.runs.backends.base import AttemptState
 from cler.runs.backends.wire import (
     Begun,
     Ended,
@@ -61,6 +62,14 @@ class Attempt:
         self.host: str | None = None
         """The machine that makes it, once it has begun there."""
         self.ended: Ended | None = None
+        self.heard = 0.0
+        """When it was heard of last, or did not have to be."""
+        self.got_further = False
+        """Whether it got further than the attempts before it."""
+        self.state: AttemptState | None = None
+        """What the cluster said of it when it was last asked; None if it did not know of it."""
+        self.missing = 0
+        """How often in a row the cluster did not know of it."""
         self._names = [job.name for job in jobs]
         self._read = 0
 
