@@ -38,7 +38,7 @@ from cler.nets.build import Network
 from cler.regularizers.base import Entry, Regularizer, entry_of
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
-from cler.report.shown import Table
+from cler.report.table import Table
 from cler.runs.backends import Backend, find_backend
 from cler.runs.compare import Comparison
 from cler.runs.compare import compare as compare_results

@@ -13,7 +13,7 @@ from cler.report.prose import Block, split
 from cler.report.published import Published
 from cler.report.sections import Section, make_sections
 from cler.runs.compare import Comparison
-from cler.runs.differing import SHOWN_ANYWAY
+from cler.runs.distinguishing import SHOWN_ANYWAY
 from cler.runs.results import Result
 from cler.runs.scan import Attachments, Unfinished
 from cler.runs.series import Series
