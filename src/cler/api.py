@@ -47,9 +47,9 @@ from cler.runs.execute import execute
 from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
 from cler.runs.networks import load_network
+from cler.runs.prepare import prepare
 from cler.runs.results import Result, find_results
 from cler.runs.series import Series
-from cler.runs.start import prepare
 from cler.runs.usual_modes import usual_modes
 from cler.streams.base import Stream
 from cler.teachers.base import Teacher

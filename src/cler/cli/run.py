@@ -61,7 +61,7 @@ def run(
     from cler.runs.jobs import remaining
     from cler.runs.machine import default_precision
     from cler.runs.pace import Pace
-    from cler.runs.start import prepare
+    from cler.runs.prepare import prepare
 
     filed = read_config(config, given.settings) if config else {}
     machine = given.machine_with({name: filed.pop(name) for name in settings_of(Machine) if name in filed})
