@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import AsJson, app, console, errors, say, show
+from cler.cli.app import AsJson, Redo, Restart, app, console, errors, say, show
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.machine import Machine
 from cler.config.schema import settings_of
@@ -83,8 +83,8 @@ def reproduce(
             help="With --dry-run: time a few steps of runs unlike any earlier one; takes minutes on a CPU.",
         ),
     ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Start stopped runs over; keep finished ones.")] = False,
-    redo: Annotated[bool, typer.Option("--redo", help="Train everything again, including finished runs.")] = False,
+    restart: Restart = False,
+    redo: Redo = False,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a table of the paper, or all: train the missing runs and show our numbers beside the paper's.

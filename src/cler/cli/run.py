@@ -13,6 +13,8 @@ from cler.cli.app import (
     AsJson,
     Imports,
     OwnSettings,
+    Redo,
+    Restart,
     app,
     console,
     errors,
@@ -42,8 +44,8 @@ def run(
         Path | None, typer.Option(help="TOML file with any of these settings; the command line wins.")
     ] = None,
     imports: Imports = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Start stopped runs over; keep finished ones.")] = False,
-    redo: Annotated[bool, typer.Option("--redo", help="Train everything again, including finished runs.")] = False,
+    restart: Restart = False,
+    redo: Redo = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a method, with or without a regularizer, on one or more seeds.
