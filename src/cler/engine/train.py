@@ -17,7 +17,7 @@ REPORT_SECONDS = 0.25
 
 
 class Control:
-    """What the caller of training controls: when it stops, and how runs are saved. This one saves nothing."""
+    """What the caller of training controls: its end, how a GPU takes steps, how runs are saved. This saves nothing."""
 
     checkpoint_every: float = math.inf
     """Seconds between two checkpoints within a task."""
@@ -25,17 +25,18 @@ class Control:
     """Set at any moment, as by Ctrl-C: training ends after the step at hand, with a checkpoint, by raising it."""
     until_task: int | None = None
     """Training ends after this many tasks, with a checkpoint if there are more; None for all of them."""
+    graph: bool = True
+    """Whether a GPU records steps; unrecorded ones are for debugging."""
 
     def keep(self, run: Run) -> None:
         """Save a run as it is now, between two steps or tasks."""
 
 
-def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = None, *, graph: bool = True) -> None:
+def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = None) -> None:
     """Train runs that share device, precision, schedule and position, from there to the end of their tasks.
 
     `control` may end training earlier. Results are in each run's `accuracy`. A run whose loss is no longer finite, or
     whose outputs are not numbers, is left out as soon as that is noticed, with its `failure` set; the others continue.
-    Without `graph`, for debugging, a GPU records no steps.
     """
     control = control or Control()
     if len({(str(run.phases), run.precision, run.device, run.task, run.taken) for run in runs}) > 1:
@@ -46,7 +47,7 @@ def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = No
     with matmul_precision(runs[0].precision):
         for run in runs:
             run.look_ahead()
-        training = _Training(runs, emit, control, graph)
+        training = _Training(runs, emit, control)
         for task in range(len(runs[0].schedule))[runs[0].task : control.until_task]:
             training.take_steps(task)
             training.end_task(task)
@@ -59,8 +60,8 @@ def train(runs: Sequence[Run], emit: Emit = ignore, control: Control | None = No
 class _Training:
     """Runs side by side that have not failed, and how they take their steps."""
 
-    def __init__(self, runs: Sequence[Run], emit: Emit, control: Control, graph: bool) -> None:
-        self.runs, self.emit, self.control, self.graph = runs, emit, control, graph
+    def __init__(self, runs: Sequence[Run], emit: Emit, control: Control) -> None:
+        self.runs, self.emit, self.control = runs, emit, control
         self._counted = 0.0
         """Up to when the seconds of the runs are counted."""
         self._make_stepper()
@@ -125,7 +126,7 @@ class _Training:
                 self.control.keep(run)
 
     def _make_stepper(self) -> None:
-        self.stepper = make_stepper(self.runs, lambda line: self.emit(Message(line)), graph=self.graph)
+        self.stepper = make_stepper(self.runs, lambda line: self.emit(Message(line)), graph=self.control.graph)
 
     def _begin_phase(self, phase: str) -> None:
         """The steps from here on are of another kind."""

@@ -60,7 +60,7 @@ class Recorder(Control):
 
     def __init__(self, emit: Emit, machine: Machine) -> None:
         self.emit, self.machine = each_line_once(emit), machine
-        self.checkpoint_every = machine.checkpoint_every or math.inf
+        self.checkpoint_every, self.graph = machine.checkpoint_every or math.inf, machine.graph
         self.jobs: dict[RunName, Job] = {}
         self.about: dict[RunName, dict[str, Any]] = {}
         self.runs: WeakValueDictionary[RunName, Run] = WeakValueDictionary()  # finished ones must leave the device

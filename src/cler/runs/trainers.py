@@ -80,5 +80,4 @@ def train_bundles(
                 at_once=machine.at_once or (1 if on_cpu else None),
                 emit=recorder.hear,
                 control=recorder,
-                graph=machine.graph,
             )
