@@ -392,6 +392,15 @@ def test_a_run_that_another_process_has_just_done_is_not_done_again(tmp_path, wa
     assert remaining(jobs) == []
 
 
+def test_without_a_graph_no_steps_are_recorded(tmp_path, monkeypatch):
+    loop, asked = importlib.import_module("cler.engine.train"), []
+    make = loop.make_stepper
+    monkeypatch.setattr(loop, "make_stepper", lambda *given, graph: asked.append(graph) or make(*given, graph=graph))
+    for number, graph in enumerate((True, False)):
+        trainers.train_bundles([make_jobs(tmp_path / str(number))], Machine(device="cpu", graph=graph), ignore)
+    assert asked == [True, False]
+
+
 def test_a_run_is_locked_while_it_is_trained_and_no_longer(tmp_path):
     jobs, locks = make_jobs(tmp_path, seeds=[0, 1]), set()
 
