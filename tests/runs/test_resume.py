@@ -29,7 +29,7 @@ from cler.methods.er_ace import ErAce
 from cler.methods.loss import total
 from cler.runs import loading, record
 from cler.runs.execute import execute
-from cler.runs.jobs import make_jobs, remaining, restart, tidy
+from cler.runs.jobs import delete_checkpoints, make_jobs, remaining, restart
 from cler.runs.trainers import train_bundles
 from hearing import Notes, without_times
 from toys import DIES_AFTER, Toy
@@ -144,8 +144,8 @@ def test_a_checkpoint_left_by_a_run_that_was_killed_at_its_end_is_cleared_away(t
     assert (job.folder / checkpoint.NAME).exists()
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", cannot_write)  # as on a file system that can only be read
-        tidy([job])
-    tidy([job])
+        delete_checkpoints([job])
+    delete_checkpoints([job])
     assert_ended_like(job.folder, whole)
 
 

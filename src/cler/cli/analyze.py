@@ -54,7 +54,8 @@ def analyze(
     )
     from cler.paper.known_analyses import find_analysis
     from cler.runs.build import check_fit
-    from cler.runs.jobs import past_failures, remaining, to_do_and_ended
+    from cler.runs.jobs import delete_checkpoints, past_failures, remaining, to_do_and_ended
+    from cler.runs.jobs import redo as redo_jobs
     from cler.runs.machine import default_precision, find_device
 
     if as_json and markdown:
@@ -69,7 +70,10 @@ def analyze(
         images = data.load(dataset, machine.data_dir)
         for job in jobs:
             check_fit(job.settings, images)
-    todo, ended = to_do_and_ended(jobs, again=redo)
+    if redo:
+        redo_jobs(jobs)
+    todo, ended = to_do_and_ended(jobs)
+    delete_checkpoints(ended)
     failures = past_failures(ended)
     for line in failures:
         say(line)
