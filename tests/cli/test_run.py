@@ -214,7 +214,7 @@ def test_reproduce_takes_how_many_seeds(command, monkeypatch):
         asked.append(seeds)
         raise UsageError("that is all")
 
-    monkeypatch.setattr("cler.paper.reproduce.look", look)
+    monkeypatch.setattr("cler.paper.reproduce.take_inventory", look)
     command("reproduce", "table1", "--seeds", 3, "--device", "cpu", "--dry-run")
     assert asked == [3]
     _, _, err = command("reproduce", "table1", "--seeds", "3,7")

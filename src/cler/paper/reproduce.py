@@ -84,7 +84,7 @@ class Inventory:
     complaints: list[str]
 
 
-def look(
+def take_inventory(
     table: PaperTable,
     out: Path,
     *,
