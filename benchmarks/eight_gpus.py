@@ -45,8 +45,8 @@ def bundles_with_seconds(table: str, at_once: int, *, cheapest_first: bool = Fal
     """The seconds of each bundle of `cler reproduce`, how many runs are in them, and how many were never run."""
     whole = find_table(table)
     with tempfile.TemporaryDirectory() as empty:
-        work = steps.look(whole, Path(empty), seeds=None, precision="bf16", cells=whole.cells).missing
-    groups = steps.look(whole, ROOT / "results", seeds=None, precision="bf16", cells=whole.cells).groups
+        work = steps.take_inventory(whole, Path(empty), seeds=None, precision="bf16", cells=whole.cells).missing
+    groups = steps.take_inventory(whole, ROOT / "results", seeds=None, precision="bf16", cells=whole.cells).groups
     costs, _ = cost.known_seconds(work, None, MOST_AT_ONCE, groups)
     order = steps.cheapest_first(work, costs)
     known = [each for each in (order if cheapest_first else order[::-1]) if each.cell in costs]

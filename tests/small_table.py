@@ -31,7 +31,7 @@ def groups_of(*made):
 
 
 def look(table, out, seeds=2, **options):
-    return reproduce.look(table, out, seeds=seeds, precision="fp32", **options)
+    return reproduce.take_inventory(table, out, seeds=seeds, precision="fp32", **options)
 
 
 def store(folder, values):

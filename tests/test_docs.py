@@ -23,7 +23,7 @@ from cler.frontier.page import best_table, page
 from cler.methods import METHODS
 from cler.paper.analysis import analysis_jobs, read_subjects
 from cler.paper.analysis_output import analysis_markdown
-from cler.paper.beside import in_the_paper
+from cler.paper.frontier_numbers import in_the_paper
 from cler.paper.glance import state_of
 from cler.paper.known_analyses import ANALYSES
 from cler.paper.lines import lines
@@ -33,7 +33,6 @@ from cler.report.content import make_report
 from cler.report.markdown import markdown
 from cler.report.prose import split
 from cler.report.published import OFF
-from cler.runs import start
 from cler.runs.compare import compare
 from cler.runs.results import find_results
 from cler.stats import t_test
@@ -243,7 +242,7 @@ def test_every_question_can_be_asked(monkeypatch):
         asked.append(len(settings) * len(seeds))
         raise SystemExit
 
-    monkeypatch.setattr(start, "prepare", prepare)
+    monkeypatch.setattr("cler.runs.prepare.prepare", prepare)
     page = (ROOT / "docs" / "questions.md").read_text("utf-8")
     commands = [block.split("```")[0].split() for block in page.split("```\ncler ")[1:]]
     for command in (each for each in commands if each[0] == "run"):

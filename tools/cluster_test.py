@@ -28,12 +28,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.engine.events import Progress
 from cler.files import is_alive
 from cler.runs.backends.attempts import Attempt, Mailbox
 from cler.runs.jobs import make_jobs
-from cler.runs.machine import Order
 
 SEEDS = 2
 RUN = ["run", "er-ace", "--width", "2", "--device", "cpu", "--seeds"]
@@ -415,11 +415,10 @@ def seconds_of_training(out: Path) -> float:
 
 def event_overhead(folder: Path, count: int = 2000) -> str:
     """Seconds to write and to read an event of ten runs side by side."""
-    import torch
 
     settings = make_settings(method="finetune", width=2)
     jobs = make_jobs(settings, range(10), folder / "events")
-    attempt = Attempt.make(folder / "drivers", jobs, Order(torch.device("cpu")), "none", 0)
+    attempt = Attempt.make(folder / "drivers", jobs, Machine(device="cpu"), "none", 0)
     names = tuple(job.name for job in jobs)
     event = Progress(names, 1, 5, 10, 100, 0.3, 99.0, 20.0, {"stream": 1.5}, ({"stream": (15.0, 10)},) * 10)
     mailbox = Mailbox(attempt.folder, names)

@@ -55,7 +55,6 @@ from cler.runs.backends.attempts import Attempt
 from cler.runs.compare import compare
 from cler.runs.jobs import Job, remaining
 from cler.runs.loading import Builder
-from cler.runs.machine import Order
 from cler.runs.record import Recorder
 from cler.tune.selection import Selection
 from cler.tune.space import Range
@@ -355,7 +354,7 @@ def read_runs(name: str, content: bytes, folder: Path) -> list[str]:
             lines.append(event.text)
 
     if remaining([noise_job(folder)]):
-        Builder(Order(torch.device("cpu")), Recorder(note, Machine()))(noise_job(folder))
+        Builder(Recorder(note, Machine(device="cpu")))(noise_job(folder))
     return [line for line in lines if "resuming from task" not in line]
 
 

@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 import cler
+from cler.config.compatibility import fits
 from cler.config.making import make_settings
 from cler.config.registry import OPTIMIZERS, TEACHERS
 from cler.config.schema import settings_of
-from cler.config.settings import Settings, fits, own_settings
+from cler.config.settings import Settings, own_settings
 from cler.data.images import ImageData
 from cler.engine import Run
 from cler.engine.run import matmul_precision

@@ -27,7 +27,9 @@ DECIDING = (
     "teachers/*.py", "methods/*.py", "engine/run.py", "engine/evaluate.py", "runs/build.py",
 )  # fmt: skip
 """What decides the numbers of runs, below `src/cler`."""
-SHARED = ("base.py", "distillation.py", "loss.py", "nearest_mean.py", "optimizers.py", "setup.py", "tasks.py")
+SHARED = (
+    "about.py", "base.py", "distillation.py", "loss.py", "nearest_mean.py", "optimizers.py", "setup.py", "tasks.py",
+)  # fmt: skip
 """Files among the methods and other parts that register none."""
 
 

@@ -38,7 +38,7 @@ from cler.nets.build import Network
 from cler.regularizers.base import Entry, Regularizer, entry_of
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
-from cler.report.shown import Table
+from cler.report.table import Table
 from cler.runs.backends import Backend, find_backend
 from cler.runs.compare import Comparison
 from cler.runs.compare import compare as compare_results
@@ -47,9 +47,9 @@ from cler.runs.execute import execute
 from cler.runs.jobs import Job
 from cler.runs.machine import default_precision
 from cler.runs.networks import load_network
+from cler.runs.prepare import prepare
 from cler.runs.results import Result, find_results
 from cler.runs.series import Series
-from cler.runs.start import prepare
 from cler.runs.usual_modes import usual_modes
 from cler.streams.base import Stream
 from cler.teachers.base import Teacher

@@ -24,8 +24,8 @@ class Noting(Backend):
     def device(self, name):
         return torch.device("cuda")
 
-    def train(self, jobs, order, emit):
-        self.trained.append((jobs, order))
+    def train(self, jobs, machine, emit):
+        self.trained.append((jobs, machine))
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def test_run_takes_its_jobs_to_the_backend_with_the_settings_of_the_file(cler_he
     (tmp_path / "lab.toml").write_text('epochs = 2\n[slurm]\npartition = "gpu"\n')
     answer = cler_here("run", "er-ace", *TOY, "--seeds", 3, "--on", "slurm", "--config", "lab.toml")
     assert answer.code == 0, answer.err
-    ((jobs, order),) = noting.trained
+    ((jobs, machine),) = noting.trained
     assert noting.asked[-1].slurm == Slurm(partition="gpu")
     assert [(job.seed, job.settings.epochs, job.settings.precision) for job in jobs] == [
         (n, 2, "bf16") for n in range(3)
     ]
-    assert (order.device.type, str(order.machine.out), order.machine.give_up_after) == ("cuda", "runs", 600.0)
+    assert (machine.device, str(machine.out), machine.give_up_after) == ("cuda", "runs", 600.0)
     (tmp_path / "other.toml").write_text('[slurm]\npartition = "cpu"\n')
     cler_here("run", "er-ace", *TOY, "--on", "slurm", "--config", "lab.toml", "--slurm", "other.toml")
     assert noting.asked[-1].slurm == Slurm(partition="cpu")
@@ -78,8 +78,8 @@ def test_a_dataset_need_not_be_where_the_driver_is(cler_here, noting):
     answer = cler_here("run", "er-ace", "--dataset", "cifar100", "--on", "ray:head:6379", "--give-up-after", 5)
     assert answer.code == 0
     assert "not here, and needed where runs are trained: " in answer.err
-    ((jobs, order),) = noting.trained
-    assert (len(jobs), order.machine.give_up_after) == (1, 5.0)
+    ((jobs, machine),) = noting.trained
+    assert (len(jobs), machine.give_up_after) == (1, 5.0)
     assert cler_here("run", "er-ace", "--dataset", "cifar100", "--on", "local").code == 2
 
 
@@ -87,7 +87,7 @@ def test_the_variable_for_the_datasets_is_that_of_each_node_unless_somebody_give
     (tmp_path / "lab.toml").write_text('data_dir = "of-the-file"\n')  # cler_here sets the variable
     for given in ((), ("--config", "lab.toml"), ("--config", "lab.toml", "--data-dir", "given")):
         assert cler_here("run", "er-ace", *TOY, "--on", "slurm", *given).code == 0
-    assert [order.machine.data_dir and order.machine.data_dir.name for _, order in noting.trained] == [
+    assert [machine.data_dir and machine.data_dir.name for _, machine in noting.trained] == [
         None,
         "of-the-file",
         "given",
@@ -99,8 +99,8 @@ def test_train_takes_its_jobs_to_the_backend(tmp_path, monkeypatch, noting):
     with pytest.raises(RuntimeError, match="no run has finished here"):
         cler.train("er-ace", width=2, on="slurm", slurm={"account": "lab"}, seeds=2, verbose=False, out="here")
     assert noting.asked[-1].slurm == Slurm(account="lab")
-    ((jobs, order),) = noting.trained
-    assert (len(jobs), str(order.machine.out)) == (2, "here")
+    ((jobs, machine),) = noting.trained
+    assert (len(jobs), str(machine.out)) == (2, "here")
 
 
 def test_train_refuses_what_it_is_given_in_vain_as_the_commands_do(tmp_path):

@@ -141,5 +141,5 @@ def test_a_system_without_a_place_for_temporary_files(cler, monkeypatch):
     def nowhere(*_, **__):
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
 
-    monkeypatch.setattr("cler.runs.survey.Survey.look", nowhere)
+    monkeypatch.setattr("cler.runs.scan.Scan.update", nowhere)
     assert cler("report", ".") == (2, "", "cler: No usable temporary directory found in ['/tmp']\n")

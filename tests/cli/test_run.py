@@ -65,7 +65,7 @@ def test_a_settings_file_names_the_users_own_parts(written, given, command, tmp_
         "@cler.register\nclass Filed(Finetune):\n    name = 'filed'\n"
     )
     (tmp_path / "my.toml").write_text(f'import = {written}\nmethod = "filed"\n')
-    asked = caught(monkeypatch, "cler.runs.start", "prepare", 0)
+    asked = caught(monkeypatch, "cler.runs.prepare", "prepare", 0)
     _, _, err = command("run", *given, *QUICK, "--config", "my.toml")
     assert [one.method for one in asked[0]] == ["filed"], err
 
@@ -174,7 +174,7 @@ def test_tasks_of_different_sizes(command, tmp_path):
     ],
 )
 def test_seeds(options, seeds, command, monkeypatch):
-    asked = caught(monkeypatch, "cler.runs.start", "prepare", 1)
+    asked = caught(monkeypatch, "cler.runs.prepare", "prepare", 1)
     command("run", "finetune", *QUICK, *options)
     assert asked == [seeds]
 
@@ -190,7 +190,7 @@ def test_seeds(options, seeds, command, monkeypatch):
 )
 def test_seeds_of_a_settings_file(text, seeds, told, command, monkeypatch, tmp_path):
     (tmp_path / "my.toml").write_text(text)
-    asked = caught(monkeypatch, "cler.runs.start", "prepare", 1)
+    asked = caught(monkeypatch, "cler.runs.prepare", "prepare", 1)
     _, _, err = command("run", "finetune", *QUICK, "--config", "my.toml")
     assert asked == [seeds]
     assert told in err
@@ -214,7 +214,7 @@ def test_reproduce_takes_how_many_seeds(command, monkeypatch):
         asked.append(seeds)
         raise UsageError("that is all")
 
-    monkeypatch.setattr("cler.paper.reproduce.look", look)
+    monkeypatch.setattr("cler.paper.reproduce.take_inventory", look)
     command("reproduce", "table1", "--seeds", 3, "--device", "cpu", "--dry-run")
     assert asked == [3]
     _, _, err = command("reproduce", "table1", "--seeds", "3,7")

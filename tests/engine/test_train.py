@@ -449,7 +449,7 @@ class FakeTrain:
     def __init__(self, room=100):
         self.room, self.tried, self.seen, self.error = room, [], list, torch.OutOfMemoryError("CUDA out of memory")
 
-    def __call__(self, runs, emit, control, *, graph):
+    def __call__(self, runs, emit, control):
         self.tried.append(list(runs))
         self.seen()
         if len(runs) > self.room:
@@ -506,7 +506,7 @@ def test_a_run_that_does_not_fit_alone_is_an_error(fake):
 def test_what_has_ended_before_memory_ran_out_is_not_repeated_and_the_rest_is_bundled_anew(monkeypatch):
     stands, tried = dict.fromkeys("abcdef", "begin"), []
 
-    def train(runs, emit, control, *, graph):
+    def train(runs, emit, control):
         tried.append("".join(runs))
         if len(tried) == 1:
             stands.update(a=None, c="middle", e="middle")  # one has ended, two have come further
@@ -554,7 +554,7 @@ def test_asked_to_stop_between_two_bundles_none_begins(fake):
 
 
 def test_another_error_is_not_taken_for_lack_of_memory(monkeypatch):
-    def broken(runs, emit, control, *, graph):
+    def broken(runs, emit, control):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(bundles, "train", broken)

@@ -10,7 +10,7 @@ from cler.frontier import figure
 from cler.frontier.entries import make_frontier
 from cler.frontier.page import best_table, contest_sheet, gains_sheet, page
 from cler.frontier.published import Contest, Number, published, sources
-from cler.paper.beside import in_the_paper
+from cler.paper.frontier_numbers import in_the_paper
 from cler.runs.compare import compare
 from cler.runs.results import Result, make_result
 

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from cler.config.settings import fits, own_settings
+from cler.config.compatibility import fits
+from cler.config.settings import own_settings
 from cler.engine import Control, train
 from cler.engine.state import collect
 from cler.errors import UsageError

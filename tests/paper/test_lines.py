@@ -171,7 +171,7 @@ def test_with_one_pretext_task_only_the_paper_s_number_stays_where_it_is(table):
 def test_the_committed_results_are_found():
     """Whatever their folders are called."""
     table = find_table("table1")
-    state = reproduce.look(
+    state = reproduce.take_inventory(
         table,
         ROOT / "results" / "cifar100",
         seeds=10,

@@ -6,7 +6,6 @@ import threading
 from itertools import pairwise
 
 import pytest
-import torch
 
 from cler.config.machine import Machine
 from cler.config.making import make_settings
@@ -18,8 +17,7 @@ from cler.report.write import write_page
 from cler.runs.compare import compare
 from cler.runs.jobs import make_jobs
 from cler.runs.logs import Log
-from cler.runs.machine import Order
-from cler.runs.survey import Survey, Trace, Unfinished
+from cler.runs.scan import Attachments, Scan, Unfinished
 from cler.runs.trainers import train_bundles
 from toys import Toy, wait_until
 
@@ -90,10 +88,10 @@ def hundred(runs, tmp_path_factory):
         name: [(task, step, 3 / (1 + task + step)) for task in range(3) for step in range(1, 101)] for name in "ab"
     }
     log = Log(losses, dict.fromkeys(range(3), 100))
-    traces = {run.path.parent: Trace(log) for group in comparison.groups for run in group.results}
+    attachments = {run.path.parent: Attachments(log) for group in comparison.groups for run in group.results}
     settings = comparison.groups[0].settings
     unfinished = [Unfinished(comparison.groups[0].results[0].path, settings, seed, log, True) for seed in range(5)]
-    made = make_report(comparison, traces=traces, unfinished=unfinished)
+    made = make_report(comparison, attachments=attachments, unfinished=unfinished)
     return write_page(made, tmp_path_factory.mktemp("hundred"))
 
 
@@ -374,14 +372,14 @@ def training(tmp_path, monkeypatch):
     """A run in this process, which waits after each task to be let on."""
     monkeypatch.setitem(images.DATASETS._entries, "toy", Toy())
     settings = make_settings(method="er-ace", dataset="toy", tasks=2, buffer=16, width=4, batch=4, replay_batch=4)
-    jobs, machine = make_jobs(settings, [0], tmp_path / "runs"), Machine(save_buffer_images=4)
+    jobs, machine = make_jobs(settings, [0], tmp_path / "runs"), Machine(device="cpu", save_buffer_images=4)
     let_on = threading.Semaphore(0)
 
     def wait(event):
         if isinstance(event, Evaluated):
             assert let_on.acquire(timeout=HANG / 1000)
 
-    thread = threading.Thread(target=lambda: train_bundles([jobs], Order(torch.device("cpu"), machine), wait))
+    thread = threading.Thread(target=lambda: train_bundles([jobs], machine, wait))
     yield thread, let_on
     let_on.release(10)
     if thread.ident:
@@ -403,13 +401,13 @@ def eventually(ask, expected):
 
 def test_an_open_page_follows_the_runs(look, training, tmp_path):
     thread, let_on = training
-    survey, stopped, written = Survey([tmp_path / "runs"]), threading.Event(), []
+    scan, stopped, written = Scan([tmp_path / "runs"]), threading.Event(), []
 
     def write(live=0.4):
-        made = make_report(compare(survey.results), unfinished=survey.unfinished, traces=survey.traces)
+        made = make_report(compare(scan.results), unfinished=scan.unfinished, attachments=scan.attachments)
         written.append(write_page(made, tmp_path / "report", live=live))
 
-    watcher = threading.Thread(target=lambda: watch(survey, write, stopped.is_set, every=0.2))
+    watcher = threading.Thread(target=lambda: watch(scan, write, stopped.is_set, every=0.2))
     watcher.start()
     try:
         wait_until(lambda: written)  # there is nothing yet
@@ -430,7 +428,7 @@ def test_an_open_page_follows_the_runs(look, training, tmp_path):
         stopped.set()
         watcher.join()
     before = len(written)
-    survey.look()
+    scan.update()
     write(live=None)
     window.locator("body:not(:has(.live))").wait_for()
     window.locator("tr.runs summary").click()

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from cler.report.charts import ChartLine, accuracy_chart, curve_chart, heat_map, loss_chart, round_ticks, within_tasks
-from cler.report.traces import MOST_POINTS, loss_curve
+from cler.report.details import MOST_POINTS, loss_curve
 from cler.runs.logs import Log
 
 

@@ -10,7 +10,7 @@ from cler.report.content import make_report
 from cler.report.page import page
 from cler.runs.compare import compare
 from cler.runs.logs import Log
-from cler.runs.survey import Trace, Unfinished
+from cler.runs.scan import Attachments, Unfinished
 
 
 class Elements(HTMLParser):
@@ -180,8 +180,8 @@ def test_a_row_leads_to_all_that_is_known_of_its_runs(runs, tmp_path):
         object.__setattr__(run, "confusion", [[6, 2, 0], [1, 7, 0], [0, 4, 4]])
         object.__setattr__(run, "curves", CURVES)
     log = Log({"stream": [(0, 5, 2.0), (2, 10, 1.0)], "<b>": [(1, 5, 3.0)]}, {0: 10, 1: 10, 2: 10})
-    traces = {run.path.parent: Trace(log) for run in group.results}
-    text = page(make_report(comparison, traces=traces))
+    attachments = {run.path.parent: Attachments(log) for run in group.results}
+    text = page(make_report(comparison, attachments=attachments))
     captions = re.findall(r"<figure class=\"(\w+)\"><figcaption>([^<]+)", text)
     assert captions == [
         *(("curve", "loss: stream"), ("curve", "loss: &lt;b&gt;")),

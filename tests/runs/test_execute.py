@@ -38,7 +38,6 @@ from cler.runs.execute import execute
 from cler.runs.folders import OWNER, check_writable, locked
 from cler.runs.jobs import make_jobs as jobs_of
 from cler.runs.jobs import remaining
-from cler.runs.machine import Order
 from cler.runs.results import find_results, read_result
 from cler.runs.trainers import in_bundles
 from hearing import Notes, without_times
@@ -365,7 +364,7 @@ def test_runs_that_another_process_is_doing_are_left_to_it(tmp_path, way):
         if way == "in turn":
             execute(jobs, Machine(workers=1, device="cpu"), callbacks=[notes])
         else:
-            trainers.train_bundles([jobs], Order(CPU, Machine(at_once=2)), notes)
+            trainers.train_bundles([jobs], Machine(device="cpu", at_once=2), notes)
     assert notes.of(Elsewhere) == [Elsewhere(jobs[1].name, complete=False)]
     assert [event.run for event in notes.of(Finished)] == [jobs[0].name, jobs[2].name]
     assert remaining(jobs) == [jobs[1]]
@@ -386,11 +385,20 @@ def test_a_run_that_another_process_has_just_done_is_not_done_again(tmp_path, wa
     if way == "in turn":
         execute(todo, Machine(workers=1, device="cpu"), callbacks=[notes])
     else:
-        trainers.train_bundles([todo], Order(CPU), notes)
+        trainers.train_bundles([todo], Machine(device="cpu"), notes)
     assert notes.of(Elsewhere) == [Elsewhere(jobs[0].name, complete=True)]
     assert not notes.of(Message)
     assert (jobs[0].folder / "result.json").read_bytes() == before
     assert remaining(jobs) == []
+
+
+def test_without_a_graph_no_steps_are_recorded(tmp_path, monkeypatch):
+    loop, asked = importlib.import_module("cler.engine.train"), []
+    make = loop.make_stepper
+    monkeypatch.setattr(loop, "make_stepper", lambda *given, graph: asked.append(graph) or make(*given, graph=graph))
+    for number, graph in enumerate((True, False)):
+        trainers.train_bundles([make_jobs(tmp_path / str(number))], Machine(device="cpu", graph=graph), ignore)
+    assert asked == [True, False]
 
 
 def test_a_run_is_locked_while_it_is_trained_and_no_longer(tmp_path):
@@ -472,7 +480,7 @@ def test_in_processes_equals_in_turn(tmp_path):
 def test_a_mistake_in_a_worker_is_the_users_mistake_here(tmp_path):
     jobs = make_jobs(tmp_path, seeds=[0, 1])  # this dataset is not known in a new process
     with pytest.raises(UsageError, match="unknown dataset 'toy'"):
-        workers.Workers().train([jobs], Order(CPU), [None], ignore)
+        workers.Workers().train([jobs], Machine(device="cpu"), [None], ignore)
 
 
 @pytest.mark.parametrize(
@@ -497,7 +505,7 @@ def test_every_gpu_has_a_process_and_its_share(tmp_path, monkeypatch, gpus, at_o
     monkeypatch.setattr(workers.Workers, "train", lambda _, bundles, __, places, ___: seen.append((bundles, places)))
     monkeypatch.setattr(local, "train_bundles", lambda bundles, *_, **__: seen.append((bundles, [None])))
     jobs = make_jobs(tmp_path, seeds=range(seeds))
-    local.Local(Machine()).train(jobs, Order(torch.device("cuda"), Machine(at_once=at_once)), ignore)
+    local.Local(Machine()).train(jobs, Machine(device="cuda", at_once=at_once), ignore)
     ((bundles, places),) = seen
     assert [len(bundle) for bundle in bundles] == sizes
     assert [job for bundle in bundles for job in bundle] == jobs
@@ -515,7 +523,7 @@ def test_threads_are_the_runs_own(tmp_path, monkeypatch):
 
 def test_a_finished_run_gives_its_memory_back(tmp_path):
     (job,) = make_jobs(tmp_path)
-    builder = loading.Builder(Order(CPU), record.Recorder(ignore, Machine()))
+    builder = loading.Builder(record.Recorder(ignore, Machine(device="cpu")))
     run = builder(job)
     gone = weakref.ref(run)
     del run
@@ -533,7 +541,7 @@ def test_images_that_stay_in_main_memory_are_told_of(tmp_path, monkeypatch):
     monkeypatch.setattr(ImageData, "to", to)
     notes = Notes()
     jobs = make_jobs(tmp_path, seeds=[0, 1])
-    trainers.train_bundles([jobs], Order(CPU, Machine(images="host")), notes)
+    trainers.train_bundles([jobs], Machine(device="cpu", images="host"), notes)
     assert asked == ["host"]  # once for both
     told = [message.text for message in notes.of(Message)]
     assert told == ["0.0 GB of images of toy stay in main memory, where the GPU reads them"]
@@ -554,17 +562,17 @@ def placed(monkeypatch):
 
 
 def test_a_backend_keeps_the_images_from_one_call_to_the_next_until_it_is_closed(tmp_path, placed):
-    backend, order = local.Local(Machine()), Order(CPU, Machine(workers=1))
+    backend, machine = local.Local(Machine()), Machine(device="cpu", workers=1)
     for name in ("first", "second"):
-        backend.train(make_jobs(tmp_path / name), order, ignore)
+        backend.train(make_jobs(tmp_path / name), machine, ignore)
     assert len(placed) == 1
-    backend.train(make_jobs(tmp_path / "elsewhere"), Order(CPU, Machine(workers=1, data_dir=tmp_path)), ignore)
+    backend.train(make_jobs(tmp_path / "elsewhere"), Machine(device="cpu", workers=1, data_dir=tmp_path), ignore)
     assert len(placed) == 2  # other images may lie there
     assert None not in [images() for images in placed]
     backend.close()
     gc.collect()
     assert [images() for images in placed] == [None, None]
-    backend.train(make_jobs(tmp_path / "again"), order, ignore)
+    backend.train(make_jobs(tmp_path / "again"), machine, ignore)
     assert len(placed) == 3
 
 
@@ -589,7 +597,7 @@ def test_side_by_side_equals_in_turn(tmp_path):
     )
     run_all(in_turn)
     notes = Notes()
-    trainers.train_bundles([bundled], Order(CPU, Machine(at_once=10)), notes)
+    trainers.train_bundles([bundled], Machine(device="cpu", at_once=10), notes)
     for one, other in zip(in_turn, bundled, strict=True):
         assert without_times(one.folder) == without_times(other.folder)
     assert [read_json(job.folder / "result.json")["at_once"] for job in bundled] == [3, 3, 3, 1, 1, 1]
@@ -604,7 +612,7 @@ def test_side_by_side_equals_in_turn(tmp_path):
 
 def test_a_run_that_stops_early_does_not_stop_those_beside_it(tmp_path):
     whole, early = make_jobs(tmp_path, seeds=[0, 1])
-    trainers.train_bundles([[whole, replace(early, until_task=1)]], Order(CPU, Machine(at_once=2)), ignore)
+    trainers.train_bundles([[whole, replace(early, until_task=1)]], Machine(device="cpu", at_once=2), ignore)
     rows = [read_json(job.folder / "result.json")["accuracy"]["class_il"] for job in (whole, early)]
     assert list(map(len, rows)) == [2, 1]
 

@@ -1,14 +1,12 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.engine.events import Progress, RunName, Started
 from cler.files import read_json
 from cler.runs.jobs import make_jobs
-from cler.runs.machine import Order
 from cler.runs.pace import Pace
 from cler.runs.trainers import train_bundles
 
@@ -49,11 +47,11 @@ def test_bundles_that_are_resumed_by_a_later_call_count_each_step_once(tmp_path)
     """As tuning trains: some runs to the end of a task, in two bundles, and from there a part of them to the end."""
     settings = make_settings(method="finetune", dataset="toy", tasks=4, width=2, batch=4)
     jobs, pace = make_jobs(settings, [0, 1, 2], tmp_path), Pace()
-    order = Order(torch.device("cpu"), Machine(at_once=2))
+    machine = Machine(device="cpu", at_once=2)
 
     def train(jobs):
         with pace.timed():
-            train_bundles([jobs], order, pace)
+            train_bundles([jobs], machine, pace)
 
     def told():
         results = [read_json(job.folder / "result.json") for job in jobs]

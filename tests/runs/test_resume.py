@@ -29,8 +29,7 @@ from cler.methods.er_ace import ErAce
 from cler.methods.loss import total
 from cler.runs import loading, record
 from cler.runs.execute import execute
-from cler.runs.jobs import make_jobs, remaining, restart, tidy
-from cler.runs.machine import Order
+from cler.runs.jobs import delete_checkpoints, make_jobs, remaining, restart
 from cler.runs.trainers import train_bundles
 from hearing import Notes, without_times
 from toys import DIES_AFTER, Toy
@@ -145,8 +144,8 @@ def test_a_checkpoint_left_by_a_run_that_was_killed_at_its_end_is_cleared_away(t
     assert (job.folder / checkpoint.NAME).exists()
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", cannot_write)  # as on a file system that can only be read
-        tidy([job])
-    tidy([job])
+        delete_checkpoints([job])
+    delete_checkpoints([job])
     assert_ended_like(job.folder, whole)
 
 
@@ -180,7 +179,7 @@ def test_side_by_side_runs_go_on_with_those_that_stand_where_they_do(tmp_path, m
         if isinstance(event, Progress):
             seen.append(event.labels)
 
-    train_bundles([together], Order(CPU, replace(OFTEN, at_once=10)), look)
+    train_bundles([together], replace(OFTEN, at_once=10), look)
     labels = [job.label for job in together]
     assert set(seen) == {(labels[0], labels[2]), (labels[1],), (labels[3],)}
     for one, other in zip(alone, together, strict=True):
@@ -215,7 +214,7 @@ def test_running_out_of_memory_repeats_no_run_that_has_ended(tmp_path, monkeypat
     for job in together:
         job.folder.mkdir(parents=True)
     notes = Notes()
-    train_bundles([together], Order(CPU, replace(OFTEN, at_once=10)), notes)
+    train_bundles([together], replace(OFTEN, at_once=10), notes)
     assert "out of memory with 4 runs at once; continuing with 2" in notes.messages
     assert sorted(label for label, _, _ in notes.ended) == [job.label for job in together]
     assert [line["event"] for line in logged(together[0].folder)] == ["failed"]
@@ -363,8 +362,8 @@ def test_a_full_disk_stops_no_run_and_is_said_once(tmp_path, monkeypatch, whole)
 def test_checkpoints_that_are_written_in_the_background_are_asked_for_at_the_end(tmp_path, monkeypatch, end):
     monkeypatch.setattr(checkpoint, "write", full_disk)
     notes = Notes()
-    with contextlib.suppress(Stopped, KeyboardInterrupt), record.Recorder(notes, Machine()) as recorder:
-        build = loading.Builder(Order(CPU), recorder)
+    with contextlib.suppress(Stopped, KeyboardInterrupt), record.Recorder(notes, Machine(device="cpu")) as recorder:
+        build = loading.Builder(recorder)
         for job in (make_job(tmp_path), make_job(tmp_path, seed=1)):
             job.folder.mkdir(parents=True)
             built = build(job)

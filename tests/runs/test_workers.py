@@ -17,7 +17,6 @@ from cler.errors import UsageError
 from cler.files import read_json
 from cler.runs import workers
 from cler.runs.jobs import make_jobs, remaining
-from cler.runs.machine import Order
 
 CPU = torch.device("cpu")
 
@@ -35,7 +34,7 @@ def test_a_worker_that_is_killed_ends_the_others_and_the_command_with_one_line(t
     for job in jobs:
         job.folder.mkdir(parents=True)
     with pytest.raises(UsageError, match="a worker process was killed"):
-        workers.Workers().train([[job] for job in jobs], Order(CPU), [None, None], kill_one)
+        workers.Workers().train([[job] for job in jobs], Machine(device="cpu"), [None, None], kill_one)
     assert not multiprocessing.active_children()
 
 
@@ -45,7 +44,7 @@ def test_a_worker_sees_its_gpu_alone_and_trains_its_bundle_side_by_side(tmp_path
     settings = make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5)
     jobs = [replace(job, probe=toys.visible_gpus) for job in make_jobs(settings, [0, 1], tmp_path)]
     with closing(workers.Workers()) as seeing:
-        seeing.train([jobs], Order(CPU, Machine(at_once=2)), ["7"], ignore)
+        seeing.train([jobs], Machine(device="cpu", at_once=2), ["7"], ignore)
     assert [read_json(job.finding(1)) for job in jobs] == [{"gpus": "7"}] * 2
     assert [read_json(job.folder / "result.json")["at_once"] for job in jobs] == [2, 2]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,7"
@@ -56,9 +55,9 @@ def test_workers_stay_between_two_calls_and_others_join_them(tmp_path):
     settings = make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5)
     jobs = make_jobs(settings, range(4), tmp_path)
     with closing(workers.Workers()) as staying:
-        staying.train([[jobs[0]]], Order(CPU), [None], ignore)
+        staying.train([[jobs[0]]], Machine(device="cpu"), [None], ignore)
         (first,) = multiprocessing.active_children()
-        staying.train([[job] for job in jobs[1:]], Order(CPU), [None, None], ignore)
+        staying.train([[job] for job in jobs[1:]], Machine(device="cpu"), [None, None], ignore)
         assert first in multiprocessing.active_children()
         assert len(multiprocessing.active_children()) == 2
     assert not multiprocessing.active_children()
@@ -69,13 +68,13 @@ def test_workers_stay_between_two_calls_and_others_join_them(tmp_path):
 def test_a_worker_that_went_between_two_calls_is_told_in_one_line(tmp_path):
     jobs = make_jobs(make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5), range(2), tmp_path)
     with closing(workers.Workers()) as going:
-        going.train([[jobs[0]]], Order(CPU), [None], ignore)
+        going.train([[jobs[0]]], Machine(device="cpu"), [None], ignore)
         (worker,) = multiprocessing.active_children()
         worker.kill()
         worker.join()
         with pytest.raises(UsageError, match="a worker process was killed"):
-            going.train([[jobs[1]]], Order(CPU), [None], ignore)
-        going.train([[jobs[1]]], Order(CPU), [None], ignore)
+            going.train([[jobs[1]]], Machine(device="cpu"), [None], ignore)
+        going.train([[jobs[1]]], Machine(device="cpu"), [None], ignore)
     assert not remaining(jobs)
 
 
@@ -86,7 +85,7 @@ def test_a_worker_does_not_hear_ctrl_c_while_it_starts(tmp_path):
         starting._start(None)
         (worker,) = multiprocessing.active_children()
         os.kill(worker.pid, signal.SIGINT)
-        starting.train([jobs], Order(CPU), [None], ignore)
+        starting.train([jobs], Machine(device="cpu"), [None], ignore)
     assert not remaining(jobs)
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
@@ -96,7 +95,7 @@ def test_a_worker_keeps_its_images_between_two_calls(tmp_path, monkeypatch):
     heard, loads, load_for = [], [], data.load_for
     monkeypatch.setattr(data, "load_for", lambda *given: loads.append(given) or load_for(*given))
     monkeypatch.setattr(workers.signal, "signal", lambda *_: signal.SIG_DFL)
-    told = [Order(CPU), ([], jobs[:1]), None, Order(CPU), ([], jobs[1:]), None]
+    told = [Machine(device="cpu"), ([], jobs[:1]), None, Machine(device="cpu"), ([], jobs[1:]), None]
 
     def recv():
         if not told:

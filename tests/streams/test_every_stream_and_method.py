@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from cler.config.settings import lacks
+from cler.config.compatibility import lacks
 from cler.errors import UsageError
 from cler.methods import METHODS
 from cler.promises import training

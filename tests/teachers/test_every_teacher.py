@@ -4,7 +4,7 @@ from itertools import cycle
 
 import pytest
 
-from cler.config.settings import fits
+from cler.config.compatibility import fits
 from cler.methods import METHODS
 from cler.promises import toy, training
 from cler.regularizers import REGULARIZERS

@@ -6,15 +6,13 @@ import threading
 from typing import ClassVar
 
 import pytest
-import torch
 
 import cler
 from cler.config.machine import Machine
 from cler.engine.events import Message
 from cler.errors import UsageError
 from cler.runs import record
-from cler.runs.backends.wire import plain_order, read_order
-from cler.runs.machine import Order
+from cler.runs.backends.wire import plain_machine, read_machine
 from cler.runs.trainers import train_bundles
 from cler.tracking import TRACKERS, Tracker, listening
 
@@ -221,10 +219,10 @@ def test_from_python(fragile, tmp_path):
 
 
 def test_one_that_is_not_known_where_a_run_is_trained_stops_no_training(make_job, plain, facts):
-    """As on another machine, which gets its order in plain values."""
+    """As on another machine, which is told how to train in plain values."""
     job, heard = make_job(), []
-    order = read_order(plain_order(Order(torch.device("cpu"))) | {"track": "elsewhere"})
-    train_bundles([[job]], order, heard.append)
+    machine = read_machine(plain_machine(Machine(device="cpu")) | {"track": "elsewhere"})
+    train_bundles([[job]], machine, heard.append)
     assert [event.text for event in heard if isinstance(event, Message)] == [
         "elsewhere failed and records nothing more; runs are not affected: UsageError: unknown tracker 'elsewhere' "
         "(known: tensorboard, wandb)"

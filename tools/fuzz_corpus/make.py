@@ -27,7 +27,6 @@ from cler.engine import Run, train
 from cler.engine.events import ignore
 from cler.files import write_json
 from cler.runs import loading, record
-from cler.runs.machine import Order
 from cler.runs.results import make_result
 
 CORPUS = Path(__file__).parent
@@ -141,9 +140,9 @@ def make_runs() -> None:
     folder.mkdir()
     job = fuzz.noise_job(folder)
     write_json(folder / "settings.json", {"settings": job.settings.to_dict(), "seed": 0})
-    recorder = Recorder(ignore, Machine())
+    recorder = Recorder(ignore, Machine(device="cpu"))
     with suppress(KeyboardInterrupt):
-        train([loading.Builder(Order(torch.device("cpu")), recorder)(job)], recorder.hear, recorder)
+        train([loading.Builder(recorder)(job)], recorder.hear, recorder)
     for path in list(folder.iterdir()):
         path.rename(folder / f"good-{path.name}")
     deep = "[" * 3000 + "]" * 3000

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, app, console, errors, say, show
+from cler.cli.app import AsJson, Redo, app, console, errors, say, show
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.machine import Machine
 from cler.config.settings import Settings
@@ -32,7 +32,7 @@ def analyze(
         ),
     ],
     seeds: Annotated[str, typer.Option(help="How many seeds (10 means 0 to 9), or which: 0..9 or 3,7.")] = "10",
-    redo: Annotated[bool, typer.Option("--redo", help="Train everything again, including finished runs.")] = False,
+    redo: Redo = False,
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown with a link to the figure.")] = False,
 ) -> None:
@@ -54,7 +54,8 @@ def analyze(
     )
     from cler.paper.known_analyses import find_analysis
     from cler.runs.build import check_fit
-    from cler.runs.jobs import past_failures, remaining, to_do_and_ended
+    from cler.runs.jobs import delete_checkpoints, past_failures, remaining, to_do_and_ended
+    from cler.runs.jobs import redo as redo_jobs
     from cler.runs.machine import default_precision, find_device
 
     if as_json and markdown:
@@ -69,7 +70,10 @@ def analyze(
         images = data.load(dataset, machine.data_dir)
         for job in jobs:
             check_fit(job.settings, images)
-    todo, ended = to_do_and_ended(jobs, again=redo)
+    if redo:
+        redo_jobs(jobs)
+    todo, ended = to_do_and_ended(jobs)
+    delete_checkpoints(ended)
     failures = past_failures(ended)
     for line in failures:
         say(line)

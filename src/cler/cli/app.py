@@ -42,6 +42,8 @@ Folders = Annotated[
     list[Path] | None,
     typer.Argument(help="Folders with results (default: runs); subfolders are searched too.", show_default=False),
 ]
+Restart = Annotated[bool, typer.Option("--restart", help="Start stopped runs over; keep finished ones.")]
+Redo = Annotated[bool, typer.Option("--redo", help="Train everything again, including finished runs.")]
 Imports = Annotated[
     list[str] | None,
     typer.Option("--import", metavar="FILE", help="A file (mine.py) or module with your own parts; can be repeated."),

@@ -50,9 +50,9 @@ def bench(
 
     GFLOP an image is the arithmetic for one image of the stream: that of a step with its replay, divided by its batch.
     """
+    from cler.config.compatibility import fits
     from cler.config.making import make_settings
     from cler.config.reading import parse_counts
-    from cler.config.settings import fits
     from cler.files import write_json
     from cler.methods import METHODS
     from cler.regularizers import REGULARIZERS

@@ -43,7 +43,7 @@ def frontier(
     from cler.frontier.entries import make_frontier
     from cler.frontier.figure import draw_frontier
     from cler.frontier.page import best_table, page
-    from cler.paper.beside import in_the_paper
+    from cler.paper.frontier_numbers import in_the_paper
     from cler.runs.folders import check_writable
 
     said = read_text(notes) if notes else "# Accuracy and arithmetic"

@@ -16,7 +16,7 @@ from cler.signals import asked_to_stop
 
 if TYPE_CHECKING:
     from cler.report.content import Report
-    from cler.runs.survey import Survey
+    from cler.runs.scan import Scan
 
 
 @app.command(cls=OnceEach)
@@ -50,57 +50,57 @@ def report(
         raise UsageError(f"must be from 0.1 to 86400 seconds, not {every:g}", "every")
     if watch:
         with asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
-            survey, text = _begin(folders, preface)
-            _watch(survey, text, out, 5.0 if every is None else every, stop)
+            scan, text = _begin(folders, preface)
+            _watch(scan, text, out, 5.0 if every is None else every, stop)
     else:
-        survey, text = _begin(folders, preface)
-    survey.look(wait=watch)
-    if not (watch or survey.results or survey.unfinished):
-        for line in survey.complaints:
+        scan, text = _begin(folders, preface)
+    scan.update(wait=watch)
+    if not (watch or scan.results or scan.unfinished):
+        for line in scan.complaints:
             say(line)
         raise UsageError("there is no run in " + ", ".join(map(str, folders)))
-    _write_all(_report(survey, text), out)
+    _write_all(_report(scan, text), out)
 
 
-def _begin(folders: list[Path], preface: Path | None) -> tuple[Survey, str]:
+def _begin(folders: list[Path], preface: Path | None) -> tuple[Scan, str]:
     """What looks for runs in the folders, and the text that comes before the tables."""
     from cler.files import read_text
-    from cler.runs.survey import Survey
+    from cler.runs.scan import Scan
 
-    return Survey(folders), read_text(preface) if preface else ""
+    return Scan(folders), read_text(preface) if preface else ""
 
 
-def _watch(survey: Survey, preface: str, out: Path, every: float, stop: Callable[[], bool]) -> None:
+def _watch(scan: Scan, preface: str, out: Path, every: float, stop: Callable[[], bool]) -> None:
     """Write the page now and whenever something has changed, until somebody asks to stop."""
     from cler.report.content import readable
     from cler.report.watch import watch
     from cler.report.write import PAGE, write_page
 
     def write() -> None:
-        write_page(_report(survey, preface, quiet=True), out, live=every)
+        write_page(_report(scan, preface, quiet=True), out, live=every)
 
     console.print(f"{readable(str(out / PAGE))} follows the runs; Ctrl-C ends it", soft_wrap=True)
     with errors.status("looking for runs") as line:
-        watch(survey, write, stop, every=every, status=line.update)
+        watch(scan, write, stop, every=every, status=line.update)
 
 
-def _report(survey: Survey, preface: str, *, quiet: bool = False) -> Report:
+def _report(scan: Scan, preface: str, *, quiet: bool = False) -> Report:
     """The report on what has been found; unless `quiet`, says what was left out."""
     from cler.paper.report_section import beside_paper
     from cler.report.content import make_report
     from cler.runs.compare import compare
 
-    comparison = compare(survey.results)
+    comparison = compare(scan.results)
     if not quiet:
-        for line in [*survey.complaints, *comparison.complaints]:
+        for line in [*scan.complaints, *comparison.complaints]:
             say(line)
     return make_report(
         comparison,
-        survey.complaints,
+        scan.complaints,
         preface=preface,
         beside=beside_paper(comparison.groups),
-        unfinished=survey.unfinished,
-        traces=survey.traces,
+        unfinished=scan.unfinished,
+        attachments=scan.attachments,
     )
 
 

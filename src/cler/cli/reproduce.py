@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import AsJson, app, console, errors, say, show
+from cler.cli.app import AsJson, Redo, Restart, app, console, errors, say, show
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.machine import Machine
 from cler.config.schema import settings_of
@@ -83,8 +83,8 @@ def reproduce(
             help="With --dry-run: time a few steps of runs unlike any earlier one; takes minutes on a CPU.",
         ),
     ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Start stopped runs over; keep finished ones.")] = False,
-    redo: Annotated[bool, typer.Option("--redo", help="Train everything again, including finished runs.")] = False,
+    restart: Restart = False,
+    redo: Redo = False,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a table of the paper, or all: train the missing runs and show our numbers beside the paper's.
@@ -123,8 +123,8 @@ def reproduce(
     backend = find_backend(machine)
     device = backend.device(machine.device)
     precision, at_once = default_precision(device), cost.runs_at_once(device, machine.workers)
-    look = partial(steps.look, whole, machine.out, seeds=count, precision=precision, cells=cells)
-    state = look(again=redo)
+    take_inventory = partial(steps.take_inventory, whole, machine.out, seeds=count, precision=precision, cells=cells)
+    state = take_inventory(again=redo)
     missing, failed = state.missing, False
     costs: dict[PaperCell, float] = {}
     if missing and not dry_run:
@@ -146,7 +146,7 @@ def reproduce(
                 (work.redo if redo else work.restart)(steps.jobs_of(todo))
             say("stop with Ctrl-C at any time; --only and --seeds train fewer runs")
             failed |= _train(steps.in_turns(todo, costs, machine, device, at_once), deadline, machine)
-        state = look()
+        state = take_inventory()
     found = outcome(whole, cells, state, costs, precision)
     if as_json:
         print(json.dumps(found.content, indent=1))

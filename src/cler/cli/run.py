@@ -13,6 +13,8 @@ from cler.cli.app import (
     AsJson,
     Imports,
     OwnSettings,
+    Redo,
+    Restart,
     app,
     console,
     errors,
@@ -42,8 +44,8 @@ def run(
         Path | None, typer.Option(help="TOML file with any of these settings; the command line wins.")
     ] = None,
     imports: Imports = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Start stopped runs over; keep finished ones.")] = False,
-    redo: Annotated[bool, typer.Option("--redo", help="Train everything again, including finished runs.")] = False,
+    restart: Restart = False,
+    redo: Redo = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a method, with or without a regularizer, on one or more seeds.
@@ -61,7 +63,7 @@ def run(
     from cler.runs.jobs import remaining
     from cler.runs.machine import default_precision
     from cler.runs.pace import Pace
-    from cler.runs.start import prepare
+    from cler.runs.prepare import prepare
 
     filed = read_config(config, given.settings) if config else {}
     machine = given.machine_with({name: filed.pop(name) for name in settings_of(Machine) if name in filed})

@@ -74,7 +74,7 @@ def tune(
     from cler.runs.build import check_fit
     from cler.runs.machine import default_precision
     from cler.runs.pace import Pace
-    from cler.runs.start import load_here
+    from cler.runs.prepare import load_here
     from cler.tune.sampler import propose
     from cler.tune.selection import Selection
     from cler.tune.space import parse_space

@@ -179,20 +179,13 @@ def setting(
     `absent` is what a file without the setting meant: give it where that is not the default, and once the default
     changes.
     """
-    return dataclasses.field(
-        default=default,
-        metadata={
-            "setting": {
-                "help": help, "above": above, "least": least, "most": most, "choices": choices, "role": role,
-                "absent": default if absent is _LATER else absent, "benchmark": benchmark, "tuned": tuned,
-                "learner": learner, "backends": backends, "read": read,
-            }
-        },
+    declared = Setting(
+        name="", kind=object, optional=False,  # as the field says
+        default=default, help=help, above=above, least=least, most=most, choices=choices, role=role,
+        absent=default if absent is _LATER else absent, benchmark=benchmark, tuned=tuned, learner=learner,
+        backends=backends, read=read,
     )  # fmt: skip
-
-
-_PLAIN: dict[str, Any] = dict(setting(0, "").metadata["setting"])
-"""The setting that stands for a field not declared by `setting`."""
+    return dataclasses.field(default=default, metadata={"setting": declared})
 
 
 @dataclass(frozen=True)
@@ -208,9 +201,9 @@ def settings_of(declared: Any) -> dict[str, Setting]:
     for field in dataclasses.fields(declared):
         if field.name == "options":
             continue
-        about = dict(field.metadata.get("setting") or _PLAIN | {"absent": field.default})
+        about: Setting = (field if "setting" in field.metadata else setting(field.default, "")).metadata["setting"]
         kind, optional = _kind(hints[field.name])
-        found[field.name] = Setting(name=field.name, kind=kind, optional=optional, default=field.default, **about)
+        found[field.name] = dataclasses.replace(about, name=field.name, kind=kind, optional=optional)
     return found
 
 

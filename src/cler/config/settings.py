@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cler.config.compatibility import check_goes_together
 from cler.config.machine import Machine
 from cler.config.protocols import PROTOCOLS
 from cler.config.registry import (
@@ -22,8 +23,6 @@ from cler.config.registry import (
 )
 from cler.config.schema import Setting, check_all, joined, setting, settings_of
 from cler.config.values import (
-    has_own_network,
-    is_own_network,
     read_class_order,
     read_network,
     read_regularizer,
@@ -162,55 +161,7 @@ class Settings:
         object.__setattr__(self, "options", complete)
         _ = self.method_options  # which may refuse some together
         check_reading(self.dataset, self.reading)
-        self._check_parts()
-        self._check_batches()
-        self._check_network()
-
-    def _check_parts(self) -> None:
-        """Refuse parts that do not go together, and weights that are not one for each regularizer."""
-        if not fits(self.method, self.teacher):
-            taught = ", ".join(name for name in METHODS if fits(name, self.teacher))
-            raise UsageError(f"{self.teacher} cannot teach {self.method}; it can teach {taught}", "teacher")
-        if lacking := lacks(self.stream, self.method):
-            known = ", ".join(name for name in METHODS if not lacks(self.stream, name))
-            raise UsageError(
-                f"{self.stream} {lacking}, which {self.method} needs; methods that do not: {known}", "stream"
-            )
-        weights = str(self.weight).count("+") + 1
-        if weights > 1 and weights != len(self.regularizers):
-            raise UsageError(
-                f"{self.weight} has {weights} parts for {len(self.regularizers)} regularizers: give one for each",
-                "weight",
-            )
-
-    def _check_batches(self) -> None:
-        """Refuse batches that are too small, and what a method without a buffer cannot do."""
-        method = METHODS.find(self.method)
-        smallest = max([method.smallest_batch, *(REGULARIZERS[name].smallest_batch for name in self.regularizers)])
-        if self.batch < smallest:
-            raise UsageError(f"must be at least {smallest} for {self.pair}, not {self.batch}", "batch")
-        if method.replays and self.buffer < self.replay_batch:
-            raise UsageError(
-                f"{self.buffer} is smaller than the replay batch of {self.replay_batch}, drawn from it without "
-                "repetition: make the buffer larger, or the replay batch smaller",
-                "buffer",
-            )
-        if self.classifier == "ncm" and not method.replays:
-            raise UsageError(
-                f"ncm classifies by the images of a buffer, and {self.method} has none: leave it out", "classifier"
-            )
-        if self.repeats > 1 and not method.replays:
-            raise UsageError(f"{self.repeats} is for methods with a buffer, and {self.method} has none", "repeats")
-        if self.repeats > 1 and method.own_repeats:
-            raise UsageError(f"{self.repeats}: {self.method} has {method.own_repeats} instead; set that", "repeats")
-
-    def _check_network(self) -> None:
-        """Refuse a network that is another method's, or none of the method's."""
-        own = has_own_network(METHODS.find(self.method))
-        if own and self.network != self.method:
-            raise UsageError(f"{self.network}: {self.method} has a network of its own; leave it out", "network")
-        if not own and is_own_network(self.network):
-            raise UsageError(f"{self.network} is the network of the method of that name alone", "network")
+        check_goes_together(self)
 
     @property
     def pair(self) -> str:
@@ -267,22 +218,6 @@ def check_fit_has_size(how: Mapping[str, Any]) -> None:
     """Refuse a way to fit images to a size that is not given."""
     if how.get("fit") is not None and how.get("size") is None:
         raise UsageError("has no effect without a size: give that too, or leave it out", "fit")
-
-
-def fits(method: str, teacher: str) -> bool:
-    """Whether the method can be trained beside the teacher: one that teaches needs one that is teachable."""
-    teaches = teacher in TEACHERS and TEACHERS[teacher].teaches
-    return not teaches or bool(METHODS.find(method).teachable)
-
-
-def lacks(stream: str, method: str) -> str | None:
-    """What a method needs that a stream does not have, in words."""
-    has, needs = STREAMS.find(stream), METHODS.find(method)
-    if needs.merged or needs.task_free:
-        return None
-    if not has.boundaries:
-        return "does not say where tasks begin and end"
-    return "has no tasks with classes of their own" if needs.own_classes and not has.disjoint else None
 
 
 def pair_of(method: str, regularizer: str, teacher: str) -> str:

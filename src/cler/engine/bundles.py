@@ -33,7 +33,6 @@ def train_in_bundles(
     at_once: int | None = None,
     emit: Emit = ignore,
     control: Control | None = None,
-    graph: bool = True,
 ) -> None:
     """Train every job: those of equal `kind` that are at the same step side by side, `at_once` at a time.
 
@@ -61,7 +60,7 @@ def train_in_bundles(
             try:
                 if bundle:
                     runs, longer = _build_alike(bundle, build, emit)
-                    train(runs, emit, control, graph=graph)
+                    train(runs, emit, control)
                     apart += longer
             except RuntimeError as error:
                 if len(bundle) == 1 or not lack_of_memory(error):

@@ -8,12 +8,12 @@ from dataclasses import replace
 from cler import stats
 from cler.frontier.entries import PICKED_ON, Entry, Frontier
 from cler.frontier.published import Contest, Number, sources
-from cler.report.harmless import in_markdown
+from cler.report.escaping import in_markdown
 from cler.report.markdown import markdown_sheet, table_lines
 from cler.report.numbers import SIGNIFICANT, bare_p, minus, signed
 from cler.report.prose import LATER
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
-from cler.runs.differing import distinguishing_settings
+from cler.runs.distinguishing import distinguishing_settings
 from cler.runs.series import Series, gain
 
 READING = (

@@ -18,6 +18,7 @@ from torch import Tensor
 from cler.data.inputs import Label
 from cler.errors import UsageError
 from cler.learner.classifier import Classifier
+from cler.learner.core import Core
 from cler.learner.fileformat import write
 from cler.learner.worker import Worker
 
@@ -35,9 +36,12 @@ crashes the process when a program is traced after that thread has ended, as a l
 """
 
 
-def export(classifier: Classifier, path: Path, shape: Sequence[int], labels: list[Label]) -> None:
-    """Write the classifier, on a CPU, of images of this shape; the file is tried out before it gets its name."""
-    _tracer(_export, classifier, path, shape, labels)
+def export(core: Core, path: Path) -> None:
+    """Write what a learner knows; the file is tried out before it gets its name."""
+    core.check_sound()
+    if core.device.type != "cpu":
+        core = core.copy_on("cpu")  # where everybody can run it
+    _tracer(_export, core.classifier(), path, core.shape, core.labels)
 
 
 @torch.no_grad()

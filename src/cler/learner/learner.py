@@ -287,7 +287,7 @@ class Learner:
         `classes_`, which are in the file too, as 'classes.json'. Before the file is written, its outputs are checked
         against this learner's. ONNX needs `pip install onnx onnxscript onnxruntime`.
         """
-        self._worker(_export, self._core, Path(path))
+        self._worker(export, self._core, Path(path))
 
     # -- scikit-learn's conventions ------------------------------------------------------------------------------------
 
@@ -361,13 +361,6 @@ def _checked(core: Core, images: Any, labels: Any, classes: Any = None) -> tuple
     if classes is not None:
         core.check_allowed(check_among(plain, to_plain(classes)))
     return pixels, plain
-
-
-def _export(core: Core, path: Path) -> None:
-    core.check_sound()
-    if core.device.type != "cpu":
-        core = core.copy_on("cpu")  # where everybody can run it
-    export(core.classifier(), path, core.shape, core.labels)
 
 
 def _read(core: Core, images: Any) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -15,6 +14,7 @@ from cler.config.registry import METHODS
 from cler.config.schema import NoOptions
 from cler.errors import UsageError
 from cler.memory import Recollection, Replay, Reservoir
+from cler.methods.about import About
 from cler.methods.loss import backward, detached, mean_terms, total
 from cler.methods.optimizers import make_optimizer
 from cler.methods.setup import Setup
@@ -27,26 +27,6 @@ from cler.teachers.base import Lesson
 
 Terms: TypeAlias = dict[str, Tensor]
 """The terms of a loss by name, weighted, in the order in which they are added."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class About:
-    """What tables, disk estimates and file checks need to know about a method; what it computes is in its class."""
-
-    title: str
-    """The method's name in tables."""
-    summary: str
-    """What the method does, in one line."""
-    reference: bool = False
-    """Whether tables show the method as a reference point for continual learners."""
-    counted: frozenset[str] = frozenset({"task", "buffer.filled", "buffer.offered", "buffer.labels"})
-    """The method's attributes of whole numbers that change as it learns; in all others the file of a learner has to
-    agree with a new learner, or it is refused."""
-    options_of_regularizer: frozenset[str] = frozenset()
-    """Which of the method's own settings matter only with a regularizer."""
-    running_bytes: int = 600_000_000
-    """Bytes on disk that a run needs while it is trained: three checkpoints, the last one just being written, of the
-    full-size network or with 8000 images of 84×84 pixels."""
 
 
 class Method:

@@ -19,9 +19,9 @@ from cler.paper.tables import PaperCell, PaperTable
 from cler.runs.compare import compare
 from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining
 from cler.runs.machine import gpus
+from cler.runs.prepare import Bar
 from cler.runs.results import find_results
 from cler.runs.series import Series
-from cler.runs.start import Bar
 
 
 def select(
@@ -84,7 +84,7 @@ class Inventory:
     complaints: list[str]
 
 
-def look(
+def take_inventory(
     table: PaperTable,
     out: Path,
     *,

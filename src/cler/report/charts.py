@@ -11,8 +11,8 @@ from statistics import fmean
 
 from cler import stats
 from cler.regularizers import REGULARIZERS
+from cler.report.escaping import in_html
 from cler.report.figures import mean_curve
-from cler.report.harmless import in_html
 from cler.report.numbers import minus
 from cler.runs.series import Series
 

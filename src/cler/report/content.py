@@ -13,10 +13,10 @@ from cler.report.prose import Block, split
 from cler.report.published import Published
 from cler.report.sections import Section, make_sections
 from cler.runs.compare import Comparison
-from cler.runs.differing import SHOWN_ANYWAY
+from cler.runs.distinguishing import SHOWN_ANYWAY
 from cler.runs.results import Result
+from cler.runs.scan import Attachments, Unfinished
 from cler.runs.series import Series
-from cler.runs.survey import Trace, Unfinished
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Report:
     complaints: tuple[str, ...]
     unfinished: tuple[Unfinished, ...] = ()
     """Runs that have begun and not ended, those that are being trained first."""
-    traces: Mapping[Path, Trace] = field(default_factory=dict)
+    attachments: Mapping[Path, Attachments] = field(default_factory=dict)
     """What lies beside the results of finished runs, by their folders."""
 
 
@@ -45,11 +45,11 @@ def make_report(
     preface: str = "",
     beside: Published | None = None,
     unfinished: Sequence[Unfinished] = (),
-    traces: Mapping[Path, Trace] = MappingProxyType({}),
+    attachments: Mapping[Path, Attachments] = MappingProxyType({}),
 ) -> Report:
     """The report on a comparison, `beside` published numbers; `complaints` are from reading the results.
 
-    `unfinished` runs and the `traces` of finished ones are told of in the page.
+    `unfinished` runs and the `attachments` of finished ones are told of in the page.
     """
     groups, beside = comparison.groups, beside or Published()
     sections = make_sections(groups)
@@ -67,7 +67,7 @@ def make_report(
         sections=sections,
         complaints=tuple(map(readable, (*complaints, *comparison.complaints))),
         unfinished=tuple(sorted(unfinished, key=lambda one: (not one.running, str(one.folder)))),
-        traces=traces,
+        attachments=attachments,
     )
 
 

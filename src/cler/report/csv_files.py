@@ -12,8 +12,8 @@ from typing import Any
 from cler import stats
 from cler.metrics import SCENARIOS
 from cler.report.content import Report, readable
+from cler.report.escaping import in_csv
 from cler.report.evidence import Evidence
-from cler.report.harmless import in_csv
 from cler.runs.results import Result
 from cler.runs.series import Series
 from cler.tune.selection import tuning_in_words

@@ -14,7 +14,7 @@ from cler.errors import UsageError, one_line
 from cler.files import replacing, writing
 from cler.metrics import average_accuracy_after_each_task as averages
 from cler.report.sheets import NAMES
-from cler.runs.differing import distinguishing_settings
+from cler.runs.distinguishing import distinguishing_settings
 from cler.runs.series import Series
 
 # Okabe and Ito's colors, which color-blind readers can distinguish; markers distinguish them in gray.

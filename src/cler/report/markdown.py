@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from cler.report.content import Report
-from cler.report.harmless import in_markdown
+from cler.report.escaping import in_markdown
 from cler.report.prose import Block, Grid, Heading, Paragraph
 from cler.report.published import LEGEND, MARKS, Glance, Mark, Published
 from cler.report.sections import Section

@@ -22,6 +22,7 @@ from cler.metrics import SCENARIOS
 from cler.report import charts
 from cler.report.charts import ChartLine
 from cler.report.content import Report
+from cler.report.details import Detail, details, details_so_far, settings_told
 from cler.report.evidence import Evidence
 from cler.report.numbers import SIGNIFICANT, minus, signed
 from cler.report.prose import pieces
@@ -29,10 +30,9 @@ from cler.report.published import LEGEND, MARKS, Glance, Published
 from cler.report.sections import Section, buffer_size, note
 from cler.report.sheets import NAMES, Row, Sheet
 from cler.report.summary import summary
-from cler.report.traces import Drawn, drawn, drawn_so_far, settings_told
 from cler.runs.compare import without_teacher
+from cler.runs.scan import Unfinished
 from cler.runs.series import Series
-from cler.runs.survey import Unfinished
 
 FEW = 12
 """Rows of a section up to which what it draws is unfolded from the beginning."""
@@ -95,7 +95,7 @@ def page(report: Report, *, live: float | None = None) -> str:
         report=report,
         summary=summary(report),
         parts=[_part(section, report.beside, colored) for section in report.sections],
-        traces=_traces(report),
+        details=_details(report),
         anchors={group: f"runs-{number}" for number, group in enumerate(groups, 1)},
         methods=_methods(groups, report.unfinished),
         under_way=_under_way(report.unfinished),
@@ -116,7 +116,7 @@ def _template() -> Any:
     )
     environment.globals |= {"names": list(NAMES.values()), "zip": zip, "shades": charts.SHADES, "moment": _moment}
     environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": settings_told, "pieces": pieces}
-    environment.globals |= {"marks": MARKS, "legend": LEGEND, "so_far": drawn_so_far}
+    environment.globals |= {"marks": MARKS, "legend": LEGEND, "so_far": details_so_far}
     return environment.from_string(_text("page.html.jinja"))
 
 
@@ -154,12 +154,12 @@ def _moment(time: str) -> str:
         return ""
 
 
-def _traces(report: Report) -> dict[Series, list[Drawn]]:
+def _details(report: Report) -> dict[Series, list[Detail]]:
     """What there is to see of each row beyond its numbers."""
-    found: dict[Series, list[Drawn]] = {}
+    found: dict[Series, list[Detail]] = {}
     for section in report.sections:
         tops = {name: charts.highest_accuracy(section.groups, name) for name in SCENARIOS}
-        found |= {group: list(drawn(group, report.traces, tops)) for group in section.groups}
+        found |= {group: list(details(group, report.attachments, tops)) for group in section.groups}
     return found
 
 

@@ -10,7 +10,7 @@ from cler.report.evidence import Evidence, evidence
 from cler.report.numbers import SIGNIFICANT, bare_p, count_rows, interval, minus
 from cler.report.sheets import NAMES, Cell, Column, Row, Sheet, adjusted_forgetting, estimate, gained
 from cler.runs.compare import best_by_validation, measured_against
-from cler.runs.differing import distinguishing_settings
+from cler.runs.distinguishing import distinguishing_settings
 from cler.runs.series import Series
 
 MEASURES = (

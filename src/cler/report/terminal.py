@@ -19,7 +19,7 @@ from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
 from cler.report.sections import BEST, make_sections, note
 from cler.report.sheets import adjusted_forgetting
 from cler.runs.compare import best_by_validation, measured_against
-from cler.runs.differing import distinguishing_settings
+from cler.runs.distinguishing import distinguishing_settings
 from cler.runs.series import Gain, Series
 
 FOOTNOTE = (

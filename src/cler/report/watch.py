@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from cler.report.numbers import count_runs
-from cler.runs.survey import Survey
+from cler.runs.scan import Scan
 from cler.signals import sleep
 
 REST = 4.0
@@ -14,7 +14,7 @@ REST = 4.0
 
 
 def watch(
-    survey: Survey,
+    scan: Scan,
     write: Callable[[], None],
     stop: Callable[[], bool],
     *,
@@ -28,10 +28,10 @@ def watch(
     written = False
     while not stop():
         began = time.monotonic()
-        if survey.look(wait=True) or not written:
+        if scan.update(wait=True) or not written:
             write()
             written = True
-        running = sum(one.running for one in survey.unfinished)
-        status(f"{count_runs(survey.results)} finished, {running} running, {len(survey.unfinished) - running} stopped")
+        running = sum(one.running for one in scan.unfinished)
+        status(f"{count_runs(scan.results)} finished, {running} running, {len(scan.unfinished) - running} stopped")
         took = time.monotonic() - began
         sleep(max(every, REST * took), stop)

@@ -13,7 +13,7 @@ from cler.errors import UsageError, hint, one_line
 from cler.files import frozen
 from cler.methods import METHODS
 from cler.metrics import SCENARIOS
-from cler.runs.differing import agree, distinguishing_settings
+from cler.runs.distinguishing import agree, distinguishing_settings
 from cler.runs.results import Result
 from cler.runs.series import Series, gain
 

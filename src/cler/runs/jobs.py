@@ -47,7 +47,7 @@ class Job:
     """The fingerprint of a dataset that lies at a path, which may be another tomorrow; None for one that has a name."""
     probe: Callable[[Run, int], dict[str, Any] | None] | None = None
     """A function that looks into the run after each task, without changing it; what it finds is kept."""
-    along: Job | None = None
+    unaided: Job | None = None
     """The same run without its teacher, which learns the same: it gets its result when this one has learned all; None
     for none."""
 
@@ -279,7 +279,7 @@ def past_failures(jobs: Sequence[Job]) -> list[str]:
     return [f"{job.label} stopped: {why} (to try again, delete {job.folder})" for job, why in failures if why]
 
 
-def tidy(jobs: Sequence[Job]) -> None:
+def delete_checkpoints(jobs: Sequence[Job]) -> None:
     """Delete the checkpoints of finished jobs; some are left if a run is killed just after its end."""
     for job in jobs:
         if job.until_task is None:  # else the run is to be resumed from there
@@ -287,18 +287,12 @@ def tidy(jobs: Sequence[Job]) -> None:
                 checkpoint.delete(job.folder)
 
 
-def to_do_and_ended(jobs: Sequence[Job], *, again: bool = False) -> tuple[list[Job], list[Job]]:
-    """The jobs that are still to be trained, and those that have ended, whose checkpoints are deleted.
-
-    `again` deletes the results of all of them first.
-    """
-    if again:
-        redo(jobs)
+def to_do_and_ended(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """The jobs that are still to be trained, and those that have ended."""
     todo: list[Job] = []
     ended: list[Job] = []
     for job in jobs:
         (ended if finished(job) else todo).append(job)
-    tidy(ended)
     return todo, ended
 
 

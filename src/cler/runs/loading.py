@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Hashable
 
+import torch
+
 from cler import data as datasets
 from cler.config.settings import Settings
 from cler.data.images import Advance, ImageData
@@ -15,7 +17,6 @@ from cler.engine.train import REPORT_SECONDS
 from cler.errors import UsageError
 from cler.runs.build import build_run
 from cler.runs.jobs import Job
-from cler.runs.machine import Order
 from cler.runs.record import Recorder
 
 Loaded = dict[Hashable, tuple[ImageData, str]]
@@ -28,14 +29,13 @@ class Builder:
     `loaded` are datasets that are there already, to which others are added; None for none.
     """
 
-    def __init__(self, order: Order, recorder: Recorder, loaded: Loaded | None = None) -> None:
-        self.device, self.data_dir, self.images = order.device, order.machine.data_dir, order.machine.images
-        self.recorder = recorder
+    def __init__(self, recorder: Recorder, loaded: Loaded | None = None) -> None:
+        self.recorder, self.machine = recorder, recorder.machine
         self.loaded: Loaded = {} if loaded is None else loaded
 
     def __call__(self, job: Job) -> Run:
         """The run of a job, ready to be trained, from its checkpoint on if it has one."""
-        key = self.device, self.data_dir, self.images, datasets.key(job.settings)
+        key = self.machine.device, self.machine.data_dir, self.machine.images, datasets.key(job.settings)
         if key not in self.loaded:
             self.loaded[key] = self._load(job.settings)
         images, fingerprint = self.loaded[key]
@@ -49,8 +49,8 @@ class Builder:
         return run
 
     def _load(self, settings: Settings) -> tuple[ImageData, str]:
-        data = datasets.load_for(settings, self.data_dir, self._telling(settings.dataset))
-        placed = data.to(self.device, self.images)
+        data = datasets.load_for(settings, self.machine.data_dir, self._telling(settings.dataset))
+        placed = data.to(torch.device(self.machine.device), self.machine.images)
         if placed.on_host:
             size = (data.train_images.nbytes + data.test_images.nbytes) / 1e9
             text = f"{size:.1f} GB of images of {settings.dataset} stay in main memory, where the GPU reads them"

@@ -7,28 +7,18 @@ import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import torch
 
-from cler.config.machine import DEVICES, Machine
+from cler.config.machine import DEVICES
 from cler.errors import UsageError
 from cler.nets.kernels import has_bfloat16
 from cler.processes import usable_cores
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Variable of the environment: the GPUs that a process sees."""
-
-
-@dataclass(frozen=True)
-class Order:
-    """How jobs are to be trained, wherever that is."""
-
-    device: torch.device
-    """The device where training will be, which need not be here."""
-    machine: Machine = field(default_factory=Machine)
 
 
 def find_device(name: str) -> torch.device:

@@ -60,7 +60,7 @@ class Recorder(Control):
 
     def __init__(self, emit: Emit, machine: Machine) -> None:
         self.emit, self.machine = each_line_once(emit), machine
-        self.checkpoint_every = machine.checkpoint_every or math.inf
+        self.checkpoint_every, self.graph = machine.checkpoint_every or math.inf, machine.graph
         self.jobs: dict[RunName, Job] = {}
         self.about: dict[RunName, dict[str, Any]] = {}
         self.runs: WeakValueDictionary[RunName, Run] = WeakValueDictionary()  # finished ones must leave the device
@@ -102,7 +102,7 @@ class Recorder(Control):
         with writing(job.folder):
             self._resume(run, job)
             trim_log(job.folder, run.task, run.taken)
-        run.evaluates_unaided = job.along is not None and run.unaided is not None
+        run.evaluates_unaided = job.unaided is not None and run.unaided is not None
 
     def hear(self, event: Event) -> None:
         """Write what an event says about a run, and pass the event on."""
@@ -208,7 +208,7 @@ class Recorder(Control):
                 with writing(job.folder):
                     save_buffer_images(job.folder, run, self.machine.save_buffer_images)
             self._end(event.run, line)
-            self._end_along(event.run)
+            self._end_unaided(event.run)
         else:
             with self._continuing_without("results so far"):
                 self._write(event.run, line)
@@ -252,16 +252,16 @@ class Recorder(Control):
                 if self._owns(folder):
                     checkpoint.delete(folder)
 
-    def _end_along(self, name: RunName) -> None:
+    def _end_unaided(self, name: RunName) -> None:
         """Write the result of the same run without its teacher, unless another process is training that."""
-        run, along = self.runs[name], self.jobs[name].along
-        if along is None or (accuracy := run.unaided) is None or not self._owns(self.jobs[name].folder):
+        run, job = self.runs[name], self.jobs[name].unaided
+        if job is None or (accuracy := run.unaided) is None or not self._owns(self.jobs[name].folder):
             return
-        with claimed(along, ignore) as todo, writing(along.folder):
+        with claimed(job, ignore) as todo, writing(job.folder):
             if todo:
-                facts = self._facts(run, along, accuracy, run.unaided_confusion)
+                facts = self._facts(run, job, accuracy, run.unaided_confusion)
                 facts["revisions"].pop("teacher")
-                write_json(along.result, facts)
+                write_json(job.result, facts)
 
     def _log(self, name: RunName, line: dict[str, Any]) -> None:
         log_line(self.jobs[name].folder, {"time": datetime.now(UTC).isoformat(timespec="seconds"), **line})

@@ -8,13 +8,14 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from cler.config.comparing import benchmark_settings
+from cler.config.machine import Machine
 from cler.engine import checkpoint
 from cler.engine.bundles import grouped, train_in_bundles
 from cler.engine.events import Emit, Message
 from cler.methods import find_method
 from cler.runs.jobs import Job, claimed, finished
 from cler.runs.loading import Builder, Loaded
-from cler.runs.machine import Order, threads
+from cler.runs.machine import threads
 from cler.runs.record import Recorder
 from cler.signals import STOPPING, stopping_after_a_step
 
@@ -37,20 +38,20 @@ def _kind(job: Job) -> Hashable:
 
 def train_bundles(
     bundles: Iterable[Bundle],
-    order: Order,
+    machine: Machine,
     emit: Emit,
     *,
     signals: Sequence[signal.Signals] = STOPPING,
     attempt: Path | None = None,
     loaded: Loaded | None = None,
 ) -> None:
-    """Train one bundle after the other on the order's device, in this process; every machine runs this same function.
+    """Train one bundle after the other on the machine's device, in this process; every machine runs this same function.
 
     The jobs of a bundle that are at the same step are trained side by side, as many as fit; on a CPU, one by one.
     Locks, checkpoints and results are made here, and `emit` gets every event. `attempt` is the folder of the attempt
     that this is, if any. `loaded` has the datasets that are in memory already; others are added, for the next call.
     """
-    machine, on_cpu = order.machine, order.device.type == "cpu"
+    on_cpu = machine.device == "cpu"
 
     def stands(job: Job) -> Hashable:
         if finished(job):
@@ -68,7 +69,7 @@ def train_bundles(
                 recorder.settle(job.folder)  # a checkpoint is written while the job is still ours, or not at all
 
     with Recorder(emit, machine) as recorder, stopping_after_a_step(recorder, signals):
-        build = Builder(order, recorder, loaded)
+        build = Builder(recorder, loaded)
         for bundle in bundles:
             train_in_bundles(
                 bundle,
@@ -79,5 +80,4 @@ def train_bundles(
                 at_once=machine.at_once or (1 if on_cpu else None),
                 emit=recorder.hear,
                 control=recorder,
-                graph=machine.graph,
             )

@@ -15,13 +15,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Literal
 
+from cler.config.machine import Machine
 from cler.engine.events import Emit, Event
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.processes import end_with_parent, starting
 from cler.runs.custom import Code, code_of
 from cler.runs.loading import Loaded
-from cler.runs.machine import VISIBLE, Order
+from cler.runs.machine import VISIBLE
 from cler.runs.trainers import Bundle, train_bundles
 from cler.signals import raising_when_terminated
 
@@ -55,7 +56,7 @@ class Workers:
         self._processes: list[SpawnProcess] = []
 
     @raising_when_terminated()
-    def train(self, bundles: Sequence[Bundle], order: Order, gpus: Sequence[str | None], emit: Emit) -> None:
+    def train(self, bundles: Sequence[Bundle], machine: Machine, gpus: Sequence[str | None], emit: Emit) -> None:
         """Train the bundles, each in the next free process: one process for each of `gpus`, which sees only that GPU.
 
         None stands for a process that sees whatever there is. The GPUs of an earlier call have to come first again. An
@@ -65,7 +66,7 @@ class Workers:
         try:
             for gpu in gpus[len(self._processes) :]:
                 self._start(gpu)
-            _listen(self._ears[: len(gpus)], order, iter(bundles), emit)
+            _listen(self._ears[: len(gpus)], machine, iter(bundles), emit)
         except BaseException:
             self.close()
             raise
@@ -104,11 +105,11 @@ def _seeing(gpu: str | None) -> Iterator[None]:
         os.environ.update({VISIBLE: before} if before is not None else {})
 
 
-def _listen(ears: Sequence[Connection], order: Order, bundles: Iterator[Bundle], emit: Emit) -> None:
+def _listen(ears: Sequence[Connection], machine: Machine, bundles: Iterator[Bundle], emit: Emit) -> None:
     """Give the next bundle to each worker that asks, and pass on the workers' events, until all are done."""
     for each in ears:
         with contextlib.suppress(OSError):  # one that has gone is noticed as it is listened to
-            each.send(order)
+            each.send(machine)
     working = list(ears)
     while working:
         for ear in wait(working):
@@ -117,7 +118,7 @@ def _listen(ears: Sequence[Connection], order: Order, bundles: Iterator[Bundle],
                 heard = ear.recv()
                 if heard == Request("next"):
                     bundle = next(bundles, None)
-                    ear.send(bundle and ([code_of(job, order.machine) for job in bundle], bundle))
+                    ear.send(bundle and ([code_of(job, machine) for job in bundle], bundle))
                     continue
             except (EOFError, OSError):
                 raise UsageError(
@@ -135,7 +136,7 @@ def _listen(ears: Sequence[Connection], order: Order, bundles: Iterator[Bundle],
 
 
 def _work(mouth: Connection) -> None:
-    """The loop of a worker: for each order it gets, train bundles until there are no more."""
+    """The loop of a worker: each time it is told how to train, train bundles until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the workers
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # but while it trains: so a second one does not spoil a checkpoint
     end_with_parent()
@@ -153,8 +154,8 @@ def _work(mouth: Connection) -> None:
 
     try:
         while True:
-            order: Order = mouth.recv()
-            train_bundles(iter(ask, None), order, sender, signals=[signal.SIGTERM], loaded=loaded)
+            machine: Machine = mouth.recv()
+            train_bundles(iter(ask, None), machine, sender, signals=[signal.SIGTERM], loaded=loaded)
             sender(Request("done"))
     except (SystemExit, EOFError, ConnectionError):
         pass  # the process that started this one has gone

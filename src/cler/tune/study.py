@@ -242,7 +242,7 @@ class _Round:
 
 def _held_out_accuracy(job: Job) -> float:
     """The mean over the tasks so far, as of the last one; 0 for a run that has diverged."""
-    result = read_result(job.folder) if (job.folder / "result.json").exists() else {}
+    result = read_result(job.folder) if job.result.exists() else {}
     rows = result.get("validation", {}).get("class_il")
     if "failure" in result:
         return 0.0

@@ -7,7 +7,6 @@ from cler.config.making import make_settings
 from cler.runs.backends import driver
 from cler.runs.backends.attempts import train_attempt
 from cler.runs.jobs import make_jobs
-from cler.runs.machine import Order, find_device
 
 
 class Here:
@@ -54,8 +53,8 @@ def here(monkeypatch):
 
 
 @pytest.fixture
-def order(tmp_path):
-    return Order(find_device("cpu"), Machine(out=tmp_path))
+def machine(tmp_path):
+    return Machine(device="cpu", out=tmp_path)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from cler.runs.backends import driver, find_backend
 from cler.runs.backends import ray as backend
 from cler.runs.backends.attempts import ATTEMPTS
 from cler.runs.backends.ray import OnRay, RayCluster
-from cler.runs.machine import Order
 
 
 class StandIn:
@@ -75,12 +74,12 @@ def ray(monkeypatch):
     return stand_in
 
 
-def test_tasks_are_spread_and_give_the_same_numbers(tmp_path, ray, order, toy_jobs):
+def test_tasks_are_spread_and_give_the_same_numbers(tmp_path, ray, machine, toy_jobs):
     made, heard = ray(), []
     plain, jobs = toy_jobs([0, 1], tmp_path / "plain"), toy_jobs([0, 1])
-    trainers.train_bundles([plain], order, ignore)
+    trainers.train_bundles([plain], machine, ignore)
     with closing(find_backend(Machine(on="ray"))) as found:
-        found.train(jobs, order, heard.append)
+        found.train(jobs, machine, heard.append)
     results = [[read_json(job.folder / "result.json")["accuracy"] for job in each] for each in (jobs, plain)]
     assert results[0] == results[1]
     assert sum(isinstance(event, Finished) for event in heard) == 2
@@ -89,27 +88,27 @@ def test_tasks_are_spread_and_give_the_same_numbers(tmp_path, ray, order, toy_jo
     assert not (tmp_path / ATTEMPTS).exists()
 
 
-def test_no_more_cores_are_asked_for_than_a_node_has(ray, order, toy_jobs):
+def test_no_more_cores_are_asked_for_than_a_node_has(ray, machine, toy_jobs):
     made = ray(lost=99)
     with pytest.raises(UsageError, match="a job of ray was lost"):
-        OnRay(Machine(on="ray")).train(toy_jobs(threads=9), order, ignore)
+        OnRay(Machine(on="ray")).train(toy_jobs(threads=9), machine, ignore)
     assert [each["num_cpus"] for each in made.options] == [8, 8, 8]
 
 
-def test_a_lost_nodes_bundle_is_tried_again(ray, order, toy_jobs):
+def test_a_lost_nodes_bundle_is_tried_again(ray, machine, toy_jobs):
     made, jobs = ray(lost=2), toy_jobs()
-    find_backend(Machine(on="ray")).train(jobs, order, ignore)
+    find_backend(Machine(on="ray")).train(jobs, machine, ignore)
     assert len(made.options) == 3
     assert read_json(jobs[0].folder / "result.json")["complete"]
 
 
 @pytest.mark.parametrize("in_the_task", [False, True])
-def test_what_ray_says_of_a_lost_task_is_told(ray, order, toy_jobs, in_the_task):
+def test_what_ray_says_of_a_lost_task_is_told(ray, machine, toy_jobs, in_the_task):
     made, heard = ray(lost=1), []
     if in_the_task:
         made.error = RuntimeError("ray::_train()\n  Traceback:\nImportError: no cler")
         made.error.cause = ImportError("no cler")
-    find_backend(Machine(on="ray")).train(toy_jobs(), order, heard.append)
+    find_backend(Machine(on="ray")).train(toy_jobs(), machine, heard.append)
     why = "ImportError: no cler" if in_the_task else "the node died"
     assert Message(f"a job of ray was lost ({why}): its run is resumed elsewhere") in heard
 
@@ -117,7 +116,7 @@ def test_what_ray_says_of_a_lost_task_is_told(ray, order, toy_jobs, in_the_task)
 def test_a_bundle_on_a_gpu_asks_for_one(tmp_path, ray, toy_jobs):
     made = ray(lost=99)
     with pytest.raises(UsageError, match="a job of ray was lost"):
-        OnRay(Machine(on="ray")).train(toy_jobs(range(10)), Order(torch.device("cuda"), Machine(out=tmp_path)), ignore)
+        OnRay(Machine(on="ray")).train(toy_jobs(range(10)), Machine(device="cuda", out=tmp_path), ignore)
     assert [options["num_gpus"] for options in made.options] == [1, 1, 1]
 
 
@@ -134,12 +133,12 @@ def test_no_cluster_is_used_but_the_one_that_was_named(ray, monkeypatch, on, add
 
 
 @pytest.mark.parametrize("on", ["ray", "ray:head:6379"])
-def test_one_cluster_serves_until_the_backend_is_closed(ray, order, toy_jobs, on):
+def test_one_cluster_serves_until_the_backend_is_closed(ray, machine, toy_jobs, on):
     made = ray()
     with closing(find_backend(Machine(on=on))) as found:
         for seed in range(3):
             assert found.device("auto") == torch.device("cpu")
-            found.train(toy_jobs([seed]), order, ignore)
+            found.train(toy_jobs([seed]), machine, ignore)
         assert made.connected
     assert not made.connected
     assert len(made.inits) == (1 if on == "ray" else 2)  # of which one was to ask for its GPUs

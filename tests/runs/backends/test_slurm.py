@@ -59,15 +59,15 @@ def commands(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("known_to_new_processes")
-def test_a_job_of_slurm_trains_and_is_heard(tmp_path, monkeypatch, commands, order, toy_jobs):
+def test_a_job_of_slurm_trains_and_is_heard(tmp_path, monkeypatch, commands, machine, toy_jobs):
     monkeypatch.setattr(slurm.SlurmCluster, "poll", 1.0)
     monkeypatch.setattr(driver._Driver, "_again", pytest.fail)
     (plain,), (job,), heard = toy_jobs(out=tmp_path / "plain"), toy_jobs(), []
-    trainers.train_bundles([[plain]], order, ignore)
+    trainers.train_bundles([[plain]], machine, ignore)
     asked = {"partition": "short", "account": "lab", "time": "1-02:30", "gpus": 0, "memory": "8G", "notice": 30}
     backend = find_backend(Machine(on="slurm", slurm=asked | {"setup": "export SET_UP=1"}))
-    assert backend.device("auto") == order.device
-    backend.train([job], order, heard.append)
+    assert backend.device("auto") == torch.device(machine.device)
+    backend.train([job], machine, heard.append)
     results = [read_json(each.folder / "result.json")["accuracy"] for each in (job, plain)]
     assert results[0] == results[1]
     assert any(isinstance(event, Message) and " has 1 run: er buffer 8, seed 0" in event.text for event in heard)
@@ -87,21 +87,21 @@ def test_a_job_of_slurm_trains_and_is_heard(tmp_path, monkeypatch, commands, ord
     assert not (tmp_path / ATTEMPTS).exists()
 
 
-def test_a_node_that_was_given_up_is_taken_where_there_is_no_other(tmp_path, commands, order, toy_jobs):
-    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), order, "slurm", 0)
+def test_a_node_that_was_given_up_is_taken_where_there_is_no_other(tmp_path, commands, machine, toy_jobs):
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), machine, "slurm", 0)
     attempt.discard()  # the job finds nothing to do
     SlurmCluster(Slurm(gpus=0), gpu=False).submit(attempt.folder, 1, ["node"])
     assert len(list(commands.glob("*.job"))) == 1
 
 
-def test_what_sbatch_refuses_is_told_in_one_line(tmp_path, commands, order, toy_jobs):
-    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), order, "slurm", 0)
+def test_what_sbatch_refuses_is_told_in_one_line(tmp_path, commands, machine, toy_jobs):
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), machine, "slurm", 0)
     with pytest.raises(UsageError, match="sbatch refuses the job: Requested node configuration is not available"):
         SlurmCluster(Slurm(gpus=0, exclude="node"), gpu=False).submit(attempt.folder, 1, [])
 
 
-def test_a_folder_that_cannot_be_written_to_is_named(tmp_path, commands, order, toy_jobs):
-    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), order, "slurm", 0)
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path, commands, machine, toy_jobs):
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), machine, "slurm", 0)
     (attempt.folder / "slurm").touch()
     with pytest.raises(UsageError, match=f"cannot write to {attempt.folder}: File exists"):
         SlurmCluster(Slurm(gpus=0), gpu=False).submit(attempt.folder, 1, [])
@@ -124,7 +124,7 @@ def test_the_states_of_jobs(commands, line, state):
     assert SlurmCluster(Slurm(), gpu=True).states() == ({"a": state} if state else {})
 
 
-def test_why_a_job_waits_is_told_once_while_it_does(tmp_path, monkeypatch, commands, order, toy_jobs):
+def test_why_a_job_waits_is_told_once_while_it_does(tmp_path, monkeypatch, commands, machine, toy_jobs):
     """By a `squeue` that shows the columns it is asked for: of an attempt that waits at first, and of other jobs."""
     monkeypatch.setattr(slurm.SlurmCluster, "poll", 0.0)
     monkeypatch.setattr(driver, "LOOK", 0.0)
@@ -150,7 +150,7 @@ esac
     heard = []
     backend = find_backend(Machine(on="slurm", slurm={"gpus": 0}))
     with pytest.raises(UsageError, match="its job was canceled"):
-        execute(toy_jobs(), order.machine, callbacks=[heard.append], backend=backend)
+        execute(toy_jobs(), machine, callbacks=[heard.append], backend=backend)
     assert [event.text for event in heard] == [
         "submitted to slurm: 1 job",
         "waiting for slurm: QOSMaxJobsPerUserLimit",
@@ -193,9 +193,9 @@ def test_a_controller_that_does_not_answer_tells_nothing_of_jobs(commands):
 # -- a job that is told to go ------------------------------------------------------------------------------------------
 
 
-def test_a_signal_lets_the_step_end_and_leaves_a_checkpoint(tmp_path, monkeypatch, order, toy_jobs):
+def test_a_signal_lets_the_step_end_and_leaves_a_checkpoint(tmp_path, monkeypatch, machine, toy_jobs):
     (job,) = toy_jobs()
-    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "slurm", 0)
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], machine, "slurm", 0)
     queued_again = []
     monkeypatch.setenv("SLURMD_NODENAME", "node7")
 

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import toys
 from cler.config.machine import Machine
@@ -13,10 +12,9 @@ from cler.engine import RunName
 from cler.engine.events import Event, Progress
 from cler.files import HOST, read_json, write_json
 from cler.runs.backends.attempts import ATTEMPTS, EVENTS, Attempt, _jobs, find_attempts, train_attempt
-from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, plain_order, read_job, read_line, read_order
+from cler.runs.backends.wire import Begun, Ended, line_of, plain_job, plain_machine, read_job, read_line, read_machine
 from cler.runs.custom import code_of, only_here
 from cler.runs.folders import ATTEMPT
-from cler.runs.machine import Order
 from cler.tracking import TRACKERS, Tracker
 
 NAMES = [RunName("er, seed 0", "er", 0, Path("a")), RunName("er, seed 1", "er", 1, Path("b"))]
@@ -55,22 +53,22 @@ def test_a_line_that_is_not_whole_is_nothing(line):
 
 @pytest.mark.parametrize("name", ["backend", "tries", "jobs"])
 @pytest.mark.parametrize("value", [None, "x", -1, [{}], {"folder": 3}])
-def test_a_description_that_is_not_ours_is_no_attempt(tmp_path, order, toy_jobs, name, value):
+def test_a_description_that_is_not_ours_is_no_attempt(tmp_path, machine, toy_jobs, name, value):
     (job,) = toy_jobs()
-    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], machine, "here", 0)
     write_json(attempt.folder / ATTEMPT, read_json(attempt.folder / ATTEMPT) | {name: value})
-    found = find_attempts(tmp_path / ATTEMPTS, {job.folder.absolute(): job}, order, "here")
+    found = find_attempts(tmp_path / ATTEMPTS, {job.folder.absolute(): job}, machine, "here")
     assert bool(found) == (name == "tries" and value == -1)
 
 
-def test_attempts_are_found_that_the_same_backend_makes_at_some_of_the_runs(tmp_path, order, toy_jobs):
+def test_attempts_are_found_that_the_same_backend_makes_at_some_of_the_runs(tmp_path, machine, toy_jobs):
     """With all of their runs, those included that nobody asked for."""
     wanted, beside, unwanted = toy_jobs([0, 1, 2])
     parent = tmp_path / ATTEMPTS / "driver"
-    ours = Attempt.make(parent, [beside, wanted], order, "here", 2)
-    Attempt.make(parent, [wanted], order, "there", 0)
-    Attempt.make(parent, [unwanted], order, "here", 0)
-    found = find_attempts(tmp_path / ATTEMPTS, {wanted.folder.absolute(): wanted}, order, "here")
+    ours = Attempt.make(parent, [beside, wanted], machine, "here", 2)
+    Attempt.make(parent, [wanted], machine, "there", 0)
+    Attempt.make(parent, [unwanted], machine, "here", 0)
+    found = find_attempts(tmp_path / ATTEMPTS, {wanted.folder.absolute(): wanted}, machine, "here")
     assert list(found) == [parent]
     (attempt,) = found[parent]
     assert (attempt.folder, attempt.tries) == (ours.folder, 2)
@@ -78,8 +76,8 @@ def test_attempts_are_found_that_the_same_backend_makes_at_some_of_the_runs(tmp_
     assert attempt.jobs[1] is wanted
 
 
-def test_who_makes_an_attempt_again_is_heard_though_the_one_before_never_finished_its_line(tmp_path, order, toy_jobs):
-    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), order, "here", 0)
+def test_who_makes_an_attempt_again_is_heard_though_the_one_before_never_finished_its_line(tmp_path, machine, toy_jobs):
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), machine, "here", 0)
     (attempt.folder / EVENTS).write_text('["Progress", {"ru')
     train_attempt(attempt.folder, signals=[])
     assert next(attempt.news()) == Begun(HOST)
@@ -113,8 +111,8 @@ def test_a_line_that_is_too_deep_is_nothing():
     assert read_line("[" * 100_000, NAMES) is None
 
 
-def test_a_line_that_was_never_finished_hides_no_other(tmp_path, order, toy_jobs):
-    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs([0, 1]), order, "here", 0)
+def test_a_line_that_was_never_finished_hides_no_other(tmp_path, machine, toy_jobs):
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs([0, 1]), machine, "here", 0)
     progress = next(event for event in events() if isinstance(event, Progress))
     names = [job.name for job in attempt.jobs]
     progress = dataclasses.replace(progress, runs=tuple(names))
@@ -136,17 +134,16 @@ def test_every_job_arrives_as_it_was_sent(toy_jobs, method):
     (job,) = toy_jobs([3], method=method, batch=8, **changes)
     job = dataclasses.replace(job, tuned={"names": ["lr"]}, data="ab", until_task=1)
     assert read_job(plain_job(job)) == job
-    assert read_job(plain_job(dataclasses.replace(job, along=job))).along == job
+    assert read_job(plain_job(dataclasses.replace(job, unaided=job))).unaided == job
 
 
-def test_an_order_arrives_with_all_that_matters_there():
+def test_a_machine_arrives_with_all_that_matters_there():
     kept = {"checkpoint_every": 7.0, "save_network": True, "save_buffer_images": 4, "track": "tensorboard"}
-    machine = Machine(data_dir=Path("there").absolute(), at_once=3, images="host", graph=False, **kept)
-    order = Order(torch.device("cpu"), machine)
-    assert read_order(json.loads(json.dumps(plain_order(order)))) == order
+    machine = Machine(device="cpu", data_dir=Path("there").absolute(), at_once=3, images="host", graph=False, **kept)
+    assert read_machine(json.loads(json.dumps(plain_machine(machine)))) == machine
     own = dataclasses.replace(machine, data_dir=None)
     of_the_driver = dataclasses.replace(own, workers=2, out=Path("here"), give_up_after=1.0)
-    assert read_order(plain_order(Order(order.device, of_the_driver))) == Order(order.device, own)
+    assert read_machine(plain_machine(of_the_driver)) == own
 
 
 def test_a_tracker_of_a_user_is_imported_on_the_other_machine(toy_jobs, monkeypatch):
@@ -159,7 +156,7 @@ def test_a_tracker_of_a_user_is_imported_on_the_other_machine(toy_jobs, monkeypa
     assert only_here([job], Machine()) == []
 
 
-def test_code_of_a_user_is_imported_on_the_other_machine(tmp_path, order, toy_jobs, monkeypatch):
+def test_code_of_a_user_is_imported_on_the_other_machine(tmp_path, machine, toy_jobs, monkeypatch):
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "elsewhere_mine.py").write_text(
@@ -170,7 +167,7 @@ def test_code_of_a_user_is_imported_on_the_other_machine(tmp_path, order, toy_jo
     monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
     import_code(str(folder / "elsewhere_mine.py"))
     (job,) = toy_jobs(method="elsewhere-mine")
-    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], order, "here", 0)
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", [job], machine, "here", 0)
     about = read_json(attempt.folder / ATTEMPT)
     assert about["path"] == [str(folder.resolve()), str(Path(toys.__file__).parent)]  # not what is installed: torch
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(folder.resolve())])

@@ -19,10 +19,12 @@ from typing import Any
 from uuid import uuid4
 
 from cler import __version__
+from cler.config.machine import Machine
 from cler.engine import RunName
 from cler.engine.steps import lack_of_memory
 from cler.errors import UsageError
 from cler.files import HOST, append, opened, read_json, write_json, writing
+from cler.runs.backends.base import AttemptState
 from cler.runs.backends.wire import (
     Begun,
     Ended,
@@ -30,16 +32,15 @@ from cler.runs.backends.wire import (
     line_of,
     plain_code,
     plain_job,
-    plain_order,
+    plain_machine,
     read_code,
     read_job,
     read_line,
-    read_order,
+    read_machine,
 )
 from cler.runs.custom import code_of
 from cler.runs.folders import ATTEMPT, given_up, locked
 from cler.runs.jobs import Job
-from cler.runs.machine import Order
 from cler.runs.record import LostError
 from cler.runs.trainers import Bundle, train_bundles
 from cler.signals import STOPPING, TERMINATED
@@ -61,6 +62,14 @@ class Attempt:
         self.host: str | None = None
         """The machine that makes it, once it has begun there."""
         self.ended: Ended | None = None
+        self.heard = 0.0
+        """When it was heard of last, or did not have to be."""
+        self.got_further = False
+        """Whether it got further than the attempts before it."""
+        self.state: AttemptState | None = None
+        """What the cluster said of it when it was last asked; None if it did not know of it."""
+        self.missing = 0
+        """How often in a row the cluster did not know of it."""
         self._names = [job.name for job in jobs]
         self._read = 0
 
@@ -70,15 +79,15 @@ class Attempt:
         return self.folder.name
 
     @classmethod
-    def make(cls, parent: Path, jobs: Bundle, order: Order, backend: str, tries: int) -> Attempt:
+    def make(cls, parent: Path, jobs: Bundle, machine: Machine, backend: str, tries: int) -> Attempt:
         """A new attempt, written down for a machine to make."""
         folder = parent.absolute() / uuid4().hex[:16]
-        codes = [code_of(job, order.machine) for job in jobs]
+        codes = [code_of(job, machine) for job in jobs]
         about = {
             "cler": __version__,
             "backend": backend,
             "tries": tries,
-            "order": plain_order(order),
+            "order": plain_machine(machine),
             "folder": os.getcwd(),
             "path": list(dict.fromkeys(place for code in codes for place in _places(code.modules))),
             "code": [plain_code(code) for code in codes],
@@ -154,7 +163,7 @@ def train_attempt(folder: Path, signals: Sequence[signal.Signals] = STOPPING) ->
         mailbox(Begun(os.environ.get("SLURMD_NODENAME", HOST)))  # which SLURM is asked to avoid by that name
         jobs = _jobs(about)
         mailbox.names = [job.name for job in jobs]
-        train_bundles([jobs], read_order(about["order"]), mailbox, signals=signals, attempt=folder)
+        train_bundles([jobs], read_machine(about["order"]), mailbox, signals=signals, attempt=folder)
         mailbox(Ended("done"))
     except LostError:
         pass  # nobody waits for this any more
@@ -182,7 +191,7 @@ def _jobs(about: dict[str, Any]) -> list[Job]:
     return [read_job(job) for job in about["jobs"]]
 
 
-def find_attempts(drivers: Path, wanted: dict[Path, Job], order: Order, backend: str) -> dict[Path, list[Attempt]]:
+def find_attempts(drivers: Path, wanted: dict[Path, Job], machine: Machine, backend: str) -> dict[Path, list[Attempt]]:
     """The attempts of a backend at any of the wanted jobs, by the folder of their driver; `wanted` is by folder."""
     found: dict[Path, list[Attempt]] = {}
     for path in sorted(drivers.glob(f"*/*/{ATTEMPT}")):
@@ -192,7 +201,7 @@ def find_attempts(drivers: Path, wanted: dict[Path, Job], order: Order, backend:
                 made = [read_job(job) for job in about["jobs"]]
                 jobs = [wanted.get(job.folder, job) for job in made]
                 as_asked = [read_job(plain_job(job)) for job in jobs] == made
-                as_asked &= about["order"] == plain_order(order)
+                as_asked &= about["order"] == plain_machine(machine)
                 attempt = Attempt(path.parent, jobs, int(about["tries"]), as_asked=as_asked)
                 found.setdefault(path.parents[1], []).append(attempt)
     return found

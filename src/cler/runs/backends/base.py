@@ -13,7 +13,6 @@ from cler.config.machine import Machine
 from cler.config.registry import BACKENDS
 from cler.engine.events import Emit
 from cler.runs.jobs import Job
-from cler.runs.machine import Order
 
 
 class Backend(ABC):
@@ -36,8 +35,8 @@ class Backend(ABC):
         """Refuse, before anything is written or downloaded, a backend that does not work here or for these jobs."""
 
     @abstractmethod
-    def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
-        """Train all the jobs that no other process is training; `emit` hears every event.
+    def train(self, jobs: Sequence[Job], machine: Machine, emit: Emit) -> None:
+        """Train all the jobs that no other process is training, on the machine's device; `emit` hears every event.
 
         What runs on each device is `train_bundles`, with locks, checkpoints and results made there.
         """

@@ -17,12 +17,11 @@ from cler.engine.events import Checkpointed, Elsewhere, Emit, Evaluated, Event, 
 from cler.errors import UsageError, one_line, printable
 from cler.files import HOST
 from cler.runs.backends.attempts import ATTEMPTS, Attempt, find_attempts, sweep_attempts
-from cler.runs.backends.base import AttemptState, Cluster
+from cler.runs.backends.base import Cluster
 from cler.runs.backends.wire import Begun, Ended
 from cler.runs.custom import only_here
 from cler.runs.folders import check_writable, locked
 from cler.runs.jobs import Job, remaining
-from cler.runs.machine import Order
 from cler.runs.trainers import Bundle, in_bundles
 from cler.signals import raising_when_terminated
 
@@ -36,14 +35,14 @@ STOP_SECONDS = 60.0
 """How long attempts that are asked to stop have for their checkpoints."""
 
 
-def drive(jobs: Sequence[Job], cluster: Cluster, order: Order, emit: Emit) -> None:
+def drive(jobs: Sequence[Job], cluster: Cluster, machine: Machine, emit: Emit) -> None:
     """Train the jobs on a cluster: as attempts at bundles of them, in folders that all machines share.
 
     Attempts that an earlier driver has left are found again. When this one is stopped, those of a lasting cluster stay;
     others are asked for checkpoints and ended.
     """
-    check_importable(jobs, order.machine)
-    driver = _Driver(cluster, order, emit)
+    check_importable(jobs, machine)
+    driver = _Driver(cluster, machine, emit)
     with raising_when_terminated(), driver.present(), driver.ending():
         driver.submit(driver.found(jobs))
         while driver.live:
@@ -62,24 +61,17 @@ def check_importable(jobs: Sequence[Job], machine: Machine) -> None:
 
 
 class _Driver:
-    def __init__(self, cluster: Cluster, order: Order, emit: Emit) -> None:
-        self.cluster, self.order, self.emit = cluster, order, emit
+    def __init__(self, cluster: Cluster, machine: Machine, emit: Emit) -> None:
+        self.cluster, self.machine, self.emit = cluster, machine, emit
         self.live: dict[str, Attempt] = {}
-        self._drivers = order.machine.out.absolute() / ATTEMPTS
+        self._drivers = machine.out.absolute() / ATTEMPTS
         self._folder = self._new_folder()
         self._locks = ExitStack()
         self._avoid: dict[str, None] = {}
         """Machines that were given up."""
-        self._heard: dict[str, float] = {}
-        """When each attempt was heard of, or did not have to be."""
-        self._further: set[str] = set()
-        """Attempts that have gotten further than the ones before them."""
         self._wanted: set[RunName] = set()
         self._over: set[RunName] = set()
         """Runs whose end was told."""
-        self._missing: dict[str, int] = {}
-        """How often in a row the cluster did not know of an attempt."""
-        self._states: dict[str, AttemptState] = {}
         self._asked = -math.inf
 
     def _new_folder(self) -> Path:
@@ -137,7 +129,7 @@ class _Driver:
         states = self.cluster.states()
         if states is None:
             raise UsageError(f"{self.cluster.name} does not answer ({self.cluster.silence}): try again later")
-        for folder, attempts in find_attempts(self._drivers, wanted, self.order, self.cluster.name).items():
+        for folder, attempts in find_attempts(self._drivers, wanted, self.machine, self.cluster.name).items():
             ours = self._locks.enter_context(locked(folder))
             for attempt in attempts:
                 stays = self.cluster.lasting and states.get(attempt.name) in ("waiting", "running", "there")
@@ -158,9 +150,9 @@ class _Driver:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Make attempts at these jobs, in bundles: as large as a GPU is filled by, or as there are workers for."""
-        size = self.order.machine.at_once or (MOST_AT_ONCE if self.order.device.type == "cuda" else 1)
-        if self.order.machine.workers:
-            size = min(size, math.ceil(len(jobs) / self.order.machine.workers)) or 1
+        size = self.machine.at_once or (MOST_AT_ONCE if self.machine.device == "cuda" else 1)
+        if self.machine.workers:
+            size = min(size, math.ceil(len(jobs) / self.machine.workers)) or 1
         bundles = in_bundles(jobs, size)
         for bundle in bundles:
             self._attempt(bundle)
@@ -168,7 +160,7 @@ class _Driver:
             self.emit(Message(f"submitted to {self.cluster.name}: {_count(bundles, 'job')}"))
 
     def _attempt(self, bundle: Bundle, tries: int = 0) -> None:
-        attempt = Attempt.make(self._folder, bundle, self.order, self.cluster.name, tries)
+        attempt = Attempt.make(self._folder, bundle, self.machine, self.cluster.name, tries)
         try:
             self.cluster.submit(attempt.folder, max(job.settings.threads for job in bundle), self._avoid)
         except BaseException:
@@ -178,21 +170,21 @@ class _Driver:
 
     def _watch(self, attempt: Attempt) -> None:
         self.live[attempt.name] = attempt
-        self._heard[attempt.name] = time.monotonic()
+        attempt.heard = time.monotonic()
 
     def look(self) -> None:
         """Ask the cluster now and then, hear what attempts say, and do what has to be done about them."""
-        asked = time.monotonic() - self._asked >= self.cluster.poll
-        if asked:
+        if time.monotonic() - self._asked >= self.cluster.poll:
             states = self.cluster.states()
-            self._states = self._states if states is None else states
             self._asked = time.monotonic()
             if states is not None:
-                self._missing = {name: 0 if name in states else self._missing.get(name, 0) + 1 for name in self.live}
+                for attempt in self.live.values():
+                    attempt.state = states.get(attempt.name)
+                    attempt.missing = attempt.missing + 1 if attempt.state is None else 0
                 self._say_why_they_wait()
         for attempt in list(self.live.values()):
             for word in attempt.news():
-                self._heard[attempt.name] = time.monotonic()
+                attempt.heard = time.monotonic()
                 self._hear(attempt, word)
             self._judge(attempt)
 
@@ -208,7 +200,7 @@ class _Driver:
             self.emit(Message(f"{word.host} has {_count(attempt.jobs, 'run')}: {attempt.jobs[0].label}{more}"))
         elif isinstance(word, Event) and self._concerns(word):
             if isinstance(word, Checkpointed | Evaluated | Finished | Failed):
-                self._further.add(attempt.name)
+                attempt.got_further = True
             if isinstance(word, Finished | Failed | Elsewhere):
                 self._over.add(word.run)
             self.emit(word)
@@ -220,8 +212,8 @@ class _Driver:
 
     def _judge(self, attempt: Attempt) -> None:
         """Decide what becomes of an attempt, by what it said last and by what the cluster says about it."""
-        state, ended = self._states.get(attempt.name), attempt.ended
-        gone = self._missing.get(attempt.name, 0) > 1  # twice: a question may come before the answer is ready
+        state, ended = attempt.state, attempt.ended
+        gone = attempt.missing > 1  # twice: a question may come before the answer is ready
         if ended and ended.how == "done":
             self._forget(attempt)
         elif ended and ended.how in ("mistake", "error"):
@@ -240,15 +232,15 @@ class _Driver:
             words = printable(self.cluster.last_words(attempt.folder))[:MOST_WORDS].rstrip(". ")
             self._again(attempt, ("was stopped" if ended else "was lost") + f" ({words})" * bool(words))
         elif state == "waiting" or (state == "there" and attempt.host is None):
-            self._heard[attempt.name] = time.monotonic()  # nothing is to be heard of it
-        elif state is not None and time.monotonic() - self._heard[attempt.name] > self.order.machine.give_up_after:
+            attempt.heard = time.monotonic()  # nothing is to be heard of it
+        elif state is not None and time.monotonic() - attempt.heard > self.machine.give_up_after:
             if attempt.host:
                 self._avoid[attempt.host] = None
-            self._again(attempt, f"said nothing for {self.order.machine.give_up_after:g} seconds", cancel=True)
+            self._again(attempt, f"said nothing for {self.machine.give_up_after:g} seconds", cancel=True)
 
     def _forget(self, attempt: Attempt) -> None:
         attempt.discard()
-        del self.live[attempt.name], self._heard[attempt.name]
+        del self.live[attempt.name]
 
     def _again(self, attempt: Attempt, why: str, *, cancel: bool = False) -> None:
         """Make another attempt at the jobs that an attempt has not finished."""
@@ -259,7 +251,7 @@ class _Driver:
         for job in attempt.jobs:
             if job not in left and job.name not in self._over:  # it ended before it could say so
                 self.emit(Elsewhere(job.name, complete=True))
-        tries = 0 if attempt.name in self._further else attempt.tries + 1
+        tries = 0 if attempt.got_further else attempt.tries + 1
         where = attempt.host or f"a job of {self.cluster.name}"
         if left and tries >= MOST_TRIES:
             shared = f"nothing was heard of it: do all machines have cler, and share {self._drivers.parent}?"

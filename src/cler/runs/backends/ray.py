@@ -19,7 +19,7 @@ from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import AttemptState, Backend, register
 from cler.runs.backends.driver import check_importable, drive
 from cler.runs.jobs import Job
-from cler.runs.machine import Order, find_device
+from cler.runs.machine import find_device
 
 CONNECT_SECONDS = 20.0
 """How long a cluster has to answer."""
@@ -63,10 +63,10 @@ class OnRay(Backend):
                 _check_reachable(self.address)
         check_importable(jobs, self.machine)
 
-    def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
+    def train(self, jobs: Sequence[Job], machine: Machine, emit: Emit) -> None:
         """Train the jobs; when this is stopped, so are they, with checkpoints."""
-        self._cluster = self._cluster or RayCluster(self.address, gpu=order.device.type == "cuda")
-        drive(jobs, self._cluster, order, emit)
+        self._cluster = self._cluster or RayCluster(self.address, gpu=machine.device == "cuda")
+        drive(jobs, self._cluster, machine, emit)
 
     def close(self) -> None:
         """Leave the cluster, which ends if it was started here."""

@@ -22,7 +22,6 @@ from cler.runs.backends.attempts import train_attempt
 from cler.runs.backends.base import AttemptState, Backend, register
 from cler.runs.backends.driver import check_importable, drive
 from cler.runs.jobs import Job
-from cler.runs.machine import Order
 
 NAME = "cler-"
 """What the names of our jobs begin with; that of the attempt follows."""
@@ -60,9 +59,9 @@ class OnSlurm(Backend):
         _find_slurm()
         check_importable(jobs, self.machine)
 
-    def train(self, jobs: Sequence[Job], order: Order, emit: Emit) -> None:
+    def train(self, jobs: Sequence[Job], machine: Machine, emit: Emit) -> None:
         """Train the jobs; when this is stopped, what was submitted stays, and is found again."""
-        drive(jobs, SlurmCluster(self.asked, order.device.type == "cuda"), order, emit)
+        drive(jobs, SlurmCluster(self.asked, machine.device == "cuda"), machine, emit)
 
 
 class SlurmCluster:

@@ -17,15 +17,15 @@ from cler.engine import RunName
 from cler.engine.events import Event
 from cler.runs.custom import Code
 from cler.runs.jobs import Job
-from cler.runs.machine import Order, find_device
+from cler.runs.machine import find_device
 
 _OF_A_JOB = tuple(
-    each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe", "along")
+    each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe", "unaided")
 )
 
-_OF_THE_DRIVER = frozenset({"on", "slurm", "give_up_after", "device", "workers", "out", "until_task"})
-"""Settings of the machine that only the driver needs, or that come with the jobs or as the order's device."""
-_OF_AN_ORDER = tuple(name for name in settings_of(Machine) if name not in _OF_THE_DRIVER)
+_OF_THE_DRIVER = frozenset({"on", "slurm", "give_up_after", "workers", "out", "until_task"})
+"""Settings of the machine that only the driver needs, or that come with the jobs."""
+_OF_A_MACHINE = tuple(name for name in settings_of(Machine) if name not in _OF_THE_DRIVER)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def plain_job(job: Job) -> dict[str, Any]:
     return {
         "settings": job.settings.to_dict(),
         "folder": str(job.folder.absolute()),
-        "along": plain_job(job.along) if job.along else None,
+        "along": plain_job(job.unaided) if job.unaided else None,
         **{name: getattr(job, name) for name in _OF_A_JOB},
     }
 
@@ -64,22 +64,22 @@ def read_job(values: dict[str, Any]) -> Job:
     settings = {name: value for name, value in values["settings"].items() if name in declared}
     options = {name: value for name, value in values["settings"].items() if name not in declared}
     rest = {name: values[name] for name in _OF_A_JOB}
-    rest["along"] = read_job(values["along"]) if values["along"] else None
+    rest["unaided"] = read_job(values["along"]) if values["along"] else None
     return Job(Settings(**settings, options=options), folder=Path(values["folder"]), **rest)
 
 
-def plain_order(order: Order) -> dict[str, Any]:
+def plain_machine(machine: Machine) -> dict[str, Any]:
     """How to train, in plain values; what only the driver has to know stays here."""
-    values = {name: getattr(order.machine, name) for name in _OF_AN_ORDER}
-    data_dir = order.machine.data_dir
-    return {"device": order.device.type, **values, "data_dir": str(data_dir.absolute()) if data_dir else None}
+    values = {name: getattr(machine, name) for name in _OF_A_MACHINE}
+    return values | {"data_dir": str(machine.data_dir.absolute()) if machine.data_dir else None}
 
 
-def read_order(values: dict[str, Any]) -> Order:
+def read_machine(values: dict[str, Any]) -> Machine:
     """How to train on this machine, which has to have the device, but not the trackers: these never end training."""
-    machine = Machine(**{name: values[name] for name in _OF_AN_ORDER if name != "track"})
+    machine = Machine(**{name: values[name] for name in _OF_A_MACHINE if name != "track"})
     object.__setattr__(machine, "track", values["track"])
-    return Order(find_device(values["device"]), machine)
+    find_device(machine.device)
+    return machine
 
 
 def plain_code(code: Code) -> dict[str, Any]:

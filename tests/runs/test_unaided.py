@@ -1,4 +1,4 @@
-"""A run without a teacher comes along with one whose teacher only answers: trained once, with a result of its own."""
+"""A run without a teacher is trained as part of one whose teacher only answers, and gets a result of its own."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +9,7 @@ from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.engine import Run
 from cler.engine.events import Evaluated, Failed, Finished, Started
-from cler.runs.along import trained_once
-from cler.runs.execute import execute
+from cler.runs.execute import execute, trained_once
 from cler.runs.jobs import make_jobs, remaining
 from cler.runs.results import read_result
 
@@ -90,7 +89,7 @@ def test_what_was_begun_by_itself_is_resumed_by_itself(tmp_path):
     jobs = jobs_of(tmp_path, "none", "ema")
     for job in jobs:
         run_all([replace(job, until_task=1)])
-    assert [job.along for job in trained_once(jobs, Machine())] == [None, None]
+    assert [job.unaided for job in trained_once(jobs, Machine())] == [None, None]
     run_all([jobs[0]])
     (job,) = jobs_of(tmp_path, "none", seeds=[1])
     heard = run_all([job, jobs[1]])  # the average of another seed
@@ -133,4 +132,4 @@ def test_only_what_learns_the_same_is_trained_once(others):
 def test_of_several_averages_one_brings_it_along():
     (alone,) = jobs_of(Path("out"), "none")
     slow, fast = (jobs_of(Path("out"), "ema", ema_momentum=each)[0] for each in (0.9, 0.5))
-    assert trained_once([slow, alone, fast], Machine()) == [replace(slow, along=alone), fast]
+    assert trained_once([slow, alone, fast], Machine()) == [replace(slow, unaided=alone), fast]

@@ -19,15 +19,15 @@ from cler.report.content import time_taken
 from cler.report.sheets import NAMES
 from cler.runs.buffer_images import small
 from cler.runs.logs import Log
+from cler.runs.scan import Attachments, Unfinished
 from cler.runs.series import Series
-from cler.runs.survey import Trace, Unfinished
 
 MOST_POINTS = 50
 """Points of a curve of the loss."""
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Detail:
     """A chart, a matrix or a picture, with its caption."""
 
     caption: str
@@ -49,47 +49,47 @@ def settings_told(group: Series) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in rows.items()]
 
 
-def drawn(group: Series, traces: Mapping[Path, Trace], tops: Mapping[str, float]) -> Iterator[Drawn]:
+def details(group: Series, attachments: Mapping[Path, Attachments], tops: Mapping[str, float]) -> Iterator[Detail]:
     """Everything to see of runs with the same settings; `tops` are the accuracies of the darkest cells."""
-    found = [trace for run in group.results if (trace := traces.get(run.path.parent))]
-    yield from _losses(group.label, [trace.log for trace in found])
+    found = [beside for run in group.results if (beside := attachments.get(run.path.parent))]
+    yield from _losses(group.label, [beside.log for beside in found])
     yield from _accuracy_within(group)
     for name in SCENARIOS:
-        yield Drawn(
+        yield Detail(
             f"accuracy matrix, {NAMES[name]}",
             f"% on each task (across) after learning each (down); darkest: {tops[name]:.0f}",
             charts.heat_map(charts.mean_matrix(group, name), top=tops[name], title=f"{group.label}: {NAMES[name]}"),
             "matrix",
         )
     if rows := charts.mean_confusion(group):
-        yield Drawn(
+        yield Detail(
             "confusion between tasks",
             "% of the test images of each task (down) that are predicted as a class of each (across) at the end",
             charts.heat_map(rows, top=100.0, title=f"{group.label}: confusion between tasks"),
             "matrix",
         )
-    yield from _buffer(group, traces)
+    yield from _buffer(group, attachments)
 
 
-def drawn_so_far(label: str, one: Unfinished) -> Iterator[Drawn]:
+def details_so_far(label: str, one: Unfinished) -> Iterator[Detail]:
     """The curves of a run that is not finished."""
     yield from _losses(label, [one.log], one.tasks)
     if points := [(task + 1, accuracy, math.nan) for task, accuracy in one.log.accuracies.items()]:
         title = f"{label}: {NAMES['class_il']} accuracy so far"
-        yield Drawn(
+        yield Detail(
             f"accuracy, {NAMES['class_il']}",
             "% on the tasks seen so far, after each",
             charts.accuracy_chart(points, one.tasks, title=title),
         )
 
 
-def _losses(label: str, logs: Sequence[Log], tasks: int = 1) -> Iterator[Drawn]:
+def _losses(label: str, logs: Sequence[Log], tasks: int = 1) -> Iterator[Detail]:
     """A chart for each loss term."""
     for term in dict.fromkeys(name for log in logs for name in log.losses):
         found = [log for log in logs if term in log.losses]
         note = "mean over the seeds ± one standard deviation" if len(found) > 1 else ""
         chart = charts.loss_chart(loss_curve(term, found), tasks, title=f"{label}: loss term {term}")
-        yield Drawn(f"loss: {term}", note, chart)
+        yield Detail(f"loss: {term}", note, chart)
 
 
 def loss_curve(term: str, logs: Sequence[Log]) -> list[Point]:
@@ -110,24 +110,24 @@ def _thinned(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[f
     return [part[-1][0] for part in parts], [fmean(mean for _, mean in part) for part in parts]
 
 
-def _accuracy_within(group: Series) -> Iterator[Drawn]:
+def _accuracy_within(group: Series) -> Iterator[Detail]:
     for name in SCENARIOS:
         if points := charts.within_tasks(group, name):
             title = f"{group.label}: {NAMES[name]} accuracy within tasks"
             line = charts.ChartLine(NAMES[name], "c0 d0", group)
-            yield Drawn(
+            yield Detail(
                 f"accuracy, {NAMES[name]}",
                 "% on the tasks seen so far, within tasks and after each",
                 charts.curve_chart([line], name, top=charts.highest(points), title=title),
             )
 
 
-def _buffer(group: Series, traces: Mapping[Path, Trace]) -> Iterator[Drawn]:
+def _buffer(group: Series, attachments: Mapping[Path, Attachments]) -> Iterator[Detail]:
     """Images of the buffer of the first run that kept some."""
     for run in group.results:
-        trace = traces.get(run.path.parent)
-        if trace and trace.picture and (picture := small(trace.picture, trace.picture_changed)):
+        beside = attachments.get(run.path.parent)
+        if beside and beside.picture and (picture := small(beside.picture, beside.picture_changed)):
             source = f"data:image/webp;base64,{base64.b64encode(picture).decode()}"
             html = f'<img src="{source}" alt="images of the buffer at the end of seed {run.seed}">'
-            yield Drawn(f"buffer at the end, seed {run.seed}", "in the order of the classes", html, "picture")
+            yield Detail(f"buffer at the end, seed {run.seed}", "in the order of the classes", html, "picture")
             return

@@ -10,7 +10,7 @@ from cler.runs import results
 from cler.runs.folders import EXPIRY, OWNER, in_use
 from cler.runs.logs import LOG, log_line
 from cler.runs.results import make_result
-from cler.runs.survey import Survey
+from cler.runs.scan import Scan
 
 SETTINGS = {"method": "er-ace", "regularizer": "none", "dataset": "toy", "tasks": 4, "buffer": 50, "epochs": 1}
 ROWS = [[60.0], [50.0, 60.0], [40.0] * 3, [30.0] * 4]
@@ -51,77 +51,77 @@ def test_finished_runs_failed_ones_and_those_under_way(tmp_path):
     line = {"event": "progress", "task": 2, "step": 3, "steps": 6, "losses": {"stream": 1.5}}
     log_line(tmp_path / "b" / "half", line)
     work_on(tmp_path / "b" / "half")
-    survey = Survey([tmp_path / "a", tmp_path / "b"])
-    assert survey.look()
-    assert sorted((run.seed, run.failure) for run in survey.results) == [(0, None), (1, "diverged")]
-    found = {one.seed: (one.task, one.tasks, one.done, one.log.accuracy, one.running) for one in survey.unfinished}
+    scan = Scan([tmp_path / "a", tmp_path / "b"])
+    assert scan.update()
+    assert sorted((run.seed, run.failure) for run in scan.results) == [(0, None), (1, "diverged")]
+    found = {one.seed: (one.task, one.tasks, one.done, one.log.accuracy, one.running) for one in scan.unfinished}
     assert found == {2: (1, 4, 0.0, None, False), 3: (3, 4, 2.5 / 4, 55.0, True)}
-    assert survey.complaints == []
+    assert scan.complaints == []
 
 
 def test_what_is_learned_at_once_is_one_task(tmp_path):
     begin(tmp_path / "x", settings=SETTINGS | {"method": "joint", "buffer": 0})
     log_line(tmp_path / "x", {"event": "progress", "task": 0, "step": 3, "steps": 4, "losses": {}})
-    survey = Survey([tmp_path])
-    survey.look()
-    assert [(one.task, one.tasks, one.done) for one in survey.unfinished] == [(1, 1, 0.75)]
+    scan = Scan([tmp_path])
+    scan.update()
+    assert [(one.task, one.tasks, one.done) for one in scan.unfinished] == [(1, 1, 0.75)]
 
 
 def test_a_file_is_read_again_only_where_it_has_changed(tmp_path, reads):
     for seed in range(3):
         finish(tmp_path / f"seed-{seed}", seed)
-    survey = Survey([tmp_path])
-    assert survey.look()
+    scan = Scan([tmp_path])
+    assert scan.update()
     assert sorted(reads) == ["seed-0", "seed-1", "seed-2"]
-    first = survey.results
-    assert not survey.look()
+    first = scan.results
+    assert not scan.update()
     assert len(reads) == 3
-    assert all(one is other for one, other in zip(first, survey.results, strict=True))
+    assert all(one is other for one, other in zip(first, scan.results, strict=True))
     finish(tmp_path / "seed-1", 1, seconds=77.125)
-    assert survey.look()
+    assert scan.update()
     assert reads[3:] == ["seed-1"]
-    assert sorted(run.seconds for run in survey.results) == [1.0, 1.0, 77.125]
+    assert sorted(run.seconds for run in scan.results) == [1.0, 1.0, 77.125]
 
 
 def test_anything_new_is_a_change(tmp_path):
-    survey = Survey([tmp_path])
-    assert not survey.look()
+    scan = Scan([tmp_path])
+    assert not scan.update()
     begin(tmp_path / "x")
-    assert survey.look()
+    assert scan.update()
     work_on(tmp_path / "x")
-    assert survey.look()
+    assert scan.update()
     log_line(tmp_path / "x", {"event": "progress", "task": 0, "step": 1, "losses": {"stream": 1.0}})
-    assert survey.look()
+    assert scan.update()
     (tmp_path / "x" / OWNER).unlink()
-    assert survey.look()
+    assert scan.update()
     finish(tmp_path / "x")
-    assert survey.look()
+    assert scan.update()
     (tmp_path / "x" / "buffer.png").write_bytes(b"no picture")
-    assert survey.look()
-    assert survey.traces[tmp_path / "x"].picture == tmp_path / "x" / "buffer.png"
+    assert scan.update()
+    assert scan.attachments[tmp_path / "x"].picture == tmp_path / "x" / "buffer.png"
     for file in (tmp_path / "x").iterdir():
         file.unlink()
-    assert survey.look()
-    assert (survey.results, survey.unfinished, survey.traces) == ([], [], {})
-    assert not survey.look()
+    assert scan.update()
+    assert (scan.results, scan.unfinished, scan.attachments) == ([], [], {})
+    assert not scan.update()
 
 
 def test_a_folder_that_is_not_there_is_refused_or_waited_for(tmp_path):
-    survey = Survey([tmp_path / "later"])
+    scan = Scan([tmp_path / "later"])
     with pytest.raises(UsageError, match="no such file or folder"):
-        survey.look()
-    assert not survey.look(wait=True)
+        scan.update()
+    assert not scan.update(wait=True)
     begin(tmp_path / "later" / "x")
-    assert survey.look(wait=True)
-    assert len(survey.unfinished) == 1
+    assert scan.update(wait=True)
+    assert len(scan.unfinished) == 1
 
 
 def test_a_result_under_another_name_can_be_given(tmp_path):
     finish(tmp_path / "x")
     other = (tmp_path / "x" / "result.json").rename(tmp_path / "x" / "old.json")
-    survey = Survey([other])
-    survey.look()
-    assert [run.path for run in survey.results] == [other]
+    scan = Scan([other])
+    scan.update()
+    assert [run.path for run in scan.results] == [other]
 
 
 @pytest.mark.parametrize(
@@ -129,18 +129,18 @@ def test_a_result_under_another_name_can_be_given(tmp_path):
 )
 def test_settings_that_are_not_of_a_run_are_none_of_our_business(tmp_path, content):
     (tmp_path / "settings.json").write_text(content)
-    survey = Survey([tmp_path])
-    survey.look()
-    assert (survey.unfinished, survey.complaints) == ([], [])
+    scan = Scan([tmp_path])
+    scan.update()
+    assert (scan.unfinished, scan.complaints) == ([], [])
 
 
 def test_a_broken_result_is_told_of_each_time(tmp_path):
     (tmp_path / "result.json").write_text("{")
-    survey = Survey([tmp_path])
+    scan = Scan([tmp_path])
     for _ in range(2):
-        survey.look()
-        assert len(survey.complaints) == 1
-        assert "is not JSON" in survey.complaints[0]
+        scan.update()
+        assert len(scan.complaints) == 1
+        assert "is not JSON" in scan.complaints[0]
 
 
 def test_whether_a_folder_is_in_use(tmp_path):
@@ -158,8 +158,8 @@ def test_whether_a_folder_is_in_use(tmp_path):
 
 def test_logs_of_committed_runs_are_read():
     folder = next(Path(__file__).parents[2].joinpath("results", "frontier").rglob(LOG)).parent
-    survey = Survey([folder])
-    survey.look()
-    (trace,) = survey.traces.values()
-    assert trace.log.task == 10
-    assert set(trace.log.losses) >= {"stream", "replay"}
+    scan = Scan([folder])
+    scan.update()
+    (beside,) = scan.attachments.values()
+    assert beside.log.task == 10
+    assert set(beside.log.losses) >= {"stream", "replay"}

@@ -20,7 +20,17 @@ from cler.methods import find_method
 from cler.runs.backends import find_backend
 from cler.runs.build import advice, check_fit
 from cler.runs.folders import check_writable
-from cler.runs.jobs import Index, Job, make_jobs, outdated, past_failures, remaining, to_do_and_ended
+from cler.runs.jobs import (
+    Index,
+    Job,
+    delete_checkpoints,
+    make_jobs,
+    outdated,
+    past_failures,
+    remaining,
+    to_do_and_ended,
+)
+from cler.runs.jobs import redo as redo_jobs
 from cler.runs.jobs import restart as restart_jobs
 from cler.runs.networks import NAME as NETWORK
 from cler.runs.results import read_result
@@ -83,7 +93,10 @@ def prepare(
         )
     if redo or remaining(jobs):
         find_backend(machine).check(jobs)  # before `redo` deletes results that could not be made again
-    todo, ended = to_do_and_ended(jobs, again=redo)
+    if redo:
+        redo_jobs(jobs)
+    todo, ended = to_do_and_ended(jobs)
+    delete_checkpoints(ended)
     failures = past_failures(ended)
     if ended:
         say(f"{len(ended)} of {len(jobs)} runs are already in {machine.out}")

@@ -14,8 +14,8 @@ from markdown_it import MarkdownIt
 
 from cler.cli import main
 from cler.errors import one_line, printable
+from cler.report.escaping import in_csv, in_html, in_markdown
 from cler.report.figures import accuracy_after_each_task
-from cler.report.harmless import in_csv, in_html, in_markdown
 from cler.report.page import page
 from cler.runs.compare import compare
 from cler.runs.results import find_results

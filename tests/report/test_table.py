@@ -3,7 +3,7 @@
 import builtins
 from pathlib import Path
 
-from cler.report.shown import Table
+from cler.report.table import Table
 from cler.runs.compare import compare
 from cler.runs.results import Result, make_result
 

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 
 from cler.errors import one_line
 from cler.report.console import Terminal
-from cler.report.harmless import in_html
+from cler.report.escaping import in_html
 from cler.report.sections import make_sections
 from cler.report.sheets import Cell, Sheet
 from cler.report.terminal import comparison_table

@@ -23,7 +23,7 @@ FileStamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Trace:
+class Attachments:
     """What lies beside a run's result."""
 
     log: Log = field(default_factory=Log)
@@ -60,7 +60,7 @@ class Unfinished:
         return min(self.log.place(self.log.task, self.log.step) / self.tasks, 1.0)
 
 
-class Survey:
+class Scan:
     """The runs below some folders; a file is read again only where it has changed."""
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
@@ -68,7 +68,7 @@ class Survey:
         self.results: list[Result] = []
         """The results of runs that have ended, also of those that failed."""
         self.unfinished: list[Unfinished] = []
-        self.traces: dict[Path, Trace] = {}
+        self.attachments: dict[Path, Attachments] = {}
         """What lies beside the results of runs that have ended, by their folders."""
         self.complaints: list[str] = []
         """A line for each file or folder that cannot be read."""
@@ -77,7 +77,7 @@ class Survey:
         """Files that were read: when they had changed last, and what is in them, or what is wrong with them."""
         self._logs: dict[Path, LogReader] = {}
 
-    def look(self, *, wait: bool = False) -> bool:
+    def update(self, *, wait: bool = False) -> bool:
         """Look at all of them; tells whether anything has changed since the last time.
 
         With `wait` a folder that is not there yet has no runs; without, it is refused.
@@ -87,7 +87,7 @@ class Survey:
         before, was_running = self._stamps, [one.running for one in self.unfinished]
         self._stamps = {file: _stamp(file) for file in files}
         self._forget()
-        self.results, self.unfinished, self.traces = [], [], {}
+        self.results, self.unfinished, self.attachments = [], [], {}
         for folder in dict.fromkeys(file.parent for file in self._stamps):
             self._take(folder)
         for path in (path for path in paths if path.is_file() and path.name not in (RESULT, SETTINGS)):
@@ -119,7 +119,7 @@ class Survey:
             self.results.append(found)
             picture = self._stamps.get(file.parent / buffer_images.NAME)
             place = (file.parent / buffer_images.NAME, picture[0]) if picture else (None, 0)
-            self.traces[file.parent] = Trace(self._log(file.parent), *place)
+            self.attachments[file.parent] = Attachments(self._log(file.parent), *place)
         return True
 
     def _log(self, folder: Path) -> Log:
