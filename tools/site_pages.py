@@ -22,6 +22,7 @@ PAGES = {
 EXAMPLES = "examples.md"
 LOGS = "tools/*.log"
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#]+)")
+_FILE = re.compile(r"`docs/(\w+)\.md`")  # as a report says it, which has no links
 _RUN = re.compile(r"^```python exec.*$", re.MULTILINE)
 
 
@@ -46,7 +47,7 @@ def on_page_markdown(markdown, page, config, files):
 
     if "markdown-exec" not in config.plugins:
         markdown = _RUN.sub("```python", markdown)
-    return _LINK.sub(moved, markdown)
+    return _LINK.sub(moved, _FILE.sub(r"[\g<0>](\1.md)", markdown))
 
 
 def _place(target):

@@ -9,7 +9,7 @@ from itertools import groupby
 from cler.report.content import Report
 from cler.report.escaping import in_markdown
 from cler.report.prose import Block, Grid, Heading, Paragraph
-from cler.report.published import LEGEND, MARKS, Glance, Mark, Published
+from cler.report.published import DIFFERENCES, LEGEND, MARKS, Glance, Mark, Published
 from cler.report.sections import Section
 from cler.report.sheets import Cell, Column, Sheet
 
@@ -57,7 +57,7 @@ def _glances(beside: Published) -> Iterator[str]:
     yield f"## {beside.possessive} numbers at a glance"
     yield f"**{beside.counts_in_words}**"
     yield from beside.verdict
-    yield LEGEND
+    yield f"{LEGEND} {DIFFERENCES}"
     for glance in beside.glances:
         title = in_markdown(glance.title)
         yield f"[{title}](#{_slug(glance.title)})" if _shown(glance, beside) else title

@@ -26,7 +26,7 @@ from cler.report.details import Detail, details, details_so_far, settings_told
 from cler.report.evidence import Evidence
 from cler.report.numbers import SIGNIFICANT, minus, signed
 from cler.report.prose import pieces
-from cler.report.published import LEGEND, MARKS, Glance, Published
+from cler.report.published import DIFFERENCES, LEGEND, MARKS, Glance, Published
 from cler.report.sections import Section, buffer_size, note
 from cler.report.sheets import NAMES, Row, Sheet
 from cler.report.summary import summary
@@ -116,7 +116,7 @@ def _template() -> Any:
     )
     environment.globals |= {"names": list(NAMES.values()), "zip": zip, "shades": charts.SHADES, "moment": _moment}
     environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": settings_told, "pieces": pieces}
-    environment.globals |= {"marks": MARKS, "legend": LEGEND, "so_far": details_so_far}
+    environment.globals |= {"marks": MARKS, "legend": LEGEND, "differences": DIFFERENCES, "so_far": details_so_far}
     return environment.from_string(_text("page.html.jinja"))
 
 
