@@ -58,7 +58,7 @@ def test_the_page_of_results_is_that_of_the_result_files():
 def test_the_notes_name_every_method_that_is_off():
     """Else: say in `docs/reproduction-notes.md` what differs, why, and what was tried."""
     results, _ = find_results([ROOT / "results" / name for name in ("cifar100", "mini-imagenet")])
-    (_, differing), _ = split((ROOT / "docs" / "reproduction-notes.md").read_text("utf-8"))
+    (_, differing, *_), _ = split((ROOT / "docs" / "reproduction-notes.md").read_text("utf-8"))
     told = " ".join(row[0] for row in differing.rows)
     for line in printed_numbers(lines_of_all_tables(compare(results).groups)):
         if state_of(line) == OFF:
@@ -145,7 +145,7 @@ def test_the_readme_says_of_the_best_learner_what_the_page_beyond_the_paper_has(
     frontier = (ROOT / "docs" / "frontier.md").read_text("utf-8")
     best = re.search(r"\| 10\+64 \| 2000 \| GSA \+ CLER \(jigsaw\) \+ MKD .*", frontier)[0].split("|")
     assert f"reaches {float(best[5].split()[0]):.1f} % on CIFAR-100" in first
-    assert f"that we know is {best[7].split()[0]} " in first
+    assert f"that we know of is {best[7].split()[0]} " in first
     gain = re.search(r"\| GSA \+ MKD \| 10\+64 \| 2000 \|.*?\+(\d\.\d+)\*\*", frontier)[1]
     assert f"{float(gain):.1f} points of it from CLER" in first
     significant, pairs = re.search(r"in (\d+) of (\d+) pairs", frontier).groups()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 
 from cler.report.content import Report
 from cler.report.escaping import in_markdown
@@ -108,7 +107,7 @@ def _sheet(sheet: Sheet) -> Iterator[str]:
 def _table(sheet: Sheet) -> str:
     lines = [[_heading(column) for column in sheet.columns]]
     lines.append(["---:" if column.numeric else "---" for column in sheet.columns])
-    for heading, rows in groupby(sheet.rows, key=lambda row: row.heading):
+    for heading, rows in sheet.blocks:
         if heading:
             lines.append([f"**{in_markdown(heading)}**", *[""] * (len(sheet.columns) - 1)])
         lines += [[_cell(cell) for cell in row.cells] for row in rows]
