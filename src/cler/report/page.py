@@ -214,7 +214,7 @@ def _title(group: Series, groups: Sequence[Series]) -> tuple[str, str]:
 
 
 def _label(group: Series, family: Sequence[Series]) -> str:
-    name = f"+ {group.regularizer_label}" if group.twin is family[0] else group.label
+    name = group.label.removeprefix(f"{family[0].label} ")
     return _joined(name, note(group, family))
 
 
