@@ -240,7 +240,7 @@ def test_every_question_can_be_asked(monkeypatch):
 
     monkeypatch.setattr("cler.runs.prepare.prepare", prepare)
     page = (ROOT / "docs" / "questions.md").read_text("utf-8")
-    commands = [block.split("```")[0].split() for block in page.split("```\ncler ")[1:]]
+    commands = [block.split("```")[0].replace("\\\n", "").split() for block in page.split("```\ncler ")[1:]]
     for command in (each for each in commands if each[0] == "run"):
         monkeypatch.setattr(sys, "argv", ["cler", *command])
         with pytest.raises(SystemExit) as end:
