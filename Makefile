@@ -38,8 +38,11 @@ browser:
 		timeout 90 apt-get -qq -y --no-install-recommends install chromium >/dev/null 2>&1; } || \
 		echo "no chromium: the test of the report's page will be skipped"
 
-# The pages of results in docs/, from the result files in results/.
+# The pages of results in docs/, and the README's figure and table, from the result files in results/.
 docs: $(READY)
+	$(BIN)/cler compare results/cifar100/finetune_m0_bf16 results/cifar100/er-ace_m500_bf16 \
+		results/cifar100/er-ace+jigsaw_m500_bf16 results/frontier/er-ace+jigsaw+ema_cifar100_m500_precision-bf16 \
+		--figure docs/curves.png
 	$(BIN)/cler report results/cifar100 results/mini-imagenet --preface docs/reproduction-notes.md -o build/report
 	cp build/report/report.md docs/reproduction.md
 	cp build/report/index.html docs/reproduction.html

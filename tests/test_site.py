@@ -23,6 +23,10 @@ def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path):
     home = (tmp_path / "index.html").read_text("utf-8")
     assert 'href="frontier/"' in home  # where the README says docs/frontier.md
     assert "own_tracker.py" in (tmp_path / "examples" / "index.html").read_text("utf-8")
+    commands = (tmp_path / "commands" / "index.html").read_text("utf-8")
+    assert '<span class="word">--dry-run</span>' in commands  # which is not broken at a hyphen
+    reproduction = (tmp_path / "reproduction" / "index.html").read_text("utf-8")
+    assert '<a href="../questions/"><code>' in reproduction  # where a report can only name the file
     train = (tmp_path / "api" / "training" / "index.html").read_text("utf-8")
     assert "replay_batch" in train
 

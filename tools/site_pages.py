@@ -22,6 +22,9 @@ PAGES = {
 EXAMPLES = "examples.md"
 LOGS = "tools/*.log"
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#]+)")
+_FILE = re.compile(r"`docs/(\w+)\.md`")  # as a report says it, which has no links
+_CODE = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+_WORD = re.compile(r"(?<!\S)\S{1,30}(?!\S)")
 _RUN = re.compile(r"^```python exec.*$", re.MULTILINE)
 
 
@@ -46,7 +49,12 @@ def on_page_markdown(markdown, page, config, files):
 
     if "markdown-exec" not in config.plugins:
         markdown = _RUN.sub("```python", markdown)
-    return _LINK.sub(moved, markdown)
+    return _LINK.sub(moved, _FILE.sub(r"[\g<0>](\1.md)", markdown))
+
+
+def on_page_content(html, page, config, files):
+    """Let the style sheet keep a name or an option in code from being broken at a hyphen."""
+    return _CODE.sub(lambda code: _WORD.sub(r'<span class="word">\g<0></span>', code[0]), html)
 
 
 def _place(target):

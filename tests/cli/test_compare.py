@@ -42,3 +42,12 @@ def test_a_metric_is_added_in_one_place(cler_here, monkeypatch, tmp_path):
     with (tmp_path / "report" / "runs.csv").open() as file:
         assert {float(line["worst_task_task_il"]) for line in csv.DictReader(file)} == set(values.values())
     assert hashes() == before
+
+
+def test_a_comparison_is_drawn(cler_here, tmp_path):
+    for ending, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")):
+        assert cler_here("compare", RESULTS, "--figure", tmp_path / f"new/curves.{ending}").code == 0
+        assert (tmp_path / f"new/curves.{ending}").read_bytes().startswith(start)
+    code, _, err = cler_here("compare", RESULTS, "--figure", "curves.doc")
+    assert code == 2
+    assert "cannot draw curves.doc: its name has to end in .png or .pdf or .svg" in err

@@ -14,7 +14,7 @@ from cler.errors import UsageError
 from cler.paper import settings as paper_settings
 from cler.paper import tables
 from cler.paper.analysis import Findings, Subject, analysis_jobs, difference, read_subjects
-from cler.paper.analysis_output import analysis_sentences
+from cler.paper.analysis_output import analysis_markdown, analysis_sentences
 from cler.paper.known_analyses import ANALYSES, figure1, figure3
 from cler.runs.execute import execute
 from cler.runs.jobs import redo
@@ -170,6 +170,7 @@ def test_many_tests_are_corrected():
     assert first == f"{who}: it is so: holds under 2 of 3 definitions. It holds: a*; b. The opposite: c*."
     assert second == f"{who}: so is this: holds under 0 of 2 definitions. No significant difference: d; e."
     assert corrected == "Of these 5 tests, 2 are significant after Holm's correction, marked by *."
+    assert "It holds: a\\*; b." in analysis_markdown(analysis, subjects, "figure.png")  # which is no emphasis
 
 
 def test_the_command_trains_draws_and_tells_and_does_so_once(cler, tmp_path, monkeypatch):

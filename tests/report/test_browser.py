@@ -158,6 +158,14 @@ def test_a_phone_scrolls_the_tables_and_not_the_page(look, address):
     assert min(window.evaluate(small)) >= 9
 
 
+def test_a_phone_puts_the_cells_of_a_table_in_words_below_each_other(look, address):
+    window = look(address, width=390)
+    first, second = (window.locator("table.prose tbody td").nth(number) for number in (0, 1))
+    assert second.bounding_box()["y"] >= first.bounding_box()["y"] + first.bounding_box()["height"]
+    assert second.evaluate("cell => getComputedStyle(cell, '::before').content") == '"why: "'
+    assert look(address).locator("table.prose thead").is_visible()
+
+
 def test_a_phone_breaks_no_number_above_the_marks(look, address):
     """However little room is left for them; the names of datasets above may break."""
     window = look(address, width=320)

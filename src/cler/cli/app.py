@@ -96,7 +96,7 @@ def show_comparison(
     markdown: bool = False,
     until_task: int | None = None,
     against: str | None = None,
-) -> None:
+) -> Comparison:
     """Print the comparison of the runs in these folders, as they were after some tasks or at their end."""
     from cler.report.terminal import comparison_table, markdown_table
     from cler.tune.selection import tuning_lines
@@ -110,3 +110,4 @@ def show_comparison(
         show(comparison_table(comparison.groups))
         for line in tuning_lines(comparison.groups):
             console.print(line, soft_wrap=True)
+    return comparison

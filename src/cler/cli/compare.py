@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,9 +31,17 @@ def compare(
         int | None,
         typer.Option(min=1, help="Compare runs as of the end of this task.", show_default="all"),
     ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw the accuracy after each task, as FILE.png, FILE.pdf or FILE.svg."),
+    ] = None,
     imports: Imports = None,
 ) -> None:
     """Compare finished runs: mean ± std over seeds, and each regularizer's gain over the method without it."""
     if as_json and markdown:
         raise UsageError("--json and --markdown: choose one")
-    show_comparison(folders or [Machine.out], as_json, markdown, until_task, against)
+    comparison = show_comparison(folders or [Machine.out], as_json, markdown, until_task, against)
+    if figure:
+        from cler.report.figures import accuracy_after_each_task
+
+        accuracy_after_each_task(comparison.groups, figure)

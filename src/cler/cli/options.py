@@ -243,11 +243,12 @@ def _argument(each: Setting) -> Any:
 def _option(each: Setting) -> Any:
     flag = "--" + each.name.replace("_", "-")
     told = escape(each.help)  # a table [slurm] is no style
+    panel = "Where and how to train" if each.role == "machine" else "Settings"
     if _is_flag(each) and each.default:
         negated = f"Do not {told[0].lower()}{told[1:]}"
-        return typer.Option(f"--no-{flag[2:]}", help=negated, show_default=False)
+        return typer.Option(f"--no-{flag[2:]}", help=negated, show_default=False, rich_help_panel=panel)
     if _is_flag(each):
-        return typer.Option(flag, help=told, show_default=False)
+        return typer.Option(flag, help=told, show_default=False, rich_help_panel=panel)
     told_already = each.default is None or "(default: " in each.help
     shown = "" if told_already else str(each.default).lower() if each.kind is bool else str(each.default)
     return typer.Option(
@@ -255,6 +256,7 @@ def _option(each: Setting) -> Any:
         help=told,
         metavar=_METAVARS.get(each.kind, "TEXT"),
         show_default=shown or False,
+        rich_help_panel=panel,
     )
 
 

@@ -36,7 +36,7 @@ def draw_frontier(frontier: Frontier, path: Path) -> None:
         _draw(panel, frontier, contest, height or 1.0)
     across = [entry.arithmetic for entry in frontier.entries]
     for panel in panels[: len(contests)]:
-        panel.set_xlim(min(across) / 6, max(across) * 6)  # for names on either side
+        panel.set_xlim(min(across) / 6, max(across) * 2)  # for names, most of which are on the left
     for panel in panels[len(contests) :]:
         panel.set_axis_off()
     for row in range(rows):

@@ -16,6 +16,7 @@ from cler.config.making import make_settings
 from cler.config.settings import Settings
 from cler.files import without_non_finite
 from cler.paper.analysis import Analysis, Measure, Panel, Subject, Tested, by_buffer, difference, tested
+from cler.report.escaping import in_markdown
 from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure
 from cler.report.numbers import SIGNIFICANT, count_runs, format_p, minus
 
@@ -90,7 +91,7 @@ def _cell(measure: Measure, subject: Subject, alone: Subject) -> str:
 
 def analysis_markdown(analysis: Analysis, subjects: Sequence[Subject], picture: str) -> str:
     """A section of Markdown: the figure, what the paper says about it, and the table of measures."""
-    sentences = "\n".join(f"- {each}" for each in analysis_sentences(analysis, subjects))
+    sentences = "\n".join(f"- {in_markdown(each)}" for each in analysis_sentences(analysis, subjects))
     table = "\n".join(_markdown_rows(analysis.found_in(subjects), subjects))
     picture = f"![{analysis.title}]({picture})"
     return "\n\n".join([f"## {analysis.title}", picture, sentences, table, f"{FOOTNOTE} {analysis.note}"])

@@ -35,7 +35,7 @@ PROBABILITIES = (
     "Holm's correction for all tests in the whole table, bold where below 0.05."
 )
 CAUTION = "Joint's gains are by our evaluation here, by that of the authors in the paper and in its tables."
-MAIN = ("table1", "table2")
+MAIN = {"table1": "Table 1", "table2": "Table 2"}
 """The tables of the paper's main claim."""
 P_VALUES = tuple(Column(heading, "p") for heading in ("ours", "paper", "Holm"))
 
@@ -98,12 +98,16 @@ def claim(told: Sequence[Line]) -> str:
 
 
 def summary(tables: Sequence[Told]) -> list[str]:
-    """What CLER gains in tables 1 and 2, and then in the paper's other tables, in a sentence each."""
-    main = printed_numbers([each for each in tables if each[0].name in MAIN])
-    keys = {(line.cell.key, line.scenario) for line in main}
+    """What CLER gains in tables 1 and 2, and then in the paper's other tables, in a line for each and each scenario."""
+    main = {MAIN[table.name]: printed_numbers([(table, told)]) for table, told in tables if table.name in MAIN}
+    keys = {(line.cell.key, line.scenario) for told in main.values() for line in told}
     others = [line for line in printed_numbers(tables) if (line.cell.key, line.scenario) not in keys]
-    said = {"Tables 1 and 2": claim(main), "Other tables": claim(others)}
-    return [f"{which}. {sentence}" for which, sentence in said.items() if sentence]
+    return [
+        f"{which}, {NAMES[name]}: {sentence}"
+        for which, told in {**main, "Other tables": others}.items()
+        for name in SCENARIOS
+        if (sentence := verdict(told, name))
+    ]
 
 
 def _agreement(told: Sequence[Line]) -> Iterator[str]:

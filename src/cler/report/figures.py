@@ -20,6 +20,7 @@ from cler.runs.series import Series
 # Okabe and Ito's colors, which color-blind readers can distinguish; markers distinguish them in gray.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = "osD^vPX"
+FORMATS = ("png", "pdf", "svg")
 GRAY = "#8a8a8a"
 INK = "#333333"
 REFERENCES: dict[str, dict[str, Any]] = {
@@ -29,7 +30,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 
 
 def accuracy_after_each_task(groups: Sequence[Series], path: str | Path) -> None:
-    """Write a PNG: mean accuracy over the tasks seen so far, after each task, ± one deviation over the seeds."""
+    """Draw the mean accuracy over the tasks seen so far, after each task, ± one deviation over the seeds."""
     if not groups:
         raise UsageError("there is no complete run to draw")
     figure = new_figure(8.4, 3.9)
@@ -62,10 +63,13 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def write_figure(figure: Any, panel: Any, path: str | Path, title: str | None = None) -> None:
-    """Add a title and the legend of a panel, and write a PNG."""
+    """Add a title and the legend of a panel, and write the figure in the format that the name of the file ends in."""
     from matplotlib import rc_context
 
     path = Path(path)
+    form = path.suffix.lower().removeprefix(".")
+    if form not in FORMATS:
+        raise UsageError(f"cannot draw {path}: its name has to end in {' or '.join(f'.{each}' for each in FORMATS)}")
     with rc_context({"text.parse_math": False}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a sign that the font lacks is drawn as a box
         _add_legend(figure, panel)
@@ -74,7 +78,7 @@ def write_figure(figure: Any, panel: Any, path: str | Path, title: str | None = 
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as file:
-                figure.canvas.print_png(file)
+                figure.savefig(file, format=form)
 
 
 def mean_curve(group: Series, name: str) -> list[tuple[float, float]]:

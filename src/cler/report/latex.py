@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 
 from cler.report.content import Report
 from cler.report.prose import Block, Grid, Heading, Paragraph, pieces
-from cler.report.sheets import Cell, Column, Sheet
+from cler.report.sheets import Cell, Column, Sheet, shared_headings
 
 PREAMBLE = r"""\documentclass{article}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
@@ -110,7 +109,7 @@ def _table(sheet: Sheet) -> str:
 
 
 def _rows(sheet: Sheet) -> Iterator[str]:
-    for heading, rows in groupby(sheet.rows, key=lambda row: row.heading):
+    for heading, rows in sheet.blocks:
         if heading:
             yield rf"\multicolumn{{{len(sheet.columns)}}}{{@{{}}l}}{{\textit{{{escape(heading)}}}}} \\*"
         yield from (_line(map(_cell, row.cells)) for row in rows)
@@ -118,11 +117,10 @@ def _rows(sheet: Sheet) -> Iterator[str]:
 
 def _above(columns: Sequence[Column]) -> Iterator[str]:
     """The line of headings that columns share, with a rule under each; nothing where there are none."""
-    if not any(column.above for column in columns):
+    if not (shared := shared_headings(columns)):
         return
     cells, rules, place = [], [], 1
-    for above, shared in groupby(columns, key=lambda column: column.above):
-        width = len(list(shared))
+    for above, width in shared:
         cells.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(above)}}}")
         rules += [rf"\cmidrule(lr){{{place}-{place + width - 1}}}"] if above else []
         place += width

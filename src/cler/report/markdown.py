@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 
 from cler.report.content import Report
 from cler.report.escaping import in_markdown
 from cler.report.prose import Block, Grid, Heading, Paragraph
-from cler.report.published import LEGEND, MARKS, Glance, Mark, Published
+from cler.report.published import DIFFERENCES, LEGEND, MARKS, Glance, Mark, Published
 from cler.report.sections import Section
 from cler.report.sheets import Cell, Column, Sheet
 
@@ -57,7 +56,7 @@ def _glances(beside: Published) -> Iterator[str]:
     yield f"## {beside.possessive} numbers at a glance"
     yield f"**{beside.counts_in_words}**"
     yield from beside.verdict
-    yield LEGEND
+    yield f"{LEGEND} {DIFFERENCES}"
     for glance in beside.glances:
         title = in_markdown(glance.title)
         yield f"[{title}](#{_slug(glance.title)})" if _shown(glance, beside) else title
@@ -108,7 +107,7 @@ def _sheet(sheet: Sheet) -> Iterator[str]:
 def _table(sheet: Sheet) -> str:
     lines = [[_heading(column) for column in sheet.columns]]
     lines.append(["---:" if column.numeric else "---" for column in sheet.columns])
-    for heading, rows in groupby(sheet.rows, key=lambda row: row.heading):
+    for heading, rows in sheet.blocks:
         if heading:
             lines.append([f"**{in_markdown(heading)}**", *[""] * (len(sheet.columns) - 1)])
         lines += [[_cell(cell) for cell in row.cells] for row in rows]

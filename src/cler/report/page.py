@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from itertools import groupby
 from typing import Any
 
 from cler.config.comparing import of_a_row
@@ -26,9 +25,9 @@ from cler.report.details import Detail, details, details_so_far, settings_told
 from cler.report.evidence import Evidence
 from cler.report.numbers import SIGNIFICANT, minus, signed
 from cler.report.prose import pieces
-from cler.report.published import LEGEND, MARKS, Glance, Published
+from cler.report.published import DIFFERENCES, LEGEND, MARKS, Published
 from cler.report.sections import Section, buffer_size, note
-from cler.report.sheets import NAMES, Row, Sheet
+from cler.report.sheets import NAMES, shared_headings
 from cler.report.summary import summary
 from cler.runs.compare import without_teacher
 from cler.runs.scan import Unfinished
@@ -115,8 +114,8 @@ def _template() -> Any:
         autoescape=True, finalize=_printable, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals |= {"names": list(NAMES.values()), "zip": zip, "shades": charts.SHADES, "moment": _moment}
-    environment.globals |= {"headings": _headings, "blocks": _blocks, "settings": settings_told, "pieces": pieces}
-    environment.globals |= {"marks": MARKS, "legend": LEGEND, "so_far": details_so_far}
+    environment.globals |= {"headings": shared_headings, "settings": settings_told, "pieces": pieces}
+    environment.globals |= {"marks": MARKS, "legend": LEGEND, "differences": DIFFERENCES, "so_far": details_so_far}
     return environment.from_string(_text("page.html.jinja"))
 
 
@@ -161,18 +160,6 @@ def _details(report: Report) -> dict[Series, list[Detail]]:
         tops = {name: charts.highest_accuracy(section.groups, name) for name in SCENARIOS}
         found |= {group: list(details(group, report.attachments, tops)) for group in section.groups}
     return found
-
-
-def _headings(sheet: Sheet | Glance) -> list[tuple[str, int]]:
-    """The headings that columns share, and how many columns share each; empty where none do."""
-    if not any(column.above for column in sheet.columns):
-        return []
-    return [(above, len(list(shared))) for above, shared in groupby(sheet.columns, key=lambda column: column.above)]
-
-
-def _blocks(sheet: Sheet) -> list[tuple[str, list[Row]]]:
-    """The headings that rows share, and the rows under each."""
-    return [(heading, list(rows)) for heading, rows in groupby(sheet.rows, key=lambda row: row.heading)]
 
 
 def _part(section: Section, beside: Published, colored: Mapping[str, int]) -> Part:
@@ -227,7 +214,7 @@ def _title(group: Series, groups: Sequence[Series]) -> tuple[str, str]:
 
 
 def _label(group: Series, family: Sequence[Series]) -> str:
-    name = f"+ {group.regularizer_label}" if group.twin is family[0] else group.label
+    name = group.label.removeprefix(f"{family[0].label} ")
     return _joined(name, note(group, family))
 
 

@@ -14,8 +14,9 @@ MARKS = {AGREES: "✓", OFF: "≠", NOT_RUN: "·"}
 """The signs of a published number that ours agrees with, one that it does not agree with, and one that we lack."""
 LEGEND = (
     f"{MARKS[AGREES]} ours agrees: within one point, or the difference is not significant at 1 %. {MARKS[OFF]} ours is "
-    f"off. {MARKS[NOT_RUN]} not run. The numbers are ours minus the published ones, in points."
+    f"off. {MARKS[NOT_RUN]} not run."
 )
+DIFFERENCES = "The numbers are ours minus the published ones, in points."
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from cler.report.numbers import minus, plus_minus, signed, tenths
 from cler.runs.results import Result
@@ -55,9 +56,21 @@ class Sheet:
     anchor: str = ""
 
     @property
+    def blocks(self) -> list[tuple[str, list[Row]]]:
+        """The headings that rows share, and the rows under each."""
+        return [(heading, list(rows)) for heading, rows in groupby(self.rows, key=lambda row: row.heading)]
+
+    @property
     def stamps(self) -> list[str]:
         """A line for each row whose settings were tuned."""
         return tuning_lines(dict.fromkeys(row.runs for row in self.rows))
+
+
+def shared_headings(columns: Sequence[Column]) -> list[tuple[str, int]]:
+    """The headings that columns share, and how many columns share each; empty where none do."""
+    if not any(column.above for column in columns):
+        return []
+    return [(above, len(list(shared))) for above, shared in groupby(columns, key=lambda column: column.above)]
 
 
 def gained(points: float, *, strong: bool = False) -> Cell:

@@ -11,8 +11,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from cler.errors import one_line
 from cler.report.console import Terminal
 from cler.report.escaping import in_html
-from cler.report.sections import make_sections
-from cler.report.sheets import Cell, Sheet
+from cler.report.sections import Section, make_sections
+from cler.report.sheets import Cell, Column, Sheet, shared_headings
 from cler.report.terminal import comparison_table
 from cler.runs.compare import Comparison
 from cler.runs.series import Series
@@ -49,22 +49,33 @@ class Table(Sequence[Series]):
         return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 
     def _repr_html_(self) -> str:
-        sheets = [sheet for section in make_sections(self.comparison.groups) for sheet in section.sheets]
-        return "\n".join(line for sheet in sheets for line in _html(sheet))
+        sections = make_sections(self.comparison.groups)
+        return "\n".join(line for section in sections for sheet in section.sheets for line in _html(section, sheet))
 
 
-def _html(sheet: Sheet) -> Iterator[str]:
-    yield f"<table><caption>{in_html(sheet.title)}</caption><thead><tr>"
-    for column in sheet.columns:
-        heading = f"{column.above}: {column.heading}" if column.above else column.heading
-        yield f"<th>{in_html(heading)}</th>"
-    yield "</tr></thead><tbody>"
-    for row in sheet.rows:
-        yield f"<tr>{''.join(map(_cell, row.cells))}</tr>"
+def _html(section: Section, sheet: Sheet) -> Iterator[str]:
+    yield f"<table><caption>{in_html(f'{section.title}: {sheet.title.lower()}')}</caption><thead>"
+    if shared := shared_headings(sheet.columns):
+        yield f"<tr>{''.join(_heading(above, 'center', width) for above, width in shared)}</tr>"
+    yield f"<tr>{''.join(_heading(column.heading, _side(column)) for column in sheet.columns)}</tr></thead><tbody>"
+    for heading, rows in sheet.blocks:
+        if heading:
+            yield f"<tr>{_heading(heading, 'left', len(sheet.columns))}</tr>"
+        for row in rows:
+            yield f"<tr>{''.join(map(_cell, row.cells, sheet.columns))}</tr>"
     yield "</tbody></table>"
     yield from (f"<p>{in_html(line)}</p>" for line in (sheet.note, *sheet.stamps))
 
 
-def _cell(cell: Cell) -> str:
+def _heading(text: str, side: str, width: int = 1) -> str:
+    return f'<th colspan="{width}" style="text-align: {side}">{in_html(text)}</th>'
+
+
+def _cell(cell: Cell, column: Column) -> str:
     text = f"<b>{in_html(cell.text)}</b>" if cell.strong else in_html(cell.text)
-    return f"<td>{text}{f' <small>{in_html(cell.note)}</small>' if cell.note else ''}</td>"
+    note = f" <small>{in_html(cell.note)}</small>" if cell.note else ""
+    return f'<td style="text-align: {_side(column)}{"; white-space: nowrap" * column.numeric}">{text}{note}</td>'
+
+
+def _side(column: Column) -> str:
+    return "right" if column.numeric else "left"
