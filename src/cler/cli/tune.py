@@ -43,7 +43,7 @@ def tune(
         typer.Option(
             "--space",
             metavar="SPACE",
-            help="What to tune, as in lr=1e-3..0.3:log,weight=0.1..3:log,optimizer=sgd|adam.",
+            help="What to tune, as in lr=1e-3..0.3:log,weight=0.5|1.",
         ),
     ],
     trials: Annotated[int, typer.Option(min=1, max=100_000, help="How many combinations of values to try.")] = 60,
