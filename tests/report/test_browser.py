@@ -329,6 +329,10 @@ def test_headings_stay_in_sight(look, hundred):
     assert window.evaluate("document.documentElement.scrollWidth") == 375
 
 
+def test_a_page_without_rows_has_no_filters(look, runs, tmp_path):
+    assert look(write_page(make_report(runs.compare(), []), tmp_path).as_uri()).locator("#filters").is_hidden()
+
+
 def test_long_names_are_whole_and_do_not_widen_the_page(look, runs, tmp_path):
     sides = [{"batch": batch, "replay_batch": batch + 10, "width": width} for batch in (5, 10) for width in (16, 20)]
     grid = [{**one, "lr": lr} for one in sides for lr in (0.03, 0.1)]
