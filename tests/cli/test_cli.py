@@ -232,17 +232,27 @@ def test_a_dataset_of_the_users_own_is_fetched(cler, tmp_path, monkeypatch):
     )
     answer = cler("data", "get", "owned", "--import", tmp_path / "owned.py")
     assert (answer.code, answer.out) == (0, "owned: present - fetched\n"), answer.err
+    answer = cler("data", "get", f"folder:{tmp_path / 'nowhere'}")
+    assert (answer.code, "there is no folder" in answer.out) == (1, True)
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("compare",), ("data",), ("data", "get"), ("methods",)])
+@pytest.mark.parametrize("command", [(), ("run",), ("tune",), ("bench",), ("data",), ("data", "get"), ("methods",)])
 def test_help_has_a_sentence_for_every_option(cler, command):
     answer = cler(*command, "--help")
     assert answer.code == 0
     assert answer.err == ""
+    assert "…" not in answer.out  # where a word is too long for its column
+    assert "<=" not in answer.out  # bounds, which take room from the sentences
     options = re.findall(r"^[│|]?\s*\*?\s*(--[a-z-]+)(.*)$", answer.out, re.MULTILINE)
     assert options
     for name, rest in options:
         assert re.search(r"[A-Za-z][a-z]+ ?[a-z]*", rest.replace("INTEGER", "").replace("TEXT", "")), name
+
+
+def test_only_commands_that_train_elsewhere_tell_what_workers_are_there(cler):
+    assert "on slurm or ray" in " ".join(cler("run", "--help").out.replace("│", " ").split())
+    for command in ("demo", "analyze"):
+        assert "slurm" not in cler(command, "--help").out
 
 
 @pytest.mark.parametrize("command", [(), ("data",), ("run",)])

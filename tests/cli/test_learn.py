@@ -680,6 +680,7 @@ def test_options_that_the_learner_does_not_have(learn, tmp_path):
     put(tmp_path, 6)
     summary(learn(tmp_path, "--once", "--json", *TINY))
     assert "has --width 4: leave --width out" in mistake(learn(tmp_path, "--once", "--width", "8"))
+    assert "was made without --prequential: leave" in mistake(learn(tmp_path, "--once", "--prequential"))
 
 
 def test_settings_that_only_a_method_has(learn, tmp_path):

@@ -180,21 +180,20 @@ def test_seeds(options, seeds, command, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds", "told"),
+    ("text", "seeds"),
     [
-        ("seeds = 3\n", [0, 1, 2], "seeds = 3 means the first 3, from 0; for one seed by its number write seed"),
-        ("seed = 3\n", [3], ""),
-        ('seeds = "3,7"\n', [3, 7], ""),
-        ("seeds = [3, 7]\n", [3, 7], ""),
+        ("seeds = 3\n", [0, 1, 2]),
+        ("seed = 3\n", [3]),
+        ('seeds = "3,7"\n', [3, 7]),
+        ("seeds = [3, 7]\n", [3, 7]),
     ],
 )
-def test_seeds_of_a_settings_file(text, seeds, told, command, monkeypatch, tmp_path):
+def test_seeds_of_a_settings_file(text, seeds, command, monkeypatch, tmp_path):
     (tmp_path / "my.toml").write_text(text)
     asked = caught(monkeypatch, "cler.runs.prepare", "prepare", 1)
     _, _, err = command("run", "finetune", *QUICK, "--config", "my.toml")
     assert asked == [seeds]
-    assert told in err
-    assert len(err.splitlines()) == 1 + bool(told)  # and that the test stops it
+    assert len(err.splitlines()) == 1  # that the test stops it
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("2", [0, 1]), ("3,7", [3, 7]), ("4..5", [4, 5])])

@@ -132,9 +132,11 @@ def test_several_regularizers_have_a_weight_each():
     assert make_settings(regularizer="jigsaw+barlow-twins", weight="0.5+0.2").weights == [0.5, 0.2]
     assert make_settings(regularizer="jigsaw+barlow-twins", weight=0.5).weights == [0.5, 0.5]
     assert make_settings(regularizer="jigsaw+barlow-twins", weight="0.123456789+1").weights == [0.123456789, 1.0]
-    for wrong in ({"weight": "1+2+3"}, {"regularizer": "jigsaw+jigsaw"}, {"regularizer": "jigsaw+none"}):
+    for wrong in ({"weight": "1+2+3"}, {"regularizer": "jigsaw+jigsaw"}):
         with pytest.raises(UsageError):
             make_settings(**{"regularizer": "jigsaw+barlow-twins"} | wrong)
+    with pytest.raises(UsageError, match=r"cannot join none with others, as in 'jigsaw.none': leave it out"):
+        make_settings(regularizer="jigsaw+none")
 
 
 @pytest.mark.parametrize(("given", "tasks"), [(3, 3), ("5+5+10", "5+5+10"), ([5, 5], "5+5"), ("4", 4), ((2,), 2)])

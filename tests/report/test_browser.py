@@ -337,8 +337,13 @@ def test_headings_stay_in_sight(look, hundred):
     assert window.evaluate("document.documentElement.scrollWidth") == 375
 
 
+def test_a_page_without_rows_has_no_filters(look, runs, tmp_path):
+    assert look(write_page(make_report(runs.compare(), []), tmp_path).as_uri()).locator("#filters").is_hidden()
+
+
 def test_long_names_are_whole_and_do_not_widen_the_page(look, runs, tmp_path):
-    grid = [{"batch": batch, "width": width, "lr": lr} for batch in (5, 10) for width in (16, 20) for lr in (0.03, 0.1)]
+    sides = [{"batch": batch, "replay_batch": batch + 10, "width": width} for batch in (5, 10) for width in (16, 20)]
+    grid = [{**one, "lr": lr} for one in sides for lr in (0.03, 0.1)]
     rows = runs.plain, *(runs.cler | {"weight": weight} for weight in (0.5, 1.5))
     pairs = [(row | one, [30.0, 31.0]) for one in grid for row in rows]
     comparison, log = runs.compare(*pairs), Log({"stream": [(0, step, 1.0) for step in (1, 2)]}, {0: 2})
@@ -353,7 +358,7 @@ def test_long_names_are_whole_and_do_not_widen_the_page(look, runs, tmp_path):
     names = window.locator(".scroll td.first, .scroll td.first summary, .label")
     assert names.evaluate_all("all => all.filter(one => one.scrollWidth > one.clientWidth).length") == 0
     titles = [cell.get_attribute("title") for cell in window.locator("tr.runs td.first").all()]
-    assert "ER-ACE + CLER (jigsaw) batch 10, width 20, lr 0.03, weight 0.5" in titles
+    assert "ER-ACE + CLER (jigsaw) batch 10, replay_batch 20, width 20, lr 0.03, weight 0.5" in titles
 
 
 def test_on_paper_colors_stay_and_what_nobody_can_click_is_left_out(look, address):

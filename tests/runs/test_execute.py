@@ -629,6 +629,7 @@ def test_bundles_are_of_jobs_that_could_be_trained_side_by_side(tmp_path):
     [
         ({"tasks": 3}, "tasks must be a number that divides the 4 classes"),
         ({"batch": 50}, "batch must be at most 40"),
+        ({"pretrained": True}, "pretrained has no effect on resnet18, which has no pretrained weights"),
         ({"tasks": 4}, None),
     ],
 )

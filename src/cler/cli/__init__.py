@@ -167,7 +167,7 @@ def main() -> None:
     try:
         with _mistakes_in_one_line():
             _check_streams()
-            code = app(standalone_mode=False)
+            code = app(prog_name="cler", standalone_mode=False)
             sys.stdout.flush()
             if code == 130:  # how typer reports Ctrl-C
                 raise KeyboardInterrupt

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, Redo, app, console, errors, say, show
+from cler.cli.app import HERE, AsJson, Redo, app, console, errors, say, show
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.machine import Machine
 from cler.config.settings import Settings
@@ -21,6 +21,7 @@ from cler.errors import UsageError
     Machine,
     only=("dataset", "buffer", "width", "precision", "device", "workers", "data_dir", "out"),
     defaults={"dataset": "cifar100", "buffer": None, "width": None, "precision": None, "out": Path("analysis")},
+    helps=HERE,
 )
 def analyze(
     given: Given,

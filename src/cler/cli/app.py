@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,6 +31,8 @@ app = typer.Typer(
 )
 console = Terminal()
 errors = Terminal(stderr=True)
+HERE = MappingProxyType({"workers": "Worker processes on a CPU (default: as many as its cores allow)."})
+"""Help of settings that mean less to a command that trains on this machine alone."""
 DataDir = Annotated[Path | None, typer.Option(help=settings_of(Machine)["data_dir"].help, show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 OwnSettings = Annotated[

@@ -59,10 +59,15 @@ def data_get(
     data_dir: DataDir = None,
     imports: Imports = None,
 ) -> None:
-    """Download a dataset, check it and unpack it; an interrupted download resumes."""
+    """Download a dataset, check it and unpack it; an interrupted download resumes.
+
+    Of your own data, only check it. The exit code is 1 if it is damaged or missing.
+    """
     from cler import data
     from cler.report.progress import download_bar
 
     with download_bar(errors, name) as advance:
         status = data.get(name, data_dir, advance)
     console.print(f"{name}: {status.state} - {status.reason}", soft_wrap=True)
+    if status.state != "present":
+        raise typer.Exit(1)

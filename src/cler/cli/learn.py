@@ -144,4 +144,5 @@ def _share_held_out(state: Path, given: float | None) -> float:
 def _check_same(state: Path, name: str, kept: Any, given: Any) -> None:
     if kept != given:
         flag = spoken(name)
-        raise UsageError(f"the learner in {state} has {flag} {kept}: leave {flag} out, or choose another --state")
+        made = f"was made without {flag}" if kept is None or kept is False else f"has {flag} {kept}"
+        raise UsageError(f"the learner in {state} {made}: leave {flag} out, or choose another --state")

@@ -44,7 +44,9 @@ def methods(
         for name, each in known[kind].items()
         for setting, about in each["settings"].items()
     ]
-    _show(("of", "--set, and default", "its own settings; some have other defaults for a dataset"), own)
+    if own:
+        console.print("Settings for --set, with their defaults; some datasets have others:")
+    _show(("of", "--set", "what it does"), own)
 
 
 def _known() -> dict[str, Any]:

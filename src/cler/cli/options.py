@@ -99,6 +99,8 @@ class OnceEach(TyperCommand):
         for parameter in self.get_params(ctx):
             if isinstance(parameter, TyperArgument):
                 parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]  # as `<list[Path]>`
+            # Typer would show the bounds of some numbers, in a column that takes its width from the descriptions.
+            parameter._get_number_range_help_str = lambda: ""  # type: ignore[attr-defined]
             if isinstance(shown := getattr(parameter, "show_default", None), str):
                 # Typer would put it into brackets of its own.
                 parameter._get_default_string = functools.partial(_as_it_is, shown)  # type: ignore[attr-defined]

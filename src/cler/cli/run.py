@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cler.cli.app import (
+    HERE,
     AsJson,
     Imports,
     OwnSettings,
@@ -117,8 +118,6 @@ def chosen_seeds(seeds: str | None, seed: str | None, chosen: dict[str, Any], co
     if seeds is None and seed is None and filed is not None and filed_one is not None:
         raise UsageError(f"{config} has both seeds and seed: keep one of them")
     if seeds is None and seed is None:
-        if isinstance(filed, int):
-            say(f"{config}: seeds = {filed} means the first {filed}, from 0; for one seed by its number write seed")
         seeds, seed = filed, filed_one
     if seed is not None:
         if not str(seed).isdecimal():
@@ -128,7 +127,7 @@ def chosen_seeds(seeds: str | None, seed: str | None, chosen: dict[str, Any], co
 
 
 @app.command(cls=OnceEach)
-@takes(Machine, only=("device", "workers", "out"), defaults={"out": Path("demo")})
+@takes(Machine, only=("device", "workers", "out"), defaults={"out": Path("demo")}, helps=HERE)
 def demo(
     given: Given,
     seeds: Annotated[str, typer.Option(help="How many seeds (4 means 0 to 3), or which: 0..3 or 3,7.")] = "4",

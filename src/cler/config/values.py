@@ -47,8 +47,10 @@ def read_regularizer(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be the name of a regularizer, or several as jigsaw+barlow-twins, not {value!r}")
     names = value.split("+")
+    if len(names) > 1 and "none" in names:
+        raise ValueError(f"cannot join none with others, as in {value!r}: leave it out")
     for name in names:
-        if name not in REGULARIZERS and (name != "none" or len(names) > 1):
+        if name != "none" and name not in REGULARIZERS:
             raise unknown("regularizer", name, ["none", *REGULARIZERS])
     if len(set(names)) < len(names):
         raise ValueError(f"must name different regularizers, not {value!r}")

@@ -109,8 +109,7 @@ def _check_packages() -> None:
         try:
             import_module(name)
         except ImportError:
-            told = f"{name}, which ONNX needs, is not installed: pip install {' '.join(needed)}"
-            raise UsageError(told) from None
+            raise UsageError(f"ONNX needs the package {name}: pip install {' '.join(needed)}") from None
 
 
 WRITERS = {".pt2": _write_program, ".onnx": _write_onnx}

@@ -14,7 +14,7 @@ from cler.config.settings import Settings, elsewhere, own_settings
 from cler.config.values import own_weight
 from cler.data.inputs import Label, to_labels
 from cler.errors import UsageError, unknown
-from cler.nets.build import find_network
+from cler.nets.build import check_pretrained, find_network
 from cler.runs.custom import name_network
 from cler.runs.machine import find_device
 
@@ -94,8 +94,8 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
 
 def _check_network(settings: Settings) -> None:
     """Refuse pretrained weights of a network that has none, before the first image comes."""
-    if settings.pretrained and not find_network(settings.network).pretrained:
-        raise UsageError(f"has no effect on {settings.network}: only networks of timm have such weights", "pretrained")
+    if settings.pretrained:
+        check_pretrained(find_network(settings.network))
 
 
 def _weight(regularizer: str, weight: Any) -> float | str:

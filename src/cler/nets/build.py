@@ -76,6 +76,12 @@ def find_network(name: str) -> Network:
     return entry
 
 
+def check_pretrained(entry: Network) -> None:
+    """Refuse pretrained weights of a network that has none."""
+    if not entry.pretrained:
+        raise UsageError(f"has no effect on {entry.name}, which has no pretrained weights; use timm:NAME", "pretrained")
+
+
 def build_network(
     network: NetworkLike,
     n_outputs: int,
@@ -116,8 +122,8 @@ def build_network(
 
 
 def _by_name(entry: Network, n_outputs: int, channels: int, *, width: int | None, pretrained: bool) -> Backbone:
-    if pretrained and not entry.pretrained:
-        raise UsageError(f"has no effect on {entry.name}, which has no pretrained weights; use timm:NAME", "pretrained")
+    if pretrained:
+        check_pretrained(entry)
     if width is not None and entry.width is None:
         raise UsageError(f"{width} has no effect on {entry.name}: leave it out", "width")
     options: dict[str, Any] = {"pretrained": pretrained} if entry.pretrained else {}

@@ -74,7 +74,7 @@
     for (const box of all("input[type=checkbox]", bar)) box.checked = state.methods.includes(box.value);
     for (const box of all("input[type=search]", bar)) if (box.value !== state.text) box.value = state.text;
   };
-  bar.hidden = false;
+  bar.hidden = !items.length;
   bar.addEventListener("submit", event => event.preventDefault());
   bar.addEventListener("input", () => {
     state.methods = all("input:checked", bar).map(box => box.value);

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from cler.config.registry import NETWORKS
 from cler.config.settings import CUSTOM, Settings
 from cler.config.values import OWN_SEED
 from cler.data.images import ImageData
@@ -15,7 +16,7 @@ from cler.engine import Run, RunName
 from cler.errors import UsageError
 from cler.methods import Method, Setup, find_method
 from cler.nets.backbone import Backbone
-from cler.nets.build import NetworkLike, build_network, find_network, freeze_to_tap
+from cler.nets.build import NetworkLike, build_network, check_pretrained, find_network, freeze_to_tap
 from cler.nets.peers import Peers
 from cler.nets.randomness import borrowed_generator
 from cler.nets.resnet import compile_blocks
@@ -34,6 +35,8 @@ def check_fit(settings: Settings, data: ImageData, seeds: Sequence[int] = (0,)) 
     method, classes = find_method(settings.method), data.n_classes
     if method.shares_buffer and settings.buffer < classes:
         raise UsageError(f"{settings.buffer} is too small for one image of each of {classes} classes", "buffer")
+    if settings.pretrained and settings.network in NETWORKS:
+        check_pretrained(NETWORKS[settings.network])
     for name in settings.regularizers:
         REGULARIZERS[name].check(*data.train_images.shape[2:])
 
