@@ -37,7 +37,7 @@ def hash_of(thing: Any) -> str | None:
     if not found.sources and not found.compiled and not isinstance(thing, partial):
         return None
     words = [_fingerprint(source) for source in found.sources] + found.compiled + found.values
-    return words[0] if len(words) == 1 else hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+    return words[0] if len(words) == len(found.sources) == 1 else _digest(words)
 
 
 class _Found:
@@ -64,16 +64,27 @@ class _Found:
         for each in _family(code) if in_program else (code,):
             self._seen.add(each)
             if in_program and isinstance(each, type) and not _class_source(each):
-                self._use({name: value for name, value in _attributes(each) if isinstance(value, _PLAIN)})
+                self._use(_attributes(each))
             for function in _functions(each):
                 if in_program and not source:
                     self.compiled.append(_compiled(function.__code__))
                 if in_program:
-                    for name in sorted(_globals_of(function.__code__) & function.__globals__.keys()):
-                        self._use(function.__globals__[name])
-                for cell in function.__closure__ or ():
-                    with suppress(ValueError):  # a name that nothing has been assigned to yet
-                        self._use(cell.cell_contents)
+                    self._use_names(function)
+                if in_program or "<locals>" in function.__qualname__:  # else its file says what is in there
+                    self._use_closure(function)
+
+    def _use_names(self, function: FunctionType) -> None:
+        """What a function looks up outside itself, and the defaults of its arguments."""
+        for name in sorted(_globals_of(function.__code__) & function.__globals__.keys()):
+            self._use(function.__globals__[name])
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self._use(value, given=True)
+
+    def _use_closure(self, function: FunctionType) -> None:
+        """What a function has from the one that it was made in."""
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # a name that nothing has been assigned to yet
+                self._use(cell.cell_contents)
 
     def _use(self, value: Any, *, given: bool = False, depth: int = 0) -> None:
         """A value that code was `given` or uses: as it is where it is plain, else what it is made of.
@@ -149,16 +160,24 @@ def _family(code: Any) -> list[Any]:
     return [each for each in getattr(code, "__mro__", (code,)) if _module(each) == _module(code)]
 
 
-def _attributes(code: type) -> Iterator[tuple[str, Any]]:
-    yield from ((name, value) for name, value in vars(code).items() if not name.startswith("__") and name not in SAID)
+def _attributes(code: type) -> dict[str, Any]:
+    """What a class says besides its methods: values and classes inside it, but nothing for people."""
+    kinds = (*_PLAIN, tuple, Mapping, type)
+    said = {name: value for name, value in vars(code).items() if not name.startswith("__") and name not in SAID}
+    return {name: value for name, value in said.items() if isinstance(value, kinds)}
 
 
 def _functions(code: Any) -> Iterator[FunctionType]:
-    """The functions that a class defines, or a function itself."""
+    """The functions that a class defines, also behind a property or a cache; or a function itself."""
     for each in vars(code).values() if isinstance(code, type) else (code,):
-        inner = getattr(each, "fget", None) or getattr(each, "__func__", each)
+        inside = (getattr(each, name, None) for name in ("fget", "func", "__func__", "__wrapped__"))
+        inner = each if isinstance(each, FunctionType) else next(filter(None, inside), None)
         if isinstance(inner, FunctionType):
             yield inner
+
+
+def _digest(words: list[str]) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
 def _compiled(code: CodeType) -> str:
