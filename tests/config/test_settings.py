@@ -198,6 +198,7 @@ def test_a_buffer_holds_a_replay_batch(buffer):
         ({"method": "er-acee"}, "unknown method 'er-acee'.*did you mean 'er-ace'"),
         ({"method": "zzz"}, r"unknown method 'zzz' \(known: .*finetune"),
         ({"regularizer": "jigsow"}, "unknown regularizer 'jigsow'.*known: none.*did you mean 'jigsaw'"),
+        ({"regularizer": "none+jigsaw"}, r"unknown regularizer 'none' \(known: rotation"),
         ({"dataset": "cifar1000"}, "unknown dataset 'cifar1000'.*did you mean 'cifar100'"),
         ({"optimizer": "adamm"}, "unknown optimizer 'adamm'.*did you mean 'adam'"),
         ({"network": "resnet81"}, "unknown network 'resnet81'.*did you mean 'resnet18'"),
