@@ -27,14 +27,15 @@ _DEEP, _MANY = 5, 1000
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-def hash_of(thing: Any) -> str | None:
-    """A hash of a class or function, or of one with arguments; None for what has no Python code at all.
+def hash_of(*things: Any) -> str | None:
+    """A hash of classes or functions, also of some with arguments; None where there is no Python code of the user's.
 
     Code that was never in a file, such as a program that Python reads from its standard input, is hashed as compiled.
     """
     found = _Found()
-    found.add(thing)
-    if not found.sources and not found.compiled and not isinstance(thing, partial):
+    for thing in things:
+        found.add(thing)
+    if not found.sources and not found.compiled and not any(isinstance(thing, partial) for thing in things):
         return None
     words = [_fingerprint(source) for source in found.sources] + found.compiled + found.values
     return words[0] if len(words) == len(found.sources) == 1 else _digest(words)
@@ -58,7 +59,7 @@ class _Found:
         if code in self._seen or _module(code).partition(".")[0] == "cler":
             return
         self._seen.add(code)
-        if source := source_of(code):
+        if (source := source_of(code)) and source not in self.sources:  # a file may have several of them
             self.sources.append(source)
         in_program = not _has_file(code)
         for each in _family(code) if in_program else (code,):
