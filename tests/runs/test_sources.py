@@ -135,6 +135,11 @@ found = identity(
     assert one == other != changed
 
 
+def test_an_object_that_has_any_attribute_counts_by_its_class():
+    text = "class Any:\n    def __getattr__(self, name): return None\nchosen = Any()\ndef network(n): return chosen\n"
+    assert hash_of(program(text)["network"]) != hash_of(program(text.replace("None", "0"))["network"])
+
+
 def test_what_holds_itself_ends():
     space = program("def network(n): return held\nheld = {}\nheld[0] = held\n")
     assert hash_of(space["network"])

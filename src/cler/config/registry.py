@@ -131,7 +131,7 @@ def _without_arguments(made: Any) -> Any:
 
 def class_or_function(made: Any) -> Any:
     """The class or function itself, or the class of an object."""
-    return made if hasattr(made, "__qualname__") else type(made)
+    return made if isinstance(getattr(made, "__qualname__", None), str) else type(made)  # some have any attribute
 
 
 def forgotten(kind: str, name: str) -> UsageError | None:
