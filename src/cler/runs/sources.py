@@ -1,7 +1,8 @@
-"""A hash of somebody's own code, with everything outside the package that decides what it does.
+"""A hash of somebody's own code.
 
-Of a module it is the whole file. A program or notebook says other things too: of these it is the class or function
-itself, and those that it names, wherever they stand. What it was given, such as a width, counts everywhere.
+Of a module it is the whole file, but no other one that this imports. A program or notebook says other things too: of
+these it is the class or function itself, and those that it names there. What it was given, such as a width, counts
+everywhere.
 """
 
 from __future__ import annotations
