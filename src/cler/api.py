@@ -15,17 +15,7 @@ from cler.config.cluster import Slurm
 from cler.config.machine import Machine
 from cler.config.making import make_settings
 from cler.config.reading import parse_seeds
-from cler.config.registry import (
-    BACKENDS,
-    DATASETS,
-    METHODS,
-    NETWORKS,
-    REGULARIZERS,
-    STREAMS,
-    TEACHERS,
-    TRACKERS,
-    Registry,
-)
+from cler.config.registry import BACKENDS, DATASETS, METHODS, NETWORKS, STREAMS, TEACHERS, TRACKERS
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
 from cler.data.images import ImageData
@@ -35,7 +25,8 @@ from cler.methods.base import Method
 from cler.metrics import SCENARIOS
 from cler.nets.backbone import Backbone
 from cler.nets.build import Network
-from cler.regularizers.base import Entry, Regularizer, entry_of
+from cler.regularizers.base import Entry, Regularizer
+from cler.regularizers.base import register as register_regularizer
 from cler.report.console import Terminal
 from cler.report.progress import ProgressBars, decoding_bar
 from cler.report.table import Table
@@ -251,10 +242,11 @@ def train_jobs(
 
 
 T = TypeVar("T")
-_CLASSES: Mapping[type, Registry[Any]] = {
-    Method: METHODS, Teacher: TEACHERS, Stream: STREAMS, Tracker: TRACKERS, Backend: BACKENDS,
+_REGISTER: Mapping[type, Callable[[Any], Any]] = {
+    Method: METHODS.add, Regularizer: register_regularizer, Teacher: TEACHERS.add, Stream: STREAMS.add,
+    Tracker: TRACKERS.add, Backend: BACKENDS.add,
 }  # fmt: skip
-"""What is registered as a class, and where."""
+"""How subclasses of each class are registered."""
 
 
 def register(thing: T) -> T:
@@ -267,18 +259,16 @@ def register(thing: T) -> T:
     """
     given: Any = thing
     if isinstance(given, type):
-        if issubclass(given, Regularizer):
-            REGULARIZERS.add(entry_of(given))
-            return thing
-        for kind, table in _CLASSES.items():
+        for kind, add in _REGISTER.items():
             if issubclass(given, kind):
-                return table.add(thing)
+                add(given)
+                return thing
         raise UsageError(
             f"the class {given.__qualname__} cannot be registered: it must be a method, regularizer, teacher, stream, "
             "tracker or backend; of a network, register a cler.nets.Network, of a dataset an object"
         )
     if isinstance(thing, Entry):
-        return REGULARIZERS.add(thing)
+        return register_regularizer(thing)
     if isinstance(thing, Network):
         return NETWORKS.add(thing)
     if callable(getattr(thing, "load", None)) and isinstance(getattr(thing, "name", None), str):

@@ -96,7 +96,7 @@ def stopped_at(deadline: float) -> Iterator[None]:
 
 @contextmanager
 def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Inside, Ctrl-C and SIGTERM only set what the function tells that this gives; a second one ends the command."""
+    """Yields a function that tells whether Ctrl-C or SIGTERM has come; inside, only a second one ends the command."""
     asked: list[int] = []
 
     def ask(number: int, _: Any) -> None:

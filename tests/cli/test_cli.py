@@ -236,6 +236,15 @@ def test_a_dataset_of_the_users_own_is_fetched(cler, tmp_path, monkeypatch):
     assert (answer.code, "there is no folder" in answer.out) == (1, True)
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["run er", "tune er --space lr=0.1", "reproduce table1", "analyze figure1", "compare .", "report .", "frontier ."],
+)
+def test_parts_of_the_users_own_are_imported_by_every_command_that_trains_or_reads_runs(cler, command):
+    answer = cler(*command.split(), "--import", "nowhere.py")
+    assert (answer.code, answer.err) == (2, "cler: there is no file nowhere.py to import\n")
+
+
 @pytest.mark.parametrize("command", [(), ("run",), ("tune",), ("bench",), ("data",), ("data", "get"), ("methods",)])
 def test_help_has_a_sentence_for_every_option(cler, command):
     answer = cler(*command, "--help")

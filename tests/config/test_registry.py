@@ -1,9 +1,12 @@
 """The tables of names: what may be registered under which name, however it gets there."""
 
+import warnings
+from importlib.metadata import EntryPoint
+
 import pytest
 
 import cler
-from cler.config.registry import REGULARIZERS, TEACHERS, Registry
+from cler.config.registry import PLUGINS, REGULARIZERS, TEACHERS, Registry, load_plugins
 from cler.regularizers import Entry, Regularizer
 
 
@@ -51,3 +54,16 @@ def test_two_of_one_name_are_refused_and_one_that_is_defined_again_takes_its_pla
         table.add(type("Second", (), {"name": "mine"}))
     with pytest.raises(cler.UsageError, match="the thing Nameless has no name"):
         table.add(type("Nameless", (), {}))
+
+
+def test_a_plug_in_is_imported_though_its_entry_point_names_what_it_registers(tmp_path, monkeypatch):
+    """Registering a regularizer reads the table, for which plug-ins are imported."""
+    (tmp_path / "plugged.py").write_text("import cler\n@cler.register\nclass Plugged(cler.Regularizer):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(REGULARIZERS, "_entries", dict(REGULARIZERS))
+    point = EntryPoint("mine", "plugged:Plugged", PLUGINS)
+    monkeypatch.setattr("cler.config.registry.entry_points", lambda group: [point])
+    load_plugins.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "plugged" in REGULARIZERS

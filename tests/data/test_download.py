@@ -361,7 +361,12 @@ def test_every_dataset_is_fetched_and_unpacked_by_one_process(tmp_path: Path, mo
         raise UsageError("was looked at")
 
     monkeypatch.setattr(download, "fetch", fetched)
+    monkeypatch.setattr("cler.data.cifar._verify_archive", lambda layout, archive: None)
     for form in ("extract", "extract_zip"):
         monkeypatch.setattr(unpack, form, unpacked)
     with pytest.raises(UsageError, match="was looked at"):
         data.get(name, tmp_path)
+    if name.startswith("cifar"):  # whose archive is unpacked where it is all there is
+        (tmp_path / f"cifar-{name.removeprefix('cifar')}-python.tar.gz").touch()
+        with pytest.raises(UsageError, match="was looked at"):
+            data.load(name, tmp_path)

@@ -52,6 +52,7 @@ class Fading(Finetune):
     """Halves all weights between tasks, and doubles them again."""
 
     name = "fading"
+    steps = 0
 
     @torch.no_grad()
     def end_task(self, task, batches):
@@ -62,13 +63,26 @@ class Fading(Finetune):
         super().begin_task(task)
         torch._foreach_mul_(list(self.network.parameters()), 2.0)
 
+    def observe(self, batch):
+        self.steps += self.follows
+        return super().observe(batch)
 
-def test_convolutions_in_bfloat16_have_the_weights_that_were_changed_between_steps():
-    run = make_run("finetune", precision="bf16")
+    @property
+    def follows(self):
+        """Whether convolutions compute with the weights as they are."""
+        pairs = zip(self.working_copies.copies, self.working_copies.weights, strict=True)
+        return all(torch.equal(copy, weight.bfloat16()) for copy, weight in pairs)
+
+
+@pytest.mark.parametrize("stream", ["class-incremental", "shuffled"])
+def test_convolutions_in_bfloat16_have_the_weights_that_were_changed_between_steps(stream):
+    """Where a stream has no tasks, a second one is begun by its first step."""
+    run = make_run("finetune", precision="bf16", stream=stream)
     run.method.__class__ = Fading
-    copies = run.method.working_copies
-    for change in (run.begin_task, run.end_task):
-        change(0)
-        assert all(
-            torch.equal(copy, weight.bfloat16()) for copy, weight in zip(copies.copies, copies.weights, strict=True)
-        )
+    run.begin_task(0)
+    assert run.method.follows
+    for _ in range(2):
+        run.step()
+    assert (run.method.task, run.method.steps) == (int(stream == "shuffled"), 2)
+    run.end_task(0)
+    assert run.method.follows

@@ -7,6 +7,7 @@ import pytest
 import cler
 from cler.config.registry import REGULARIZERS
 from cler.promises.toy import colors
+from cler.regularizers.base import register
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Sized(cler.Regularizer):
             return self.weight * (network.features(augmented).square().mean() - self.target).square()
 
 
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch):
+@pytest.fixture(autouse=True, params=[cler.register, register])
+def _registered(monkeypatch, request):
     monkeypatch.setattr(REGULARIZERS, "_entries", dict(REGULARIZERS))
-    cler.register(Sized)
+    assert request.param(Sized) is Sized
 
 
 def test_its_settings_reach_it_and_belong_to_it(tmp_path):

@@ -237,7 +237,7 @@ def test_runs_that_did_not_finish_are_left_out_and_reported():
     )
     assert comparison.groups[0].seeds == [0]
     assert comparison.complaints == (
-        "left out: half (not finished: the command that began it resumes it)",
+        "left out: half (not finished: the command that began it resumes it, without --until-task)",
         "left out: nan (failed: diverged here)",
     )
 

@@ -1,20 +1,17 @@
 import pytest
 import torch
 
+import cler
 from cler.errors import UsageError
 from cler.runs.machine import default_precision, find_device, workers_that_fit
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("gpu", r"^unknown device 'gpu' \(known: auto, cpu, cuda\); cuda is the GPU"),
-        ("cuda:7", "'cuda:7'.*; cuda is the GPU, and CUDA_VISIBLE_DEVICES chooses which of several$"),
-    ],
-)
-def test_unknown_devices(name, says):
-    with pytest.raises(UsageError, match=says):
-        find_device(name)
+@pytest.mark.parametrize("ask", [cler.train, cler.Learner])
+@pytest.mark.parametrize("name", ["gpu", "cuda:7"])
+def test_unknown_devices(ask, name):
+    says = rf"'{name}' \(known: auto, cpu, cuda\); cuda is the GPU, and CUDA_VISIBLE_DEVICES chooses which of several$"
+    with pytest.raises(UsageError, match=f"^unknown device {says}"):
+        ask("er", device=name)
 
 
 def test_a_gpu_that_is_not_there(monkeypatch):

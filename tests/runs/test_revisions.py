@@ -9,6 +9,7 @@ import pytest
 
 from cler.config.machine import Machine
 from cler.config.making import make_settings
+from cler.config.registry import DOMAINS
 from cler.engine.events import Evaluated
 from cler.methods import METHODS, Method
 from cler.methods.er_ace import ErAce
@@ -18,6 +19,7 @@ from cler.runs import revisions
 from cler.runs.execute import execute
 from cler.runs.jobs import make_jobs
 from cler.runs.results import read_result
+from cler.streams.domain_incremental import domains
 
 WHAT = "Code that decides the numbers of runs is not as tests/revisions.json has it:"
 TO_DO = """Decide whether runs come out differently (tools/same_numbers.py compares the bits of two commits), raise the
@@ -96,6 +98,16 @@ def test_what_a_function_of_ones_own_was_given_counts():
         return revisions.revision_of(own_network("custom:slim", partial(ResNet18, width=width)))
 
     assert revision(8) == revision(8) != revision(16)
+
+
+def test_each_domain_counts(monkeypatch):
+    def revision(factor):
+        domains("mine", lambda images: images, lambda images: factor * images)
+        return revisions.revision_of(DOMAINS["mine"])
+
+    monkeypatch.setattr(DOMAINS, "_entries", dict(DOMAINS))
+    assert revision(1) == revision(1) != revision(2)
+    assert revisions.revision_of(DOMAINS["rotations"]) == 1
 
 
 def test_code_that_was_never_in_a_file_has_its_number():

@@ -1,14 +1,17 @@
 """The hash of somebody's own code, in programs and notebooks, which are a file that says other things too."""
 
+import importlib
 import linecache
+import re
 from functools import partial
 
 import pytest
 
 from cler.runs.sources import hash_of
+from cler.runs.syntax import fingerprint
 
 NETWORK = '''
-from functools import partial
+from functools import cache
 from torch import nn
 
 WIDTH = 8
@@ -19,6 +22,11 @@ seen, steps = [], 0
 class Net(nn.Module):
     """A network."""
 
+    kernel = (3, 5)
+
+    class Inside:
+        depth = 2
+
     def __init__(self, n_classes):
         super().__init__()
         self.late = nn.Linear(WIDTH, n_classes)
@@ -27,7 +35,8 @@ class Net(nn.Module):
         return self.late(images.unrelated)
 
 
-def helper(n_classes):
+@cache
+def helper(n_classes, late=WIDTH + 1):
     global steps
     steps += 1
     seen.append(steps)
@@ -65,6 +74,9 @@ def program(text):
         ("nn.Linear(WIDTH", "nn.Bilinear(WIDTH"),
         ("WIDTH = 8", "WIDTH = 16"),
         ("(16, 32)", "(16, 64)"),
+        ("WIDTH + 1", "WIDTH + 2"),
+        ("(3, 5)", "(3, 7)"),
+        ("depth = 2", "depth = 3"),
         ("[Net(n_classes), sizes]", "[sizes]"),
     ],
 )
@@ -123,6 +135,11 @@ found = identity(
     assert one == other != changed
 
 
+def test_an_object_that_has_any_attribute_counts_by_its_class():
+    text = "class Any:\n    def __getattr__(self, name): return None\nchosen = Any()\ndef network(n): return chosen\n"
+    assert hash_of(program(text)["network"]) != hash_of(program(text.replace("None", "0"))["network"])
+
+
 def test_what_holds_itself_ends():
     space = program("def network(n): return held\nheld = {}\nheld[0] = held\n")
     assert hash_of(space["network"])
@@ -142,6 +159,9 @@ def never_in_a_file(source):
         ("WIDTH = 8", "WIDTH = 9"),
         ("images.unrelated", "images"),
         ("[Net(n_classes), sizes]", "None"),
+        ("WIDTH + 1", "WIDTH + 2"),
+        ("(3, 5)", "(3, 7)"),
+        ("depth = 2", "depth = 3"),
     ],
 )
 def test_code_that_was_never_in_a_file_counts_as_compiled(old, new):
@@ -149,6 +169,36 @@ def test_code_that_was_never_in_a_file_counts_as_compiled(old, new):
     assert hashed == hash_of(never_in_a_file(NETWORK))
     assert hashed
     assert hashed != hash_of(never_in_a_file(NETWORK.replace(old, new)))
+
+
+def test_a_hash_is_short_even_of_a_single_function():
+    assert re.fullmatch("[0-9a-f]{16}", hash_of(never_in_a_file("def network(n): return n\n")))
+
+
+FILED = """
+from contextlib import contextmanager
+
+class Mine:
+    def __init__(self):
+        super().__init__()
+
+    @contextmanager
+    def inside(self):
+        yield
+
+def make(width):
+    return lambda n_classes: (width, n_classes)
+"""
+
+
+def test_of_a_class_in_a_file_the_file_counts_and_what_functions_made_there_were_given(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    renamed = FILED.replace("Mine", "Renamed")
+    for module, text in {"filed_first": FILED, "filed_again": renamed}.items():
+        (tmp_path / f"{module}.py").write_text(text)
+    first, again = (importlib.import_module(module) for module in ("filed_first", "filed_again"))
+    assert hash_of(first.Mine) == hash_of(again.Renamed) == fingerprint(FILED)
+    assert hash_of(first.make(8)) == hash_of(first.make(8)) != hash_of(first.make(16))
 
 
 def test_what_has_no_code_of_its_own_has_none():

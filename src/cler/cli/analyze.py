@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import HERE, AsJson, Redo, app, console, errors, say, show
+from cler.cli.app import HERE, AsJson, Imports, Redo, app, console, errors, say, show
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.machine import Machine
 from cler.config.settings import Settings
@@ -34,6 +34,7 @@ def analyze(
     ],
     seeds: Annotated[str, typer.Option(help="How many seeds (10 means 0 to 9), or which: 0..9 or 3,7.")] = "10",
     redo: Redo = False,
+    imports: Imports = None,
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown with a link to the figure.")] = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import app, console, read_comparison, say
+from cler.cli.app import Imports, app, console, read_comparison, say
 from cler.cli.options import OnceEach
 from cler.errors import UsageError
 from cler.files import read_text
@@ -32,6 +32,7 @@ def frontier(
     into: Annotated[
         Path | None, typer.Option(help=f"Also put the short table into this file, between {' and '.join(BETWEEN)}.")
     ] = None,
+    imports: Imports = None,
 ) -> None:
     """Compare online learners on Seq. CIFAR-100: accuracy, arithmetic, and published results.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cler.cli.app import AsJson, Redo, Restart, app, console, errors, say, show
+from cler.cli.app import AsJson, Imports, Redo, Restart, app, console, errors, say, show
 from cler.cli.options import Given, OnceEach, takes
 from cler.config.machine import Machine
 from cler.config.schema import settings_of
@@ -85,6 +85,7 @@ def reproduce(
     ] = False,
     restart: Restart = False,
     redo: Redo = False,
+    imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a table of the paper, or all: train the missing runs and show our numbers beside the paper's.

@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from cler.config.machine import DEVICES
 from cler.config.reading import LARGEST_SEED
 from cler.config.schema import Setting, check_all, setting, settings_of
 from cler.config.settings import Settings
+from cler.config.values import DEVICES, read_device
 
 DEFAULTS: dict[str, Any] = {"regularizer": "jigsaw", "weight": None}
 """Settings whose default for a learner differs from that for a run; a weight of None is the regularizer's own."""
@@ -24,8 +24,9 @@ class Form:
     prequential: bool = setting(False, "Predict each batch before learning it, and count the correct predictions.")
     seed: int = setting(0, "Seed for all random numbers.", least=0, most=LARGEST_SEED)
     device: str = setting(
-        "auto", "Device to learn on; auto is the GPU if there is one.", choices=DEVICES, role="machine"
-    )
+        "auto", "Device to learn on; auto is the GPU if there is one.", choices=DEVICES, read=read_device,
+        role="machine",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_all(self)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from cler.config.cluster import Slurm, read_on, read_slurm
 from cler.config.schema import check_all, setting, settings_of
-from cler.config.values import read_track
+from cler.config.values import DEVICES, read_device, read_track
 from cler.errors import UsageError
 
-DEVICES = ("auto", "cpu", "cuda")
 PLACES = ("auto", "device", "host")
 
 
@@ -32,8 +31,9 @@ class Machine:
         above=0, most=1e9, role="machine", backends=("slurm", "ray"),
     )  # fmt: skip
     device: str = setting(
-        "auto", "Device to train on; auto is the GPU if there is one.", choices=DEVICES, role="machine"
-    )
+        "auto", "Device to train on; auto is the GPU if there is one.", choices=DEVICES, read=read_device,
+        role="machine",
+    )  # fmt: skip
     workers: int | None = setting(
         None,
         "Worker processes on a CPU (default: as many as its cores allow); on slurm or ray, the fewest bundles to make.",

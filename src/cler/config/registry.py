@@ -131,7 +131,7 @@ def _without_arguments(made: Any) -> Any:
 
 def class_or_function(made: Any) -> Any:
     """The class or function itself, or the class of an object."""
-    return made if hasattr(made, "__qualname__") else type(made)
+    return made if isinstance(getattr(made, "__qualname__", None), str) else type(made)  # some have any attribute
 
 
 def forgotten(kind: str, name: str) -> UsageError | None:
@@ -148,10 +148,13 @@ def forgotten(kind: str, name: str) -> UsageError | None:
 
 @cache
 def load_plugins() -> None:
-    """Import what installed packages name in the group `cler.plugins`; one that fails is skipped with a warning."""
+    """Import the modules that installed packages name in the group `cler.plugins`; if one fails, a warning says so.
+
+    Only modules: a plug-in that reads a table while it is imported comes here again, when it has no names yet.
+    """
     for point in entry_points(group=PLUGINS):
         try:
-            point.load()
+            import_module(point.module)
         except Exception as error:
             told = f"the plug-in {point.name} ({point.value}) cannot be imported: {type(error).__name__}: {error}"
             warnings.warn(told, stacklevel=2)

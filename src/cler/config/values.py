@@ -8,8 +8,9 @@ from typing import Any
 
 from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, TEACHERS, TRACKERS
 from cler.config.schema import joined
-from cler.errors import unknown
+from cler.errors import UsageError, unknown
 
+DEVICES = ("auto", "cpu", "cuda")
 OWN_SEED = "seed"
 """The class order of a run that is permuted by its own seed."""
 
@@ -49,9 +50,10 @@ def read_regularizer(value: Any) -> str:
     names = value.split("+")
     if len(names) > 1 and "none" in names:
         raise ValueError(f"cannot join none with others, as in {value!r}: leave it out")
+    known = [*REGULARIZERS] if len(names) > 1 else ["none", *REGULARIZERS]
     for name in names:
-        if name != "none" and name not in REGULARIZERS:
-            raise unknown("regularizer", name, ["none", *REGULARIZERS])
+        if name not in known:
+            raise unknown("regularizer", name, known)
     if len(set(names)) < len(names):
         raise ValueError(f"must name different regularizers, not {value!r}")
     return value
@@ -113,6 +115,18 @@ def has_own_network(method: Any) -> bool:
 def is_own_network(name: str) -> bool:
     """Whether this is the network that one method alone works with."""
     return name in METHODS and has_own_network(METHODS[name])
+
+
+def read_device(value: Any) -> str:
+    """One of the devices by name; which GPU of several it is, is chosen elsewhere."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be a string, not {value!r}")
+    if value not in DEVICES:
+        raise UsageError(
+            f"unknown device '{value}' (known: {', '.join(DEVICES)}); cuda is the GPU, and CUDA_VISIBLE_DEVICES "
+            "chooses which of several"
+        )
+    return value
 
 
 def read_track(value: Any) -> str:

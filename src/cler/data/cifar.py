@@ -172,8 +172,10 @@ class Cifar:
 
 
 def _unpack(layout: Layout, archive: Path, folder: Path) -> Path:
-    _verify_archive(layout, archive)
-    unpack.extract(archive, folder, limit=LARGEST, members=MOST_MEMBERS)
+    with download.alone(archive):
+        if not (folder / layout.folder).is_dir():  # as it is once another process has unpacked it
+            _verify_archive(layout, archive)
+            unpack.extract(archive, folder, limit=LARGEST, members=MOST_MEMBERS)
     return folder / layout.folder
 
 

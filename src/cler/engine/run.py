@@ -149,7 +149,8 @@ class Run:
         """Learn the next batch."""
         with self._autocast():
             if not self.stream.tells_tasks and self.method.task == 0 and self.method.settled:
-                self.method.begin_task(1)  # which means: from here on there is something to replay
+                with self._between_steps():
+                    self.method.begin_task(1)  # which means: from here on there is something to replay
             batch = self._batch(self._order.index_select(0, self._position)[0])
             if self.evaluate_every and self.method.phase == "observe":
                 self._predict(batch)

@@ -92,7 +92,7 @@ class RDfcil(Method):
         features = setup.network.feature_size
         with torch.random.fork_rng(devices=[]):  # weights are drawn when they are needed
             synthesizer = Synthesizer(height, width, noise=setup.options.noise, channels=channels).to(setup.device)
-            projections = [nn.Linear(features, 2 * features).to(setup.device) for _ in range(2)]
+            projections = [nn.Linear(features, 2 * features) for _ in range(2)]
         super().__init__(setup, also_trained=projections)
         self.old = Frozen(self.network)
         self.synthesizer = synthesizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from torch import Tensor, nn
 
@@ -76,6 +76,9 @@ class Entry:
     """A frozen dataclass of the settings that only this regularizer has, each with a default and a line of help."""
 
 
+R = TypeVar("R", bound=Entry | type[Regularizer])
+
+
 def entry_of(regularizer: type[Regularizer]) -> Entry:
     """The entry that builds it, or one with its name and Options and a weight of 1.
 
@@ -89,5 +92,7 @@ def entry_of(regularizer: type[Regularizer]) -> Entry:
     return Entry(name, name, "", build=regularizer, weight=1.0, Options=regularizer.Options)
 
 
-register = REGULARIZERS.add
-"""Registers the entry of a regularizer for the command line and the tests."""
+def register(regularizer: R) -> R:
+    """Register a regularizer, or the entry that builds it, for the command line and the tests."""
+    REGULARIZERS.add(entry_of(regularizer) if isinstance(regularizer, type) else regularizer)
+    return regularizer

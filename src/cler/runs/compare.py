@@ -43,7 +43,7 @@ def compare(results: Iterable[Result], against: str | Series | None = None) -> C
         if result.complete and result.failure is None:
             by_settings.setdefault(frozen(of_a_row(result.settings)), []).append(result)
         else:
-            unfinished = "not finished: the command that began it resumes it"
+            unfinished = "not finished: the command that began it resumes it, without --until-task"
             reason = f"failed: {result.failure}" if result.failure else unfinished
             complaints.append(one_line(f"left out: {result.path} ({reason})"))
     groups = []

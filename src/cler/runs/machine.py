@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 
-from cler.config.machine import DEVICES
 from cler.errors import UsageError
 from cler.nets.kernels import has_bfloat16
 from cler.processes import usable_cores
@@ -22,14 +21,9 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name; 'auto' is the GPU if there is one."""
+    """The device that a setting names; 'auto' is the GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name not in DEVICES:
-        raise UsageError(
-            f"unknown device '{name}' (known: {', '.join(DEVICES)}); cuda is the GPU, and CUDA_VISIBLE_DEVICES chooses "
-            "which of several"
-        )
     if name == "cuda" and not torch.cuda.is_available():
         raise UsageError("cuda: torch sees no GPU here; leave it out to use the CPU", "device")
     return torch.device(name)

@@ -14,8 +14,9 @@ from cler.config.comparing import completed
 from cler.engine.run import VALIDATION
 from cler.errors import UsageError
 from cler.files import as_path, read_json
-from cler.metrics import SCENARIOS, Curve, Measured
+from cler.metrics import SCENARIOS, Curve
 from cler.runs.folders import RESULT, search
+from cler.runs.measured import Measured
 from cler.runs.wellformed import FORMAT, check_result
 
 

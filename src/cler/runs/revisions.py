@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from cler.config.registry import DOMAINS, METHODS, NETWORKS, REGULARIZERS, STREA
 from cler.config.settings import Settings
 from cler.engine import REVISION
 from cler.runs.sources import hash_of
+from cler.streams.domain_incremental import Domains
 
 Revisions = Mapping[str, int | str]
 
@@ -42,13 +42,10 @@ def revisions(settings: Settings) -> dict[str, int | str]:
 def revision_of(entry: Any) -> int | str:
     """The revision of what is registered: a number inside the package; outside it, with a hash of its source."""
     number: int = getattr(entry, "revision", 1)
-    made = made_of(entry)
+    made, given = made_of(entry), getattr(entry, "given", None)
     if isinstance(made, nn.Module):  # as it is, weights and all
         return hashlib.sha256(f"{made}{_digest(made)}".encode()).hexdigest()[:16]
-    given = getattr(entry, "given", None)
-    if made.__module__.partition(".")[0] == "cler" and not isinstance(given, partial):
-        return number
-    hashed = hash_of(made if given is None else given)
+    hashed = hash_of(*entry.transforms) if isinstance(entry, Domains) else hash_of(made if given is None else given)
     return number if hashed is None else f"{hashed}.{number}"
 
 

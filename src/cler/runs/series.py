@@ -14,8 +14,9 @@ from cler.config.settings import pair_of
 from cler.config.values import OWN_SEED, number_of_tasks
 from cler.files import without_non_finite
 from cler.methods import METHODS
-from cler.metrics import METRICS, SCENARIOS, Measured
+from cler.metrics import METRICS, SCENARIOS
 from cler.regularizers import REGULARIZERS
+from cler.runs.measured import Measured
 from cler.runs.results import Result
 
 

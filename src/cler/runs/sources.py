@@ -1,7 +1,8 @@
-"""A hash of somebody's own code, with everything outside the package that decides what it does.
+"""A hash of somebody's own code.
 
-Of a module it is the whole file. A program or notebook says other things too: of these it is the class or function
-itself, and those that it names, wherever they stand. What it was given, such as a width, counts everywhere.
+Of a module it is the whole file, but no other one that this imports. A program or notebook says other things too: of
+these it is the class or function itself, and those that it names there. What it was given, such as a width, counts
+everywhere.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ _DEEP, _MANY = 5, 1000
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-def hash_of(thing: Any) -> str | None:
-    """A hash of a class or function, or of one with arguments; None for what has no Python code at all.
+def hash_of(*things: Any) -> str | None:
+    """A hash of classes or functions, also of some with arguments; None where there is no Python code of the user's.
 
     Code that was never in a file, such as a program that Python reads from its standard input, is hashed as compiled.
     """
     found = _Found()
-    found.add(thing)
-    if not found.sources and not found.compiled and not isinstance(thing, partial):
+    for thing in things:
+        found.add(thing)
+    if not found.sources and not found.compiled and not any(isinstance(thing, partial) for thing in things):
         return None
     words = [_fingerprint(source) for source in found.sources] + found.compiled + found.values
-    return words[0] if len(words) == 1 else hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+    return words[0] if len(words) == len(found.sources) == 1 else _digest(words)
 
 
 class _Found:
@@ -58,22 +60,33 @@ class _Found:
         if code in self._seen or _module(code).partition(".")[0] == "cler":
             return
         self._seen.add(code)
-        if source := source_of(code):
+        if (source := source_of(code)) and source not in self.sources:  # a file may have several of them
             self.sources.append(source)
         in_program = not _has_file(code)
         for each in _family(code) if in_program else (code,):
             self._seen.add(each)
             if in_program and isinstance(each, type) and not _class_source(each):
-                self._use({name: value for name, value in _attributes(each) if isinstance(value, _PLAIN)})
+                self._use(_attributes(each))
             for function in _functions(each):
                 if in_program and not source:
                     self.compiled.append(_compiled(function.__code__))
                 if in_program:
-                    for name in sorted(_globals_of(function.__code__) & function.__globals__.keys()):
-                        self._use(function.__globals__[name])
-                for cell in function.__closure__ or ():
-                    with suppress(ValueError):  # a name that nothing has been assigned to yet
-                        self._use(cell.cell_contents)
+                    self._use_names(function)
+                if in_program or "<locals>" in function.__qualname__:  # else its file says what is in there
+                    self._use_closure(function)
+
+    def _use_names(self, function: FunctionType) -> None:
+        """What a function looks up outside itself, and the defaults of its arguments."""
+        for name in sorted(_globals_of(function.__code__) & function.__globals__.keys()):
+            self._use(function.__globals__[name])
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self._use(value, given=True)
+
+    def _use_closure(self, function: FunctionType) -> None:
+        """What a function has from the one that it was made in."""
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # a name that nothing has been assigned to yet
+                self._use(cell.cell_contents)
 
     def _use(self, value: Any, *, given: bool = False, depth: int = 0) -> None:
         """A value that code was `given` or uses: as it is where it is plain, else what it is made of.
@@ -149,16 +162,24 @@ def _family(code: Any) -> list[Any]:
     return [each for each in getattr(code, "__mro__", (code,)) if _module(each) == _module(code)]
 
 
-def _attributes(code: type) -> Iterator[tuple[str, Any]]:
-    yield from ((name, value) for name, value in vars(code).items() if not name.startswith("__") and name not in SAID)
+def _attributes(code: type) -> dict[str, Any]:
+    """What a class says besides its methods: values and classes inside it, but nothing for people."""
+    kinds = (*_PLAIN, tuple, Mapping, type)
+    said = {name: value for name, value in vars(code).items() if not name.startswith("__") and name not in SAID}
+    return {name: value for name, value in said.items() if isinstance(value, kinds)}
 
 
 def _functions(code: Any) -> Iterator[FunctionType]:
-    """The functions that a class defines, or a function itself."""
+    """The functions that a class defines, also behind a property or a cache; or a function itself."""
     for each in vars(code).values() if isinstance(code, type) else (code,):
-        inner = getattr(each, "fget", None) or getattr(each, "__func__", each)
+        inside = (getattr(each, name, None) for name in ("fget", "func", "__func__", "__wrapped__"))
+        inner = each if isinstance(each, FunctionType) else next(filter(None, inside), None)
         if isinstance(inner, FunctionType):
             yield inner
+
+
+def _digest(words: list[str]) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
 def _compiled(code: CodeType) -> str:

@@ -57,8 +57,8 @@ class Plan(NamedTuple):
     of_class: Tensor
     """The task in which each class is tested, by its number in the stream, (C,)."""
     parts: list[Tensor]
-    """The training images of each task of `of_class`; in a stream without boundaries, in the order in which they come,
-    in as many parts."""
+    """The training images of each task that runs are tested on; in a stream without boundaries, all of them in the
+    order in which they come, in as many parts."""
 
 
 class Stream:
@@ -129,15 +129,14 @@ class Stream:
                 raise UsageError(f"must be 1 in a stream without tasks, which {self.name} is, not {epochs}", "epochs")
             self._train = self._equal_parts()
             smallest = len(torch.cat(plan.parts)) // len(plan.parts)
-        if smallest < batch:
-            raise (
-                UsageError(f"must be at most {smallest}, the images of the smallest task, not {batch}", "batch")
-                if smallest
-                else UsageError(
-                    f"{data.name}: task {list(map(len, self._train)).index(0) + 1} has no images to train on; give its "
-                    "classes some, or put them in a task with others"
-                )
+        if not smallest:
+            empty = list(map(len, self._train)).index(0) + 1
+            raise UsageError(
+                f"{data.name}: task {empty} has no images to train on; give its classes some, or put them in a task "
+                "with others"
             )
+        if smallest < batch:
+            raise UsageError(f"must be at most {smallest}, the images of the smallest task, not {batch}", "batch")
 
     @classmethod
     def usual_tasks(cls, options: Mapping[str, Any]) -> int | None:
@@ -160,7 +159,7 @@ class Stream:
         if parts != tasks:
             raise UsageError(
                 f"the stream {self.name} plans {parts} parts and is tested in {tasks} tasks: a run is tested on one "
-                "more task after each part, so the parts have to be as many as the tasks in Plan.of_class"
+                "more task after each part, so there have to be as many parts as tasks"
             )
         if not torch.isin(torch.cat(plan.parts), images).all():
             raise UsageError(f"the stream {self.name} plans images to train on that are not among those it was given")
