@@ -152,6 +152,11 @@ def test_teachers_and_regularizers_follow_every_step(method, regularizer):
     training.is_followed(method, regularizer, **network_of(method, regularizer))
 
 
+@every_pair
+def test_all_that_the_loss_reaches_is_trained(method, regularizer):
+    training.trains_what_its_loss_reaches(method, regularizer, **network_of(method, regularizer))
+
+
 def looks_at_the_loss(method, batch, loss):
     return loss if float(loss.detach()) > 0 else 2 * loss
 

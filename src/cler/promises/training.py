@@ -291,7 +291,10 @@ def trains_what_its_loss_reaches(method: str, regularizer: str = "none", **chang
     own = [each for one in run.method.regularizers for each in one.parameters() if each.requires_grad]
     before = [each.detach().clone() for each in own]
     trained, every = set(map(id, run.method.trained)), tensors_of(run.method)
-    others = {path: (each, each.detach().clone()) for path, each in every.items() if id(each) not in trained}
+    leaves = {path: each for path, each in every.items() if each.is_leaf and id(each) not in trained}
+    others = {path: (each, each.detach().clone()) for path, each in leaves.items()}
+    for each in leaves.values():
+        each.grad = None  # it may have one of another phase
     run.step()
     demand(
         not own or not all(map(torch.equal, before, own)),
@@ -300,7 +303,7 @@ def trains_what_its_loss_reaches(method: str, regularizer: str = "none", **chang
     missed = [
         path
         for path, (each, then) in others.items()
-        if each.is_leaf and each.grad is not None and bool(each.grad.any()) and torch.equal(each, then)
+        if each.grad is not None and bool(each.grad.any()) and torch.equal(each, then)
     ]
     demand(
         not missed,
