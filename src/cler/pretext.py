@@ -125,7 +125,7 @@ class Jigsaw(PixelPermutations):
         """Refuse images that do not split into equal tiles."""
         if height % self.grid or width % self.grid:
             fitting = "of even size" if self.grid == 2 else f"whose sides are multiples of {self.grid}"
-            raise UsageError(f"jigsaw needs images {fitting}, these are {height}×{width}")
+            raise UsageError(f"jigsaw needs images {fitting}, these are {height}×{width}; crop or pad them")
 
     def source_pixels(self, height: int, width: int) -> Tensor:
         """Cut the pixel numbers into tiles, reorder them, put them together again."""

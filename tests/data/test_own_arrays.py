@@ -117,7 +117,10 @@ def test_a_number_of_tasks_that_divides_the_classes(classes, tasks):
         ((COLOR / 2, LABELS), "float images must lie from 0 to 1"),
         ((COLOR[0], 3), "labels must be a list"),
         ((GRAY[0], LABELS), "images must have the shape N×H×W, N×C×H×W or N×H×W×C with 1 or 3 channels C, not 10×12"),
-        ((COLOR.repeat(2, 1)[:, :4].transpose(0, 2, 3, 1), LABELS), "with 1 or 3 channels C, not 40×10×12×4$"),
+        (
+            (COLOR.repeat(2, 1)[:, :4].transpose(0, 2, 3, 1), LABELS),
+            "with 1 or 3 channels C, not 40×10×12×4; those of a cler.data.ImageData may have any number",
+        ),
         ((COLOR, LABELS * 1.0), "a label must be a string or a whole number"),
         ((COLOR, np.eye(1000)[LABELS].tolist()), r"a label must be a string or a whole number, not \[1.0, .{,40}\]$"),
         ((COLOR, LABELS, COLOR[:, :, 1:], LABELS), "size must be given, such as 64, .* there are 12×10 and 12×9$"),

@@ -112,7 +112,7 @@ def test_what_cannot_be_carried_is_refused_by_name(kept):
     method = make_run().method
     method.buffer.kept = kept
     with pytest.raises(
-        TypeError, match=r"buffer\.kept\S* is a \w+, which checkpoints cannot store: keep it in tensors"
+        UsageError, match=r"buffer\.kept\S* is a \w+, which checkpoints cannot store: keep it in tensors"
     ):
         collect(method)
 

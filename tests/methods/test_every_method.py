@@ -152,6 +152,11 @@ def test_teachers_and_regularizers_follow_every_step(method, regularizer):
     training.is_followed(method, regularizer, **network_of(method, regularizer))
 
 
+@every_pair
+def test_all_that_the_loss_reaches_is_trained(method, regularizer):
+    training.trains_what_its_loss_reaches(method, regularizer, **network_of(method, regularizer))
+
+
 def looks_at_the_loss(method, batch, loss):
     return loss if float(loss.detach()) > 0 else 2 * loss
 
@@ -179,7 +184,7 @@ def selects_by_mask(method, batch, loss):
 
 
 def writes_by_mask(method, batch, loss):
-    batch.images[batch.labels > 2] = torch.zeros(1, 1, 1, 1)
+    batch.images[batch.labels > 2] = batch.images.new_zeros(1, 1, 1, 1)
     return loss
 
 
@@ -225,6 +230,15 @@ def brings_numbers_from_the_host(method, batch, loss):
     return loss + 0.0 * torch.tensor([1.0, 2.0]).sum()
 
 
+def makes_a_tensor_on_no_device(method, batch, loss):
+    return loss + 0.0 * torch.ones(2).sum()
+
+
+def asks_autograd_for_slopes(method, batch, loss):
+    slopes = torch.autograd.grad(loss, [method.network.classifier.weight], retain_graph=True)
+    return loss + 0.0 * slopes[0].sum()
+
+
 def counts_on_the_host(method, batch, loss):
     method.count = getattr(method, "count", 0) + 1
     return loss * (1.0 + 0.1 * method.count)
@@ -258,8 +272,10 @@ MISTAKES = {
     draws_from_python: "global random state",
     draws_from_numpy: "global random state",
     brings_numbers_from_the_host: "data from the host",
-    counts_on_the_host: "two steps differ",
-    changes_its_mind: "two steps differ",
+    makes_a_tensor_on_no_device: "torch.ones without device=self.setup.device",
+    asks_autograd_for_slopes: r"call self\.gradients\(terms\)",
+    counts_on_the_host: "two steps differ: .* has .*, then .*or have recording_key tell it",
+    changes_its_mind: "two steps differ: .* Python may decide only by what recording_key tells",
     grows: "two steps differ",
 }
 
@@ -282,11 +298,74 @@ def test_a_method_that_breaks_the_rule_is_caught(mistake, monkeypatch):
     with pytest.raises(BrokenRule, match=MISTAKES[mistake]) as broken:
         check_rule(run)
     source, first = inspect.getsourcelines(mistake)
-    file, line = re.match(r"(.*), line (\d+): ", str(broken.value)).groups()
+    file, line = re.match(r"(.*?), line (\d+)[: ]", str(broken.value)).groups()
     if mistake in ELSEWHERE:
         assert file == __file__
     else:
         assert (file, first <= int(line) < first + len(source)) == (__file__, True)
+
+
+class Smoothing(Finetune):
+    """What is allowed: one_hot with a number of classes looks at its labels on a CPU only."""
+
+    name = "smoothing"
+
+    def observe(self, batch):
+        targets = 0.9 * F.one_hot(batch.labels, self.n_classes) + 0.1 / self.n_classes
+        terms = {"loss": F.cross_entropy(self.network(batch.images), targets)}
+        self.descend(terms)
+        return terms
+
+
+class Keeping(Finetune):
+    """Keeps a mean of its outputs with the graph that they come from."""
+
+    name = "keeping"
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.mean = torch.zeros(self.n_classes)
+
+    def observe(self, batch):
+        logits = self.network(batch.images)
+        self.mean.copy_(logits.mean(0))
+        terms = {"loss": F.cross_entropy(logits, batch.labels)}
+        self.descend(terms)
+        return terms
+
+
+def test_one_hot_is_no_look(monkeypatch):
+    monkeypatch.setitem(METHODS._entries, "smoothing", Smoothing)
+    check_rule(in_later_task(make_run("smoothing", network=small_network)))
+
+
+def test_state_that_keeps_a_graph_is_caught(monkeypatch):
+    monkeypatch.setitem(METHODS._entries, "keeping", Keeping)
+    with pytest.raises(BrokenRule, match=r"^mean keeps the graph .* torch\.no_grad\(\)"):
+        check_rule(in_later_task(make_run("keeping", network=small_network)))
+
+
+class Greedy(METHODS["er"]):
+    """Draws more than a replay batch as soon as there are that many."""
+
+    name = "greedy"
+    recording_key = None
+
+    def observe(self, batch):
+        replay = self.buffer.sample(2 * self.setup.replay_batch)
+        (logits,), penalties = self.outputs(
+            torch.cat([batch.images, self.views.augmented(replay.pixels)]), pixels=batch.pixels, labels=batch.labels
+        )
+        terms = {"loss": F.cross_entropy(logits, torch.cat([batch.labels, replay.labels])), **penalties}
+        self.descend(terms)
+        self.buffer.add(batch.pixels, batch.labels)
+        return terms
+
+
+def test_a_step_that_is_recorded_before_the_buffer_holds_what_it_draws_is_caught(monkeypatch):
+    monkeypatch.setitem(METHODS._entries, "greedy", Greedy)
+    with pytest.raises(BrokenRule, match=r"has 24, then 32: .* or settled when it is over"):
+        training.recorded_step_serves("greedy", network=small_network)
 
 
 def test_a_recording_key_that_serves_steps_of_other_kernels_is_caught(monkeypatch):
@@ -315,7 +394,7 @@ def test_state_that_is_replaced_is_caught(monkeypatch):
             return super().observe(batch)
 
     monkeypatch.setitem(METHODS._entries, "finetune", Bad)
-    with pytest.raises(BrokenRule, match=r"method\.total is another tensor"):
+    with pytest.raises(BrokenRule, match=r"^total is another tensor"):
         check_rule(in_later_task(make_run("finetune", "none")))
 
 

@@ -48,6 +48,14 @@ def test_gradients_of_terms_of_one_pass():
     torch.testing.assert_close(both[weight], 1 + 2 * weight.detach())
 
 
+def test_the_gradient_of_a_parameter_that_a_loss_does_not_reach_is_zero():
+    method = make_run("finetune", "jigsaw").method
+    weight, other = method.network.classifier.weight, next(method.regularizers[0].parameters())
+    gradients = method.gradients({"sum": weight.sum()})
+    assert gradients.keys() == {weight}
+    assert torch.equal(gradients[other], torch.zeros_like(other))
+
+
 class Fading(Finetune):
     """Halves all weights between tasks, and doubles them again."""
 

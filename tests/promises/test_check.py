@@ -1,5 +1,6 @@
 """`cler.check` says in words which promise is broken, with the line of the user's code."""
 
+import copy
 import inspect
 import json
 import random
@@ -13,13 +14,17 @@ from typer.testing import CliRunner
 
 import cler
 from cler.cli import app
-from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, VIEWS
+from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
 from cler.errors import UsageError
 from cler.methods.finetune import Finetune
 from cler.methods.loss import total
 from cler.promises import BrokenPromise, check
 from cler.promises.toy import small_network
-from cler.promises.training import keeps_the_rule
+from cler.promises.training import (
+    answers_with_statistics_that_move,
+    keeps_the_rule,
+    trains_what_its_loss_reaches,
+)
 from cler.regularizers.base import Regularizer
 from cler.teachers.ema import Ema
 
@@ -124,7 +129,7 @@ def test_a_report_prints_as_a_table(monkeypatch):
     report = check("finetune")
     assert report.passed
     assert str(report).splitlines() == [
-        "✓ can be built, and takes its first steps",
+        "✓ can be built, takes its first steps, and answers",
         "✓ evaluation changes nothing",
         "the method finetune keeps all of its 2 promises",
     ]
@@ -159,8 +164,10 @@ class Stuck(cler.Method):
 
 def test_a_method_that_takes_no_step_is_told_so():
     assert failures(Stuck) == {
+        "all that the loss reaches is trained": "stuck+jigsaw: the loss of jigsaw has no part in the step: give "
+        "self.descend the losses that self.outputs returns",
         "learns a toy stream better than chance": "stuck: no step changes the network's weights: observe has to call "
-        "self.descend(terms)"
+        "self.descend(terms)",
     }
 
 
@@ -204,6 +211,138 @@ class Projecting(cler.Method):
 
 def test_a_method_with_gradients_and_layers_of_its_own_keeps_every_promise():
     assert failures(Projecting) == {}
+
+
+class Dropping(Finetune):
+    """Tells the loss of the regularizer, but takes its step without it."""
+
+    name = "dropping"
+
+    def observe(self, batch):
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = {"loss": F.cross_entropy(logits, batch.labels)}
+        self.descend(terms)
+        return {**terms, **penalties}
+
+
+class Untrained(Finetune):
+    """Has a layer that no optimizer knows."""
+
+    name = "untrained"
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.own = torch.nn.Linear(self.n_classes, self.n_classes)
+
+    def observe(self, batch):
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = {"loss": F.cross_entropy(self.own(logits), batch.labels), **penalties}
+        self.descend(terms)
+        return terms
+
+
+@pytest.mark.parametrize(
+    ("method", "regularizer", "says"),
+    [
+        (Dropping, "jigsaw", "^the loss of jigsaw has no part in the step: give self.descend the losses"),
+        (Untrained, "none", r"^its loss has a gradient of own\.weight, own\.bias, .* also_trained=\[\.\.\.\]"),
+    ],
+)
+def test_what_a_step_leaves_out_is_told(method, regularizer, says):
+    METHODS.add(method)
+    with pytest.raises(BrokenPromise, match=says):
+        trains_what_its_loss_reaches(method.name, regularizer, network=small_network)
+
+
+def method_of(**members):
+    return type("Own", (Finetune,), {"name": "own", **members})
+
+
+def with_a_loss(loss):
+    def observe(self, batch):
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = {"loss": loss(self, batch, logits), **penalties}
+        self.descend(terms)
+        return terms
+
+    return observe
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        (method_of(begin_task=lambda self, task: None), "begin_task of own has to call super().begin_task(task)"),
+        (method_of(__init__=lambda self, setup: None), "__init__ of Own has to call super().__init__(setup)"),
+        (
+            method_of(observe=lambda self, batch: self.with_replay(batch)),
+            "own has no buffer: write replays = True in the class",
+        ),
+        (
+            method_of(observe=with_a_loss(lambda self, batch, logits: logits.square().mean(1))),
+            "the terms of a loss are scalars: loss has shape (8,); take its mean",
+        ),
+        (
+            method_of(observe=lambda self, batch: self.outputs(batch.pixels, pixels=batch.pixels, labels=batch.labels)),
+            "the network is given pixels as they are stored: give it batch.images, or self.views.augmented(pixels)",
+        ),
+        (
+            method_of(logits=lambda self, images: self.network(images).argmax(1)),
+            "logits of own has to give a tensor (N, classes), (20, 4), not (20,)",
+        ),
+    ],
+)
+def test_a_mistake_is_told_once_with_what_to_write(method, says):
+    (outcome,) = check(method).outcomes
+    assert outcome.failure == says
+
+
+def test_an_error_that_tells_all_numbers_of_a_tensor_is_cut():
+    class Missing(Finetune):
+        name = "missing"
+
+        def observe(self, batch):
+            return {}[next(self.network.parameters())]
+
+    (outcome,) = check(Missing).outcomes
+    assert "missing: " in outcome.failure
+    assert "KeyError: Parameter containing" in outcome.failure
+    assert len(outcome.failure) < 1000
+
+
+class Still(cler.Teacher):
+    """Averages weights, and forgets the running statistics."""
+
+    name = "still"
+
+    def __init__(self, network, options):
+        super().__init__(network, options)
+        self.average = copy.deepcopy(network)
+
+    @torch.no_grad()
+    def after_step(self, network, task):
+        torch._foreach_lerp_(list(self.average.parameters()), list(network.parameters()), 0.5)
+
+    def answering(self, network):
+        return self.average
+
+
+def test_a_teacher_that_forgets_the_running_statistics_is_told_so():
+    TEACHERS.add(Still)
+    with pytest.raises(BrokenPromise, match=r"never change: .*running_mean.* in zip\(average\.buffers\(\)"):
+        answers_with_statistics_that_move("finetune", "none", teacher="still", network=small_network)
+    answers_with_statistics_that_move("finetune", "none", teacher="ema", network=small_network)
+
+
+class Headless(Regularizer):
+    """Begins nothing."""
+
+    def __init__(self, network, **_):
+        self.weight = 1.0
+
+
+def test_a_regularizer_that_does_not_begin_is_told_so():
+    (outcome,) = check(Headless).outcomes
+    assert outcome.failure == "__init__ of Headless has to call super().__init__()"
 
 
 class Crashing(Finetune):

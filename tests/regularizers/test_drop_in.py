@@ -17,6 +17,7 @@ from torch import nn
 
 from cler import Equivariant, Jigsaw, ResNet18, Rotation
 from cler.errors import UsageError
+from cler.nets.adapter import backbone
 from cler.nets.backbone import Parts
 from cler.pretext import Flips, Product
 
@@ -520,11 +521,6 @@ def test_gradients_agree_between_two_processes(tmp_path):
 # -- what a user can get wrong -----------------------------------------------------------------------------------------
 
 
-class Pair(nn.Module):
-    def forward(self, x):
-        return x, x
-
-
 class Layer(nn.Module):
     """Gives what a layer gives in a container, as those of Hugging Face do."""
 
@@ -556,9 +552,24 @@ def test_a_network_that_catches_errors_does_not_hide_its_tap(images):
     assert on_small(network, weight=np.float32(1))(images).isfinite()
 
 
-def with_a_pair():
+def test_the_first_of_several_outputs_of_the_tap_is_read():
+    one, other = small_network(), small_network()
+    other.load_state_dict(one.state_dict())
+    other.early = Layer(lambda maps: (maps, None), other.early)
+    losses = [on_small(each, generator=torch.Generator().manual_seed(0)) for each in (one, other)]
+    losses[1].load_state_dict(losses[0].state_dict())
+    images = torch.rand(4, 3, 8, 8)
+    assert losses[0](images) == losses[1](images)
+
+
+def test_a_backbone_says_where_the_loss_belongs():
+    network = backbone(small_network(), tap="early", head="late", classifier="out.2")
+    assert Equivariant(network).tap == "module.early"
+
+
+def with_maps_by_name():
     network = small_network()
-    network.early.add_module("pair", Pair())
+    network.early = Layer(lambda maps: {"maps": maps}, network.early)
     return network
 
 
@@ -599,14 +610,14 @@ def without_gradients():
         (small_network, {"weight": math.inf}, "weight must be a number that is at least zero, not inf"),
         (small_network, {"tap": nn.Identity()}, "tap must be the name of a sub-module, .*, not a Identity"),
         (small_network, {"generator": 0}, "generator must be a torch.Generator, .*, not 0"),
-        (small_network, {"head": None}, "head must be the name of a sub-module, or a module, not a NoneType"),
+        (small_network, {"head": 3}, "head must be the name of a sub-module, or a module, not a int"),
         (
             small_network,
             {"example": torch.zeros(2, 3, 8, 8, dtype=torch.uint8)},
             r"normalized images, not torch\.uint8",
         ),
         (small_network, {"transforms": "flips"}, r"or an object such as cler\.Flips\(\)"),
-        (with_a_pair, {}, "tap 'early' gives a tuple, not a tensor"),
+        (with_maps_by_name, {}, "tap 'early' gives a dict, not a tensor"),
         (
             lambda: head_in(lambda maps: {"maps": maps}),
             {"head": "late.0"},

@@ -183,6 +183,23 @@ class Planned(Stream):
         return plan._replace(parts=self.change(plan.parts))
 
 
+def test_a_stream_whose_classes_come_in_several_tasks_has_to_say_so(monkeypatch):
+    monkeypatch.setattr(Planned, "change", staticmethod(lambda parts: [torch.cat(parts), parts[1]]))
+    with pytest.raises(
+        UsageError, match=r"^the stream planned has images of a class in other tasks .* disjoint = False"
+    ):
+        Planned(noise(), 2)
+    monkeypatch.setattr(Planned, "disjoint", False)
+    assert Planned(noise(), 2).n_tasks == 2
+
+
+@pytest.mark.parametrize("change", [lambda parts: [part > 3 for part in parts], lambda parts: [[1, 2], [3, 4]]])
+def test_a_plan_is_of_numbers_of_images(change, monkeypatch):
+    monkeypatch.setattr(Planned, "change", staticmethod(change))
+    with pytest.raises(UsageError, match=r"^plan of the stream planned .* of int64 tensors; .* mask\.nonzero\(\)"):
+        Planned(noise(), 2)
+
+
 @pytest.mark.parametrize("boundaries", [True, False])
 @pytest.mark.parametrize(
     ("change", "says"),

@@ -35,3 +35,8 @@ def test_a_lesson_keeps_the_rule_in_the_first_task_and_changes_nothing_for_other
 def test_a_step_of_one_that_only_answers_keeps_the_rule_and_serves_all_with_its_key(teacher):
     """With a method that has one key for all tasks."""
     training.recorded_step_serves("finetune", teacher=teacher)
+
+
+@pytest.mark.parametrize("teacher", TEACHERS)
+def test_its_running_statistics_follow_the_network(teacher):
+    training.answers_with_statistics_that_move("er", "none", teacher=teacher, network=toy.small_network)

@@ -195,7 +195,10 @@ def first_channels(images: Tensor) -> Tensor:
     if images.dim() == 4 and images.shape[1] not in CHANNELS:
         images = images.permute(0, 3, 1, 2)
     if images.dim() != 4 or images.shape[1] not in CHANNELS or 0 in images.shape:
-        raise UsageError(f"images must have the shape N×H×W, N×C×H×W or N×H×W×C with 1 or 3 channels C, not {given}")
+        raise UsageError(
+            f"images must have the shape N×H×W, N×C×H×W or N×H×W×C with 1 or 3 channels C, not {given}; those of a "
+            "cler.data.ImageData may have any number of channels"
+        )
     return images.contiguous()
 
 

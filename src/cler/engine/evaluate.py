@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cler.data.views import Views
+from cler.errors import UsageError
 from cler.methods.base import Method
 from cler.methods.nearest_mean import nearest_mean
 from cler.metrics import SCENARIOS, class_and_task_correct
@@ -41,6 +42,10 @@ def evaluate(
             tested = (images or stream.test)(task)
             size = images_at_once(tested.images.shape, tested.labels.device, on_gpu=CHUNK)
             logits = torch.cat([answer(views.plain(chunk)) for chunk in tested.chunks(size)])
+            if logits.shape != (wanted := (len(tested.labels), method.n_classes)):
+                raise UsageError(
+                    f"logits of {method.name} has to give a tensor (N, classes), {wanted}, not {tuple(logits.shape)}"
+                )
             if confusion is not None:
                 confusion[task] += stream.tasks.of_class[logits.argmax(-1)].bincount(minlength=len(confusion))
             right = class_and_task_correct(logits, tested.labels, stream.tasks.of_class)

@@ -16,6 +16,7 @@ from cler.engine.evaluate import evaluate
 from cler.engine.events import RunName
 from cler.engine.losses import LossSums
 from cler.engine.state import State, collect, restore
+from cler.errors import UsageError
 from cler.methods.base import Method
 from cler.metrics import SCENARIOS, class_and_task_correct
 from cler.streams import Batch, Stream
@@ -136,21 +137,25 @@ class Run:
         self._position.zero_()
         self.method.network.train()
         if self.stream.tells_tasks or task == 0:
-            with self._between_steps():
-                self.method.begin_task(task)
+            self._begin("task", task)
         self.begin_phase(next(iter(self.phases[task])))
 
     def begin_phase(self, phase: str) -> None:
         """The steps from here on are those of another phase."""
+        self._begin("phase", phase)
+
+    def _begin(self, kind: str, value: int | str) -> None:
+        """Begin a task or a phase in the method, which has to know of it."""
         with self._between_steps():
-            self.method.begin_phase(phase)
+            getattr(self.method, f"begin_{kind}")(value)
+        if getattr(self.method, kind) != value:
+            raise UsageError(f"begin_{kind} of {self.method.name} has to call super().begin_{kind}({kind})")
 
     def step(self) -> None:
         """Learn the next batch."""
         with self._autocast():
             if not self.stream.tells_tasks and self.method.task == 0 and self.method.settled:
-                with self._between_steps():
-                    self.method.begin_task(1)  # which means: from here on there is something to replay
+                self._begin("task", 1)  # which means: from here on there is something to replay
             batch = self._batch(self._order.index_select(0, self._position)[0])
             if self.evaluate_every and self.method.phase == "observe":
                 self._predict(batch)

@@ -139,7 +139,7 @@ def _check_kind(name: str, thing: Any) -> None:
     carried = isinstance(thing, Tensor | Optimizer | nn.Module | dict | list | tuple) or is_ours(thing)
     settings = thing is None or callable(thing) or _is_frozen(thing) or isinstance(thing, _OF_SETTINGS)
     if not carried and not settings:
-        raise TypeError(
+        raise UsageError(
             f"{name} is a {type(thing).__name__}, which checkpoints cannot store: keep it in tensors, numbers, lists "
             "or dictionaries of these"
         )
@@ -160,7 +160,10 @@ def _is_frozen(thing: Any) -> bool:
 
 def _check_names(stored: Iterable[str], wanted: Iterable[str]) -> None:
     if differing := sorted(set(stored) ^ set(wanted)):
-        raise UsageError(f"the stored state belongs to something else: it differs in {', '.join(differing[:3])}")
+        raise UsageError(
+            f"the stored state belongs to something else: it differs in {', '.join(differing[:3])}; what lasts has "
+            "to be made in __init__, and filled later"
+        )
 
 
 def _check_fit(name: str, stored: Tensor, wanted: Tensor, grow: bool) -> None:

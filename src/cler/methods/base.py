@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -15,7 +16,7 @@ from cler.config.schema import NoOptions
 from cler.errors import UsageError
 from cler.memory import Recollection, Replay, Reservoir
 from cler.methods.about import About
-from cler.methods.loss import backward, detached, mean_terms, total
+from cler.methods.loss import Gradients, backward, detached, mean_terms, total
 from cler.methods.optimizers import make_optimizer
 from cler.methods.setup import Setup
 from cler.nets.backbone import Backbone, Parts
@@ -93,6 +94,11 @@ class Method:
         if "about" not in vars(cls) and "name" in vars(cls):
             first_line = (cls.__doc__ or "").strip().partition("\n")[0]
             cls.about = About(title=cls.name, summary=first_line.removesuffix("."))
+
+    @cached_property
+    def buffer(self) -> Any:
+        """What a method that replays replays from, as `make_buffer` makes it."""
+        raise UsageError(f"{self.name} has no buffer: write replays = True in the class")
 
     @property
     def n_classes(self) -> int:
@@ -292,6 +298,10 @@ class Method:
             )  # fmt: skip
             taught = dict(zip(shown, passed[len(batches) :], strict=True))
             return passed[: len(batches)], {**lesson.terms(taught), **losses}
+        if any(each.dtype == torch.uint8 for each in batches):
+            raise UsageError(
+                "the network is given pixels as they are stored: give it batch.images, or self.views.augmented(pixels)"
+            )
         network = network or self.network
         forward = forward or network
         sizes = tuple(map(len, batches))
@@ -326,10 +336,11 @@ class Method:
     def gradients(self, terms: Mapping[str, Tensor], *, retain_graph: bool = False) -> dict[Tensor, Tensor]:
         """The gradient of the sum of these terms, by parameter: all that the optimizer trains and that have one.
 
+        That of any other parameter, if it is asked for, is zero: two losses need not reach the same ones.
         `retain_graph` keeps what another call needs for the gradients of other terms of the same pass.
         """
         self._differentiate(terms, retain_graph=retain_graph)
-        return {each: each.grad for each in self.trained if each.grad is not None}
+        return Gradients({each: each.grad for each in self.trained if each.grad is not None})
 
     def apply_gradients(self, gradients: Mapping[Tensor, Tensor]) -> None:
         """One step of the method's optimizer along these gradients, in place of those of a loss.

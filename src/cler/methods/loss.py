@@ -13,6 +13,13 @@ from cler.errors import UsageError
 from cler.nets.modes import full_precision
 
 
+class Gradients(dict[Tensor, Tensor]):
+    """Gradients by parameter; that of a parameter which the loss does not reach is zero."""
+
+    def __missing__(self, parameter: Tensor) -> Tensor:
+        return torch.zeros_like(parameter)
+
+
 def total(terms: Mapping[str, Tensor]) -> Tensor:
     """The loss that these are the terms of: added in their order."""
     if not isinstance(terms, Mapping):
@@ -20,6 +27,8 @@ def total(terms: Mapping[str, Tensor]) -> Tensor:
     for name, term in terms.items():
         if not isinstance(term, Tensor):
             raise UsageError(f"the terms of a loss are tensors: {name} is a {type(term).__name__}")
+        if term.dim():
+            raise UsageError(f"the terms of a loss are scalars: {name} has shape {tuple(term.shape)}; take its mean")
     return reduce(operator.add, terms.values())
 
 

@@ -188,7 +188,9 @@ def try_out(network: Backbone, n_outputs: int, image_shape: tuple[int, ...]) -> 
 def _check_shape(what: str, given: Any, width: int) -> None:
     if not isinstance(given, Tensor) or given.shape != (2, width):
         found = shape_of(given) if isinstance(given, Tensor) else f"a {type(given).__name__}"
-        raise UsageError(f"the network's {what} has to give a tensor (N, {width}), not {found}")
+        raise UsageError(
+            f"the network's {what} has to give a tensor (N, {width}), not {found}; wrap it in a module that does"
+        )
 
 
 def _example(network: nn.Module, image_shape: tuple[int, ...]) -> Tensor:

@@ -44,13 +44,13 @@ class _Reached(BaseException):  # not an error, which a network might catch: it 
 
 
 def output_at(network: nn.Module, tap: nn.Module, images: Tensor, parts: Parts | None = None) -> Tensor:
-    """The output of sub-module `tap` for these images; what comes after it is not computed.
+    """The output of sub-module `tap` for these images, or the first of several; what comes after is not computed.
 
     A network that does not know of parts has a pass for each.
     """
 
     def stop(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        raise _Reached(output)
+        raise _Reached(first_output(output))
 
     if parts is not None and not getattr(network, "one_pass", True):
         return torch.cat([output_at(network, tap, piece) for piece in images.split(list(parts.sizes))])

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, forgotten
+from cler.engine.evaluate import evaluate
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.build import TIMM
@@ -23,12 +24,13 @@ from cler.runs.usual_modes import usual_modes
 from cler.teachers.base import Teacher
 
 Promise = Callable[..., None]
-STEP = "can be built, and takes its first steps"
+STEP = "can be built, takes its first steps, and answers"
 TRAINING: Mapping[str, Promise] = {
     "its losses are finite numbers with names": training.names_its_losses,
     "the one rule: no look at a tensor, no draw from elsewhere, same kernels, state in place": training.keeps_the_rule,
     "the one rule in bfloat16": partial(training.keeps_the_rule, precision="bf16"),
     "teachers and regularizers follow every step": training.is_followed,
+    "all that the loss reaches is trained": training.trains_what_its_loss_reaches,
     "the rule in the first task, and a recorded step serves all with its recording_key": training.recorded_step_serves,
     "initial weights and draws come from the seed": training.begins_from_the_seed,
     "the same seed gives the same result": training.repeats,
@@ -42,6 +44,10 @@ TRAINING: Mapping[str, Promise] = {
 STATISTICS: Mapping[str, Promise] = {
     "moves the running statistics of batch norm only if it says so": training.says_whether_it_moves_statistics,
 }
+MOVING: Mapping[str, Promise] = {
+    "the running statistics of what answers follow the network's": training.answers_with_statistics_that_move,
+}
+"""What is asked of a teacher besides."""
 ANSWERING: Mapping[str, Promise] = {
     "what is learned is the same without it": training.leaves_learning_alone,
 }
@@ -54,6 +60,8 @@ BACKBONE: Mapping[str, Promise] = {
     "a deep copy is the same network": networks.can_be_copied,
     "its state dict holds all of its state": networks.can_be_stored,
 }
+LONGEST = 400
+"""Characters that are told of an error: a KeyError shows all numbers of a tensor."""
 WITH_METHODS = ("er-ace", "finetune")
 """What a regularizer or a teacher is tried with."""
 TEACHABLE = ("er-ace", "er")
@@ -123,7 +131,7 @@ def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[
     elif kind == "teacher":
         teaches = TEACHERS[name].teaches
         pairs = [(method, "jigsaw") for method in (TEACHABLE if teaches else WITH_METHODS)]
-        promises = TRAINING if teaches else {**TRAINING, **ANSWERING}
+        promises = {**TRAINING, **MOVING} if teaches else {**TRAINING, **MOVING, **ANSWERING}
         changes = {"teacher": name}
         yield STEP, partial(_over, pairs, _first_steps, changes)
     else:
@@ -134,7 +142,8 @@ def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[
 
 
 def _first_steps(method: str, regularizer: str, **changes: Any) -> None:
-    in_later_task(make_run(method, regularizer, **changes))
+    run = in_later_task(make_run(method, regularizer, **changes))
+    evaluate(run.method, run.stream, run.views, range(run.stream.n_tasks))
 
 
 def _over(pairs: list[tuple[str, str]], keep: Promise, changes: Mapping[str, Any]) -> None:
@@ -142,17 +151,26 @@ def _over(pairs: list[tuple[str, str]], keep: Promise, changes: Mapping[str, Any
     for method, regularizer in pairs:
         try:
             keep(method, regularizer, **changes)
-        except BrokenPromise as broken:
+        except Exception as error:
+            if len(pairs) == 1 or isinstance(error, UsageError):
+                raise
             beside = method if regularizer == "none" else f"{method}+{regularizer}"
-            raise BrokenPromise(f"{beside}: {broken}" if len(pairs) > 1 else str(broken)) from broken
+            raise BrokenPromise(f"{beside}: {_told(error)}") from error
 
 
 def _outcome(promise: str, keep: Callable[[], Any]) -> Outcome:
-    """What comes of one promise; an error of the code that is tried is told with its line."""
+    """What comes of one promise."""
     try:
         keep()
-    except (BrokenPromise, UsageError) as broken:
-        return Outcome(promise, one_line(str(broken)))
     except Exception as error:
-        return Outcome(promise, one_line(f"{line_of_error(error)}: {type(error).__name__}: {error}"))
+        return Outcome(promise, _told(error))
     return Outcome(promise)
+
+
+def _told(error: Exception) -> str:
+    """Why a promise is not kept, in one line; with the user's line for an error of the code that is tried."""
+    told = one_line(str(error))
+    if isinstance(error, BrokenPromise | UsageError):
+        return told
+    told = told if len(told) <= LONGEST else f"{told[:LONGEST]}…"
+    return f"{line_of_error(error)}: {type(error).__name__}: {told}"

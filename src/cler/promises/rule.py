@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cler.engine import Run
 from cler.nets.randomness import running_modules
 from cler.promises.outcome import BrokenPromise
-from cler.promises.state import tensors_of
+from cler.promises.state import named, tensors_of
 from cler.promises.toy import in_later_task
 
 
@@ -34,6 +34,16 @@ LOOKS = {
     "__repr__", "__contains__", "__iter__", "is_nonzero", "equal", "allclose",
 }  # fmt: skip
 COMPARED = bool | int | float | str | torch.dtype | torch.device | torch.layout | torch.memory_format
+MADE = {"arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "zeros"}
+INSTEAD = {
+    "aten::bincount": "; F.one_hot(labels, n).sum(0) counts too",
+    "aten::nonzero": "; use torch.where(mask, a, b)",
+    "aten::masked_select": "; use torch.where, masked_fill, or a mean weighted by the mask",
+    "aten::_unique2": "; go over self.seen_classes, or all classes at once",
+}
+"""What may stand in place of an operator whose result has a shape that depends on data."""
+UNSETTLED = ": does observe call self.buffer.add?"
+"""What to ask about a method that replays and never begins to."""
 FROM_THE_HOST = {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::_pin_memory"}
 PACKAGE = str(Path(__file__).parents[1]) + "/"
 TORCH = str(Path(torch.__file__).parent) + "/"
@@ -85,7 +95,15 @@ class NoLooks(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name in LOOKS:
             raise BrokenRule(f"{here()}: a tensor's value reaches the host ({name})")
-        return function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if name == "one_hot" and (count := (*args[1:], *kwargs.values(), -1)[0]) != -1:
+            return args[0].unsqueeze(-1).eq(torch.arange(count, device=args[0].device)).long()  # looks only on a CPU
+        if function is torch.autograd.grad and any(isinstance(each, nn.Parameter) for each in args[1]):
+            raise BrokenRule(f"{here()}: in bfloat16 a weight has no such gradient; call self.gradients(terms)")
+        made = function(*args, **kwargs)
+        if name in MADE and kwargs.get("device") is None and not sys._getframe(1).f_code.co_filename.startswith(TORCH):
+            raise BrokenRule(f"{here()}: torch.{name} without device=self.setup.device, which on a GPU is on the host")
+        return made
 
 
 class Recording(TorchDispatchMode):
@@ -113,8 +131,9 @@ class Recording(TorchDispatchMode):
         seen: list[Any] = [function]
         for each in (args, *kwargs.values(), out):
             self.add_to(seen, each)
-        self.seen.append(tuple(seen))
-        self.called.append(places(sys._getframe()))
+        if function.namespace != "profiler":
+            self.seen.append(tuple(seen))
+            self.called.append(places(sys._getframe()))
         return out
 
     def check(self, function: Any, args: Any) -> None:
@@ -125,12 +144,16 @@ class Recording(TorchDispatchMode):
         if name in ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"):
             if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]):
                 raise BrokenRule(
-                    f"{here()}: boolean indexing, whose result has a shape that depends on data ({function})"
+                    f"{here()}: boolean indexing, whose result has a shape that depends on data; use torch.where, "
+                    f"masked_fill, or a mean weighted by the mask ({function})"
                 )
         elif torch.Tag.dynamic_output_shape in function.tags:
-            raise BrokenRule(f"{here()}: a shape that depends on data ({function})")
+            raise BrokenRule(f"{here()}: a shape that depends on data ({function}){INSTEAD.get(name, '')}")
         if name in FROM_THE_HOST:
-            raise BrokenRule(f"{here()}: data from the host, which has to be made in __init__ ({function})")
+            raise BrokenRule(
+                f"{here()}: data from the host, which has to be made in __init__ (x.masked_fill and x.index_fill write "
+                f"a number where a mask or an index says) ({function})"
+            )
 
     def is_mine(self, generator: torch.Generator | None) -> bool:
         """Whether this is the run's generator: the same one may come as another Python object."""
@@ -174,18 +197,22 @@ def check_same_kernels(first: Recording, second: Recording) -> None:
         return
     pairs = enumerate(zip([*first.seen, None], [*second.seen, None], strict=False))
     number, (one, other) = next(each for each in pairs if each[1][0] != each[1][1])
-    called = second.called if number < len(second.called) else first.called
-    raise BrokenRule(f"{line_of(called[number])}: two steps differ: {_difference(one, other)}")
+    lines = [line_of(each.called[number]) for each in (first, second) if number < len(each.called)]
+    raise BrokenRule(f"{' and '.join(dict.fromkeys(lines))}: two steps differ: {_difference(one, other)}")
 
 
 def _difference(one: tuple[Any, ...] | None, other: tuple[Any, ...] | None) -> str:
     """What changed from an operator that a recording has seen to that of the next step; None comes after the last."""
     if one is None or other is None or one[0] != other[0] or len(one) != len(other):
-        return " and ".join("nothing more" if each is None else str(each[0]) for each in (one, other))
+        ran = ", then ".join("nothing more" if each is None else str(each[0]) for each in (one, other))
+        return f"{ran}: Python may decide only by what recording_key tells"
     before, after = next(pair for pair in zip(one, other, strict=True) if pair[0] != pair[1])
     if isinstance(before, torch.Size):
-        return f"{one[0]} has a tensor of shape {tuple(before)}, then of {tuple(after)}"
-    return f"{one[0]} has {before}, then {after}: keep what changes in a tensor that is updated in place"
+        before, after = f"a tensor of shape {tuple(before)}", f"of {tuple(after)}"
+    return (
+        f"{one[0]} has {before}, then {after}: keep what changes in a tensor that is updated in place, or have "
+        "recording_key tell it, or settled when it is over"
+    )
 
 
 def _global_states() -> list[Any]:
@@ -203,11 +230,12 @@ def check_rule(run: Run) -> Recording:
     for _ in range(2):
         steps.append(recorded_step(run))
         states.append(tensors_of(run))
+    if _global_states() != before:
+        raise BrokenRule(f"{_line_that_draws(run)}: a global random state has moved; draw from self.setup.generator")
     check_same_kernels(*steps)
     for earlier, later in pairwise(states):
         _check_same_places(earlier, later)
-    if _global_states() != before:
-        raise BrokenRule(f"{_line_that_draws(run)}: a global random state has moved; draw from self.setup.generator")
+    _check_no_graph(states[-1])
     return steps[-1]
 
 
@@ -238,7 +266,9 @@ def check_every_phase(run: Run) -> None:
     """The rule in the last task, in each of its phases."""
     in_later_task(run)
     if not run.method.settled:
-        raise BrokenRule("in its last task the method still says that it has not settled, so no step can be recorded")
+        raise BrokenRule(
+            f"in its last task the method still says that it has not settled, so no step can be recorded{UNSETTLED}"
+        )
     for phase in run.phases[-1]:
         run.begin_phase(phase)
         run.step()
@@ -248,8 +278,18 @@ def check_every_phase(run: Run) -> None:
 def _check_same_places(before: dict[str, Tensor], after: dict[str, Tensor]) -> None:
     """Refuse a step after which what lasts is not the same tensors in the same place."""
     for path, tensor in {**before, **after}.items():
-        shown = path.removeprefix("run.")
+        shown = named([path])
         if path not in after or path not in before:
             raise BrokenRule(f"{shown} comes or goes from one step to the next: make it in __init__")
         if tensor.shape != before[path].shape or tensor.data_ptr() != before[path].data_ptr():
             raise BrokenRule(f"{shown} is another tensor after a step: update it in place, as with copy_ or add_")
+
+
+def _check_no_graph(state: dict[str, Tensor]) -> None:
+    """Refuse what lasts and has a gradient's graph, which a checkpoint cannot store; modules may derive weights."""
+    for path, tensor in state.items():
+        if tensor.grad_fn is not None and "._modules." not in path and "._parameters." not in path:
+            raise BrokenRule(
+                f"{named([path])} keeps the graph of what it was computed from: update it under torch.no_grad(), or "
+                "from x.detach()"
+            )

@@ -61,7 +61,10 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 def named(paths: list[str]) -> str:
     """Some of the names, for a message."""
-    shown = ", ".join(
-        path.removeprefix("run.").replace("._parameters.", ".").replace("._modules.", ".") for path in paths[:NAMED]
-    )
+    shown = ", ".join(map(_named, paths[:NAMED]))
     return shown if len(paths) <= NAMED else f"{shown} and {len(paths) - NAMED} more"
+
+
+def _named(path: str) -> str:
+    shown = path.removeprefix("run.").removeprefix("method.").removeprefix("setup.")
+    return shown.replace("._parameters.", ".").replace("._buffers.", ".").replace("._modules.", ".")

@@ -16,7 +16,7 @@ from cler.engine.evaluate import evaluate
 from cler.methods import METHODS
 from cler.nets.backbone import Backbone
 from cler.promises.outcome import BrokenPromise
-from cler.promises.rule import check_every_phase, check_rule, check_same_kernels, recorded_step
+from cler.promises.rule import UNSETTLED, check_every_phase, check_rule, check_same_kernels, recorded_step
 from cler.promises.state import differences, named, snapshot, tensors_of
 from cler.promises.toy import colors, in_later_task, make_run, make_short_run, trained
 from cler.regularizers import REGULARIZERS
@@ -264,13 +264,17 @@ def is_followed(method: str, regularizer: str = "none", **changes: Any) -> None:
 
 def recorded_step_serves(method: str, regularizer: str = "none", **changes: Any) -> None:
     """The rule holds in the first task, and a recorded step is that of every task with the same `recording_key`."""
-    run = make_run(method, regularizer, tasks=4, epochs=2, **changes)  # of one size, or each had a key of its own
+    more = {"tasks": 4, "epochs": 3, "replay_batch": 16, "buffer": 32}  # tasks of one size, or each had its own key
+    run = make_run(method, regularizer, **more | changes)
     recorded: dict[Any, Any] = {}
     for task in range(len(run.schedule))[:3]:
         run.begin_task(task)
+        for _ in range(4):
+            if run.method.settled:
+                break
+            run.step()
+        demand(run.method.settled, f"after its first steps the method says that it has not settled{UNSETTLED}")
         run.step()
-        run.step()
-        demand(run.method.settled, "after two steps the method says that it has not settled")
         kernels, state = recorded_step(run) if task else check_rule(run), tensors_of(run)
         before_kernels, before_state = recorded.setdefault(run.recording_key, (kernels, state))
         check_same_kernels(before_kernels, kernels)
@@ -278,6 +282,48 @@ def recorded_step_serves(method: str, regularizer: str = "none", **changes: Any)
         moved = [path for path, tensor in state.items() if places.get(path) != tensor.data_ptr()]
         demand(not moved, f"another task with the same recording_key has other tensors: {named(moved)}")
         run.end_task(task)
+
+
+def trains_what_its_loss_reaches(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """A step changes the regularizer's parameters, and all others of which its loss has a gradient."""
+    run = in_later_task(make_run(method, regularizer, **changes))
+    run.begin_phase("observe")
+    own = [each for one in run.method.regularizers for each in one.parameters() if each.requires_grad]
+    before = [each.detach().clone() for each in own]
+    trained, every = set(map(id, run.method.trained)), tensors_of(run.method)
+    leaves = {path: each for path, each in every.items() if each.is_leaf and id(each) not in trained}
+    others = {path: (each, each.detach().clone()) for path, each in leaves.items()}
+    for each in leaves.values():
+        each.grad = None  # it may have one of another phase
+    run.step()
+    demand(
+        not own or not all(map(torch.equal, before, own)),
+        f"the loss of {regularizer} has no part in the step: give self.descend the losses that self.outputs returns",
+    )
+    missed = [
+        path
+        for path, (each, then) in others.items()
+        if each.grad is not None and bool(each.grad.any()) and torch.equal(each, then)
+    ]
+    demand(
+        not missed,
+        f"its loss has a gradient of {named(missed)}, which no step changes: layers of a method are trained that it "
+        "names in super().__init__(setup, also_trained=[...]); others need requires_grad_(False)",
+    )
+
+
+def answers_with_statistics_that_move(method: str, regularizer: str, **changes: Any) -> None:
+    """As the running statistics of the network move, so do those of the network that answers."""
+    run = make_run(method, regularizer, **changes)
+    before = copy.deepcopy(run.method.answerer)
+    in_later_task(run)
+    pairs = zip(run.method.answerer.named_buffers(), before.buffers(), strict=True)
+    still = [name for (name, now), then in pairs if name.endswith("running_mean") and torch.equal(now, then)]
+    demand(
+        not still,
+        f"running statistics of the network that answers never change: {named(still)}; copy the network's in "
+        "after_step, as in: for mine, its in zip(average.buffers(), network.buffers()): mine.copy_(its)",
+    )
 
 
 def names_its_losses(method: str, regularizer: str = "none", **changes: Any) -> None:

@@ -51,7 +51,8 @@ class Equivariant(Regularizer):
     Args:
         network: any module that takes a batch of images; it may be compiled or wrapped for distributed training.
         transforms: 'rotation', 'jigsaw', or an object with `n_transforms` and `apply(images, labels)`.
-        tap: the submodule whose output the pretext head reads; a dotted path.
+        tap: the submodule whose output the pretext head reads; a dotted path. By default the one that a `cler.Backbone`
+            names, and layer3 of any other network; the head's default is that of the backbone, or layer4.
         head: the submodule to copy as the head, as it is now but without hooks: a dotted path, or a slice of one
             ('blocks.9:12'). The mean over the map, or over all tokens, and a linear layer follow it. Or your own
             module, which is used and trained itself and turns the tap's output into (N, n_transforms).
@@ -72,8 +73,8 @@ class Equivariant(Regularizer):
         network: nn.Module,
         transforms: str | TransformFamily = "jigsaw",
         *,
-        tap: str = "layer3",
-        head: str | nn.Module = "layer4",
+        tap: str | None = None,
+        head: str | nn.Module | None = None,
         weight: float = 1.0,
         generator: torch.Generator | None = None,
         example: Tensor | None = None,
@@ -84,6 +85,9 @@ class Equivariant(Regularizer):
         self.weight = _number(weight)
         if not 0 <= self.weight < math.inf:
             raise UsageError(f"weight must be a number that is at least zero, not {weight!r}")
+        network = unwrapped(network)
+        usual = (network.tap, network.head) if isinstance(network, Backbone) else ("layer3", "layer4")
+        tap, head = usual[0] if tap is None else tap, usual[1] if head is None else head
         if not isinstance(tap, str):
             raise UsageError(f"tap must be the name of a sub-module, as in tap='layer3', not a {type(tap).__name__}")
         if not isinstance(head, str | nn.Module):
@@ -93,7 +97,6 @@ class Equivariant(Regularizer):
         self.transforms = _family(transforms)
         self.generator = generator
         self.tap = tap
-        network = unwrapped(network)
         self._network = Reference(network)
         self._fits = False
         self._own = isinstance(head, nn.Module)
@@ -271,8 +274,8 @@ def _family(transforms: str | TransformFamily) -> TransformFamily:
 
 
 def _on_our_network(network: nn.Module, *, transforms: str, views: Views, **options: Any) -> Equivariant:
-    """The regularizer where our own networks say that it belongs; it makes its own views."""
-    return Equivariant(network, transforms, tap=str(network.tap), head=str(network.head), **options)
+    """The regularizer where a backbone says that it belongs; it makes its own views."""
+    return Equivariant(network, transforms, **options)
 
 
 for _name, _kind in FAMILIES.items():

@@ -154,6 +154,7 @@ def build_method(
             entry = REGULARIZERS[name]
             own = vars(settings.options_of(entry))
             regularizers.append(entry.build(member, weight=weight, views=views, generator=generator, **own))
+            _demand_begun(regularizers[-1], "_modules", "")
             regularizers[-1].name = name
     if settings.compile:
         compile_blocks(backbone, *regularizers)
@@ -179,7 +180,15 @@ def build_method(
         bfloat16=settings.precision == "bf16",
         device=device,
     )
-    return method(setup)
+    built = method(setup)
+    _demand_begun(built, "setup", "setup")
+    return built
+
+
+def _demand_begun(built: Any, sign: str, given: str) -> None:
+    """Refuse what lacks an attribute that its base class gives it."""
+    if sign not in vars(built):
+        raise UsageError(f"__init__ of {type(built).__name__} has to call super().__init__({given})")
 
 
 def make_network(

@@ -109,6 +109,7 @@ class Stream:
         self.validates = validate > 0
         images = (~held_out).nonzero().squeeze(1)
         plan = self.plan(labels, images, tasks, class_order)
+        self._check_kinds(plan)
         self.class_order = plan.class_order
         self.tasks = Tasks(plan.of_class.to(device))
         """Which task each class comes in, by its new number."""
@@ -153,6 +154,15 @@ class Stream:
         of_image = split.of_class[order.argsort()[labels[images]]]
         return Plan(order, split.of_class, [images[of_image == task] for task in range(split.number)])
 
+    def _check_kinds(self, plan: Any) -> None:
+        """Refuse a plan that is not of tensors of numbers."""
+        tensors = [plan.class_order, plan.of_class, *plan.parts] if isinstance(plan, Plan) else [None]
+        if not all(isinstance(each, Tensor) and each.dtype == torch.int64 for each in tensors):
+            raise UsageError(
+                f"plan of the stream {self.name} has to give a Plan(class_order, of_class, parts) of int64 tensors; "
+                "each of its parts has the numbers of images, as mask.nonzero().squeeze(1) gives those of a mask"
+            )
+
     def _check_plan(self, plan: Plan, images: Tensor) -> None:
         """Refuse a plan that a run would fail with, or that trains on what is held out."""
         parts, tasks = len(plan.parts), self.n_tasks
@@ -163,6 +173,12 @@ class Stream:
             )
         if not torch.isin(torch.cat(plan.parts), images).all():
             raise UsageError(f"the stream {self.name} plans images to train on that are not among those it was given")
+        task_of_image = plan.of_class[plan.class_order.argsort()[self.data.train_labels.cpu()]]
+        if self.disjoint and any((task_of_image[part] != task).any() for task, part in enumerate(plan.parts)):
+            raise UsageError(
+                f"the stream {self.name} has images of a class in other tasks than its own: write disjoint = False in "
+                "the class"
+            )
 
     def held_out_parts(self, images: Tensor) -> list[Tensor]:
         """The images that are held out, by the task that they are tested with."""
