@@ -31,6 +31,14 @@ def test_runs_that_were_trained_at_once_share_the_device(runs):
     )
 
 
+def test_times_on_different_hardware_are_told_separately(runs):
+    comparison = compare(runs.make(runs.plain, [30.0, 31.0, 32.0]))
+    comparison.groups[0].results[2].environment["hardware"] = "Babbage 2"
+    assert dict(make_report(comparison).facts)["Time"] == (
+        "Abacus 9: 2 min of device time for 2 runs; Babbage 2: 60 s of device time for 1 run"
+    )
+
+
 def test_seeds_that_are_far_apart_are_told_one_by_one(runs):
     report = make_report(compare(runs.make(runs.plain, [30.0, 31.0], seeds=[0, 10**12])))
     assert dict(report.facts)["Runs"] == "2 in 1 row, seeds 0,1000000000000"

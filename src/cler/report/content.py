@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,17 @@ def readable(text: str) -> str:
 
 
 def time_taken(runs: Sequence[Result]) -> str:
-    """The device time of runs; those that were trained side by side shared a device."""
+    """The device time of runs, for each kind of hardware; those that were trained side by side shared a device."""
+    by_hardware: dict[str, list[Result]] = defaultdict(list)
+    for run in runs:
+        by_hardware[run.environment.get("hardware", "")].append(run)
+    if len(by_hardware) == 1:
+        return _time_taken(runs)
+    most_used_first = sorted(by_hardware.items(), key=lambda each: -len(each[1]))
+    return "; ".join(f"{name or 'other'}: {_time_taken(some)}" for name, some in most_used_first)
+
+
+def _time_taken(runs: Sequence[Result]) -> str:
     shares = [run.seconds / run.at_once for run in runs if run.at_once]
     whole = [run.seconds for run in runs if not run.at_once]
     known = f"{duration(sum(shares))} of device time for {count_runs(shares)}"
