@@ -58,6 +58,7 @@ def cler_here(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("CLER_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)  # or it would be called `python -m pytest`
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["cler", *map(str, arguments)])
