@@ -14,6 +14,7 @@ from cler.methods import METHODS
 from cler.methods.loss import total
 from cler.methods.optimizers import OPTIMIZERS
 from cler.promises import toy
+from cler.promises.state import differences
 from cler.promises.training import StopAt, Stopped, resumed, resumes
 from cler.regularizers import REGULARIZERS
 from toys import noise
@@ -106,6 +107,18 @@ def test_time_and_steps_go_on_too(tmp_path):
     assert later.seconds == run.seconds > 0
     assert later.steps_done == 5 + 3
     assert later.running_accuracy == run.running_accuracy is not None
+
+
+def test_a_run_that_goes_on_leaves_the_state_alone_that_it_was_given():
+    run, later = make_run(), make_run()
+    run.begin_task(0)
+    run.step()
+    run.taken = 1
+    state = checkpoint.take(run, {}).state
+    before = {name: tensor.clone() for name, tensor in state.tensors.items()}
+    later.restore(state, {})
+    later.step()
+    assert not differences(before, state.tensors)
 
 
 def test_progress_goes_on_from_there(tmp_path):
