@@ -1,3 +1,4 @@
+import copy
 import errno
 import json
 import os
@@ -109,16 +110,19 @@ def test_time_and_steps_go_on_too(tmp_path):
     assert later.running_accuracy == run.running_accuracy is not None
 
 
-def test_a_run_that_goes_on_leaves_the_state_alone_that_it_was_given():
+def test_a_checkpoint_stays_as_it_was_taken_while_its_run_and_one_from_it_go_on():
     run, later = make_run(), make_run()
     run.begin_task(0)
     run.step()
     run.taken = 1
-    state = checkpoint.take(run, {}).state
-    before = {name: tensor.clone() for name, tensor in state.tensors.items()}
-    later.restore(state, {})
-    later.step()
-    assert not differences(before, state.tensors)
+    taken = checkpoint.take(run, {})
+    before = copy.deepcopy(taken)
+    later.restore(taken.state, copy.deepcopy(taken.accuracy))
+    for each in (run, later):
+        train([each])
+    assert not differences(before.state.tensors, taken.state.tensors)
+    assert (taken.state.numbers, taken.accuracy) == (before.state.numbers, before.accuracy)
+    assert run.accuracy == later.accuracy != before.accuracy
 
 
 def test_progress_goes_on_from_there(tmp_path):
