@@ -677,6 +677,12 @@ def test_all_the_memory_of_a_run_that_replays_decides_how_many_fit(monkeypatch, 
     assert bundles.how_many_fit(build, 0, wanted) == found  # half of 600, for 30 + 20 each
 
 
+def test_a_run_is_measured_in_its_second_task_with_a_whole_replay_batch():
+    run = make_run("er", batch=4, replay_batch=7)
+    bundles.begin_second_task([run])
+    assert (run.method.task, run.method.settled) == (1, True)
+
+
 @pytest.mark.usefixtures("shallow")
 @pytest.mark.parametrize(("method", "task"), [("er-ace", 0), *((method, 2) for method in METHODS)])
 def test_a_run_that_goes_on_can_be_measured_too(method, task):
