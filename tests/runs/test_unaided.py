@@ -122,8 +122,9 @@ def test_where_more_than_results_is_kept_both_are_trained(kept):
     assert trained_once(jobs, Machine()) != jobs
 
 
-def test_runs_that_stop_early_are_both_trained():
-    jobs = [replace(job, until_task=1) for job in jobs_of(Path("out"), "none", "ema")]
+@pytest.mark.parametrize("changes", [{"until_task": 1}, {"probe": print}])
+def test_runs_that_stop_early_or_are_looked_into_are_both_trained(changes):
+    jobs = [replace(job, **changes) for job in jobs_of(Path("out"), "none", "ema")]
     assert trained_once(jobs, Machine()) == jobs
 
 
