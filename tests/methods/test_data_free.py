@@ -227,6 +227,12 @@ def test_refinement_has_the_momentum_and_decay_of_the_learning_from_a_new_start(
                     assert torch.allclose(weight, before - lr * speed, atol=1e-7)
 
 
+def test_classes_to_come_are_never_predicted(method):
+    logits = method.logits(torch.randn(2, 3, 32, 32, dtype=torch.float64))
+    assert logits.isfinite().all(0).tolist() == 40 * [True] + 60 * [False]
+    assert logits[:, 40:].eq(-torch.inf).all()
+
+
 def test_a_step(golden, assert_close, method):
     case = golden("datafree").under("step.")
     batch = Batch(case["images"], method.views.plain(case["images"]), case["labels"])
