@@ -109,6 +109,15 @@ def test_the_warm_up_of_lwf_mc_trains_the_new_rows_and_nothing_else(optimizer):
     }  # fmt: skip
 
 
+def test_how_long_the_phases_of_a_task_are():
+    released = LwfMcOptions(variant="released")
+    found = [LwfMc.phases(released, task, epoch=6, epochs=3) for task in range(2)]
+    assert found == [{"observe": 18}, {"warm_up": 18, "observe": 18}]
+    few = RDfcilOptions(inversion_steps=5, refinement_epochs=2)
+    found = [RDfcil.phases(few, task, epoch=6, epochs=3) for task in range(2)]
+    assert found == [{"observe": 18}, {"invert": 5, "observe": 18, "refine": 12}]
+
+
 def test_in_bfloat16_the_weight_decay_of_lwf_mc_reaches_convolutions_too():
     torch.manual_seed(0)
     network = ResNet18(4, width=2)
