@@ -80,6 +80,20 @@ def test_with_sigmoids_labels_are_the_targets_of_new_classes_and_old_outputs_tho
     assert_close(total(method.sigmoid_terms(logits, first)), loss)
 
 
+@pytest.mark.parametrize("variant", ["released", "normalized"])
+def test_the_old_network_is_shown_images_that_are_normalized_or_as_released_not(variant):
+    shape = {"tasks": Tasks.of_sizes([2, 2]), "image_shape": (3, 8, 8)}
+    network, shown = ResNet18(4, width=2), []
+    method = LwfMc(Setup(network=network, views=Views(*CIFAR), options=LwfMcOptions(variant=variant), **shape))
+    method.begin_task(1)
+    method.old_logits = lambda images: shown.append(images) or torch.zeros(4, 2)
+    pixels = torch.randint(256, (4, 3, 8, 8), dtype=torch.uint8)
+    method.softmax_terms(
+        torch.randn(4, 4), Batch(pixels, torch.full((4, 3, 8, 8), torch.nan), torch.tensor([2, 3, 3, 2]))
+    )
+    assert torch.equal(*shown, pixels / 255 if variant == "released" else method.views.plain(pixels))
+
+
 def test_a_weight_of_the_distillation_that_would_do_nothing_is_refused():
     with pytest.raises(UsageError, match=r"^alpha 3\.0 has no effect with sigmoids"):
         LwfMcOptions(alpha=3.0)
