@@ -68,6 +68,7 @@ def test_parts_equal_separate_passes(assert_close):
         assert_close(ours, theirs, name)
 
 
+@pytest.mark.usefixtures("shallow")
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile warns of its own doing
 def test_compiled_blocks_compute_the_same_in_training_and_are_left_out_of_evaluation(monkeypatch):
     monkeypatch.setattr("cler.nets.resnet.COMPILER", "aot_eager")  # all of torch.compile but the code it writes
