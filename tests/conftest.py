@@ -25,6 +25,7 @@ from cler.runs.compare import compare
 from cler.runs.results import Result, make_result
 from toys import make_shallow, ours
 
+importlib.import_module("cler.api")  # or it would keep what a test puts in the place of a function that it imports
 torch.set_num_threads(1)
 # how long an example takes says nothing on a machine that is busy
 settings.register_profile("cler", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -58,6 +59,7 @@ def cler_here(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("CLER_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None)  # or it would be called `python -m pytest`
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["cler", *map(str, arguments)])

@@ -1,4 +1,4 @@
-"""What tests and `tools/attack.py` throw at cler: strings, results, answers of servers, and where paths are taken."""
+"""What tests and `tools/attack.py` throw at cler: strings, results, damage, answers of servers, and paths."""
 
 from __future__ import annotations
 
@@ -76,6 +76,21 @@ def paths_of_commands() -> Iterator[tuple[str, str]]:
                     given = [each for each in (marker.default, *(marker.param_decls or ())) if str(each)[:2] == "--"]
                     flag = (given or [f"--{parameter.name.replace('_', '-')}"])[0]
                     yield name, "" if type(marker).__name__ == "ArgumentInfo" else flag
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def truncate(path: Path) -> None:
+    """Cut the last byte off."""
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def alter(path: Path) -> None:
+    """Change a bit in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 # -- servers -----------------------------------------------------------------------------------------------------------

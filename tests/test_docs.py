@@ -34,11 +34,10 @@ from cler.report.markdown import markdown
 from cler.report.prose import split
 from cler.report.published import OFF
 from cler.runs.compare import compare
-from cler.runs.results import find_results
 from cler.stats import t_test
+from committed import ROOT, committed
 from toys import noise
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 CLUSTERS = ("Ray", "SLURM", "plain `cler run`")
 TIMINGS = ROOT / "benchmarks" / "h200.json"
@@ -47,20 +46,18 @@ pytestmark = pytest.mark.skipif(not TIMINGS.exists(), reason="results are not in
 
 def test_the_page_of_results_is_that_of_the_result_files():
     """Else: `make docs`."""
-    results, complaints = find_results([ROOT / "results" / name for name in ("cifar100", "mini-imagenet")])
     preface = (ROOT / "docs" / "reproduction-notes.md").read_text("utf-8")
-    comparison = compare(results)
+    comparison = compare(committed("cifar100", "mini-imagenet"))
     beside = beside_paper(comparison.groups)
-    expected = markdown(make_report(comparison, complaints, preface=preface, beside=beside))
+    expected = markdown(make_report(comparison, preface=preface, beside=beside))
     assert (ROOT / "docs" / "reproduction.md").read_text("utf-8").strip() == expected.strip()
 
 
 def test_the_notes_name_every_method_that_is_off():
     """Else: say in `docs/reproduction-notes.md` what differs, why, and what was tried."""
-    results, _ = find_results([ROOT / "results" / name for name in ("cifar100", "mini-imagenet")])
     (_, differing, *_), _ = split((ROOT / "docs" / "reproduction-notes.md").read_text("utf-8"))
     told = " ".join(row[0] for row in differing.rows)
-    for line in printed_numbers(lines_of_all_tables(compare(results).groups)):
+    for line in printed_numbers(lines_of_all_tables(compare(committed("cifar100", "mini-imagenet")).groups)):
         if state_of(line) == OFF:
             assert METHODS[line.cell.method].about.title in told
 
@@ -76,8 +73,8 @@ def test_the_page_of_figures_is_that_of_what_was_found():
 
 
 def test_the_readme_has_the_gains_that_the_result_files_give():
-    results, _ = find_results([ROOT / "results" / "cifar100"])
-    told = {line.cell: line for line in lines(find_table("table1"), compare(results).groups, "bf16") if line.ours}
+    groups = compare(committed("cifar100")).groups
+    told = {line.cell: line for line in lines(find_table("table1"), groups, "bf16") if line.ours}
     for cell, line in told.items():
         alone = next((each for each in told.values() if each.cell == find_table("table1").baseline(cell)), None)
         if alone is None:
@@ -92,9 +89,8 @@ def test_the_readme_has_the_gains_that_the_result_files_give():
 
 def test_the_page_beyond_the_paper_is_that_of_the_result_files():
     """Else: `make docs`."""
-    results, _ = find_results([ROOT / "results" / name for name in ("frontier", "cifar100")])
     counts = Counts(ROOT / "results" / "frontier" / "arithmetic.json", pytest.fail)
-    found = make_frontier(compare(results).groups, counts, in_the_paper)
+    found = make_frontier(compare(committed("frontier", "cifar100")).groups, counts, in_the_paper)
     notes = (ROOT / "docs" / "frontier-notes.md").read_text("utf-8")
     assert (ROOT / "docs" / "frontier.md").read_text("utf-8") == page(found, notes, "frontier.png")
     assert (ROOT / "docs" / "frontier.png").exists()
@@ -103,8 +99,7 @@ def test_the_page_beyond_the_paper_is_that_of_the_result_files():
 
 def test_the_readme_says_what_cler_gains_elsewhere():
     said = " ".join(README.split())
-    results, _ = find_results([ROOT / "results" / "mini-imagenet"])
-    groups = compare(results).groups
+    groups = compare(committed("mini-imagenet")).groups
     assert f"Seq. mini-ImageNet** ({groups[0].settings['tasks']} tasks of five classes)" in said
     told = [line for line in lines(find_table("table1"), groups) if line.ours and line.scenario == "class_il"]
     gains = [line.gain for line in told if line.ours.regularized]
@@ -114,10 +109,9 @@ def test_the_readme_says_what_cler_gains_elsewhere():
     assert f"gains {least:.2f} to {most:.2f} points in the seven pairs of method and buffer" in said
     assert (len(gains), smaller) == (7, 6)  # in words there
     assert (len(p_values), sum(p_value < 0.05 for p_value in p_values)) == (6, 3)  # in words there
-    results, _ = find_results([ROOT / "results" / "cifar100"])
     (line,) = (
         line
-        for line in lines(find_table("epochs"), compare(results).groups)
+        for line in lines(find_table("epochs"), compare(committed("cifar100")).groups)
         if (line.cell.buffer, line.cell.epochs, line.cell.regularizer) == (500, 50, "jigsaw")
     )
     gain = f"gains {line.gain.points:.2f} points, where the paper prints {line.paper_gain.points:.2f}"
@@ -127,8 +121,8 @@ def test_the_readme_says_what_cler_gains_elsewhere():
 
 def test_the_readme_begins_with_what_the_result_files_give():
     first = " ".join(README.partition("The method comes from")[0].split())
-    results, _ = find_results([ROOT / "results" / "cifar100"])
-    told = [line for line in lines(find_table("table1"), compare(results).groups, "bf16") if line.gain]
+    groups = compare(committed("cifar100")).groups
+    told = [line for line in lines(find_table("table1"), groups, "bf16") if line.gain]
     gains = [line.gain.points for line in told]
     assert f"adds {min(gains):.1f} to {max(gains):.1f} points to four methods with two sizes of buffer" in first
     assert [len({line.cell.method for line in told}), len(told)] == [4, 8]  # "in all eight cases"
@@ -205,7 +199,7 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("folder", ["blurry", "mini64"])
 def test_the_page_of_streams_has_the_results(folder):
     page = (ROOT / "docs" / "streams.md").read_text("utf-8")
-    for group in compare(find_results([ROOT / "results" / folder])[0]).groups:
+    for group in compare(committed(folder)).groups:
         accuracy = group.final_accuracy["class_il"]
         row = [group.label, f"{accuracy.mean:.2f} ± {accuracy.std:.2f}"]
         if folder == "blurry":
@@ -283,7 +277,7 @@ def test_the_page_on_tracking_has_what_curves_cost():
 @pytest.mark.parametrize("way", ["paper", "first-tasks", "other-dataset", "whole-stream"])
 def test_the_page_on_tuning_has_what_each_way_to_select_finds(way):
     page = (ROOT / "docs" / "tune.md").read_text("utf-8")
-    results, paper = (find_results([ROOT / "results" / "tune" / name])[0] for name in (way, "paper"))
+    results, paper = (committed(f"tune/{name}") for name in (way, "paper"))
     (group,) = compare(results).groups
     accuracy = group.final_accuracy["class_il"]
     unseen, final, others = (

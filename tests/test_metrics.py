@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cler import metrics
 from cler.errors import UsageError
+from toys import close
 
 GOLDEN = Path(__file__).parent / "golden" / "metrics.npz"
 
@@ -20,11 +21,6 @@ def golden():
 
 def golden_rows(golden):
     return [[float(x) for x in row if not np.isnan(x)] for row in golden["acc_matrix"]]
-
-
-def close(actual, expected):
-    expected = np.asarray(expected)
-    return np.max(np.abs(np.asarray(actual) - expected)) / (1 + np.max(np.abs(expected))) <= 1e-9
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,10 @@ import scipy.stats
 
 from cler import stats
 from cler.errors import UsageError
+from toys import close
 
 GOLDEN = Path(__file__).parent / "golden" / "metrics.npz"
 FIRST, SECOND = [19.0, 21.5, 20.2, 18.8], [22.0, 21.0, 24.5, 23.1, 22.2]
-
-
-def close(actual, expected):
-    expected = np.asarray(expected)
-    return np.max(np.abs(np.asarray(actual) - expected)) / (1 + np.max(np.abs(expected))) <= 1e-9
 
 
 @pytest.fixture(scope="module")

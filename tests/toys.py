@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -189,6 +190,12 @@ def wait_until(condition, process=None, *, most=600.0) -> None:
 def visible_gpus(run, task):
     """A probe that finds the GPUs that its process may use."""
     return {"gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+
+
+def close(actual, expected) -> bool:
+    """Whether numbers are those of a golden file: max|a−b| / (1 + max|b|) is next to nothing."""
+    expected = np.asarray(expected)
+    return np.max(np.abs(np.asarray(actual) - expected)) / (1 + np.max(np.abs(expected))) <= 1e-9
 
 
 def tensors(method):

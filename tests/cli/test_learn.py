@@ -14,7 +14,6 @@ import pytest
 import torch
 from PIL import Image
 
-from cler import pictures
 from cler.errors import UsageError
 from cler.files import HOST
 from cler.learner import Learner
@@ -161,38 +160,12 @@ def test_names_that_would_break_the_line(learn, tmp_path):
     assert "\x1b" not in err
 
 
-def test_no_program_is_run_for_a_picture(learn, tmp_path, monkeypatch):
-    put(tmp_path, 5)
-    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
-    (tmp_path / "red" / "program.jpg").write_bytes(postscript)
-    monkeypatch.setattr(subprocess, "Popen", pytest.fail)
-    code, _, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
-    assert code == 0
-    assert "program.jpg is left out" in err
-
-
-def test_pictures_that_are_too_large_are_left_out(learn, tmp_path, monkeypatch):
-    put(tmp_path, 5)
-    Image.new("1", (100, 90)).save(tmp_path / "red" / "large.png")
-    monkeypatch.setattr(pictures, "MOST_PIXELS", 8999)
-    code, out, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
-    assert code == 0
-    assert "large.png is left out, it cannot be read: it has 100 × 90 pixels, more than 8999" in err
-    assert "10 images" in out
-
-
 def test_what_is_odd_about_a_picture_is_not_printed(learn, tmp_path):
     put(tmp_path, 5)
     Image.new("RGB", (9, 9)).quantize(2).save(tmp_path / "red" / "odd.png", transparency=b"\0\x80")
     code, out, err = learn(tmp_path, "--once", "--held-out", 0, *TINY)
     assert (code, err) == (0, "")
     assert out.startswith("10 images of 2 classes learned, 1 waiting for a full batch, no held-out image")
-
-
-def test_gray_pictures_of_16_bits_are_not_white(tmp_path):
-    gray = np.arange(0, 240, 30, dtype=np.uint16).repeat(8).reshape(8, 8)
-    Image.fromarray(gray * 257).save(tmp_path / "deep.png")
-    assert np.array_equal(np.asarray(pictures.open_picture(tmp_path / "deep.png"))[..., 0], gray)
 
 
 def test_a_half_written_image_is_tried_again(tmp_path):

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import cler
+import toys
 from cler.config.cluster import Slurm
 from cler.errors import UsageError
 from cler.runs.backends import BACKENDS, Backend
 from photos import write_folder
 
-TOY = ("--width", "2", "--tasks", "2", "--buffer", "10")
+TOY = ("--dataset", "toy", "--width", "2", "--tasks", "2", "--buffer", "10")
 
 
 class Noting(Backend):
@@ -38,6 +39,7 @@ def noting(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def without_slurm(monkeypatch, tmp_path):
+    toys.register()
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
@@ -97,7 +99,17 @@ def test_the_variable_for_the_datasets_is_that_of_each_node_unless_somebody_give
 def test_train_takes_its_jobs_to_the_backend(tmp_path, monkeypatch, noting):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RuntimeError, match="no run has finished here"):
-        cler.train("er-ace", width=2, on="slurm", slurm={"account": "lab"}, seeds=2, verbose=False, out="here")
+        cler.train(
+            "er-ace",
+            dataset="toy",
+            tasks=2,
+            width=2,
+            on="slurm",
+            slurm={"account": "lab"},
+            seeds=2,
+            verbose=False,
+            out="here",
+        )
     assert noting.asked[-1].slurm == Slurm(account="lab")
     ((jobs, machine),) = noting.trained
     assert (len(jobs), str(machine.out)) == (2, "here")
@@ -141,7 +153,9 @@ def test_reproduce_leaves_out_nothing_that_only_the_driver_lacks(cler_here, noti
 
 
 def test_tune_takes_its_trials_to_the_backend(cler_here, noting):
-    answer = cler_here("tune", "er-ace", "--space", "lr=0.01..0.1", "--trials", 2, "--width", 2, "--on", "ray")
+    answer = cler_here(
+        "tune", "er-ace", *TOY, "--select-on", "whole-stream", "--space", "lr=0.01..0.1", "--trials", 2, "--on", "ray"
+    )
     assert answer.code != 0  # nothing was trained
     assert len(noting.trained[0][0]) == 2
 
@@ -210,7 +224,7 @@ def test_a_cluster_is_not_needed_to_see_what_there_is(cler_here, tmp_path, monke
     monkeypatch.setattr("cler.data.check", lambda *_: SimpleNamespace(state="present"))
     answer = cler_here("reproduce", "table1", "--only", "er-ace", "--on", "slurm", "--dry-run")
     assert answer.code == 0, answer.err
-    quick = ("run", "finetune", "--width", 1, "--tasks", 2, "--batch", 500, "--device", "cpu", "--workers", 1)
+    quick = ("run", "finetune", "--dataset", "toy", "--width", 1, "--tasks", 2, "--device", "cpu", "--workers", 1)
     assert cler_here(*quick).code == 0
     again = cler_here(*quick, "--on", "slurm")
     assert again.code == 0, again.err
@@ -225,7 +239,3 @@ def test_a_package_that_is_missing_is_told_with_what_to_install(cler_here, monke
         answer = cler_here("run", "er-ace", *TOY, "--device", "cpu", "--on", on)
         assert answer.code == 2
         assert answer.err.splitlines()[-1].endswith(f": pip install {package}")
-
-
-def test_the_help_names_the_table_as_it_is_written(cler_here):
-    assert "with a table [slurm]: partition" in cler_here("run", "--help").out

@@ -14,6 +14,7 @@ import torch
 from cler.data import cifar, download
 from cler.data.cifar import Cifar, Layout, Member
 from cler.errors import DamagedError, UsageError
+from hostile import alter, truncate
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 3072), dtype=np.uint8)
 COARSE = np.array([5, 6, 7] * 4, dtype=np.uint8)
@@ -139,16 +140,6 @@ def test_missing_says_what_to_do(tmp_path: Path):
     assert str(raised.value) == message
     status = TINY.check(tmp_path)
     assert (status.state, status.reason) == ("missing", message)
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def alter(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,6 @@ def tiny(**changes: object) -> ImageData:
     return ImageData(**(fields | changes))
 
 
-def test_properties():
-    assert tiny().n_classes == 2
-    assert tiny().image_size == 2
-
-
 def test_it_is_shown_without_its_pixels():
     assert repr(tiny()) == "ImageData('tiny', 4 + 2 images of 3×2×2, 2 classes)"
 

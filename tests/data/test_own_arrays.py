@@ -294,13 +294,3 @@ def test_forged_arrays_are_refused_in_one_line(tmp_path, forged):
         data.load(f"npz:{path}")
     assert "\n" not in str(raised.value)
     assert data.check(f"npz:{path}").state == "damaged"
-
-
-def test_a_truncated_file_of_arrays(tmp_path):
-    path = tmp_path / "mine.npz"
-    np.savez_compressed(path, x=COLOR, y=LABELS)
-    whole = bytearray(path.read_bytes())
-    whole[500:520] = bytes(20)
-    path.write_bytes(whole)
-    with pytest.raises(UsageError, match="cannot be read as a file of"):
-        data.load(f"npz:{path}")

@@ -17,6 +17,7 @@ from cler import data
 from cler.data import sample
 from cler.data.cifar import cifar10
 from cler.errors import UsageError
+from hostile import alter, truncate
 
 FILES = Path(sample.__file__).parent / "sample"
 MAKE = Path(__file__).parents[2] / "benchmarks" / "make_sample.py"
@@ -103,16 +104,6 @@ def test_small_sample(small: Path):
     images = sample.Sample(small).load(small)
     assert images.train_labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert images.test_labels.tolist() == [0, 1]
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-5])
-
-
-def alter(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def exchange(path: Path) -> None:

@@ -1,3 +1,4 @@
+import copy
 import errno
 import json
 import os
@@ -14,6 +15,7 @@ from cler.methods import METHODS
 from cler.methods.loss import total
 from cler.methods.optimizers import OPTIMIZERS
 from cler.promises import toy
+from cler.promises.state import differences
 from cler.promises.training import StopAt, Stopped, resumed, resumes
 from cler.regularizers import REGULARIZERS
 from toys import noise
@@ -106,6 +108,21 @@ def test_time_and_steps_go_on_too(tmp_path):
     assert later.seconds == run.seconds > 0
     assert later.steps_done == 5 + 3
     assert later.running_accuracy == run.running_accuracy is not None
+
+
+def test_a_checkpoint_stays_as_it_was_taken_while_its_run_and_one_from_it_go_on():
+    run, later = make_run(), make_run()
+    run.begin_task(0)
+    run.step()
+    run.taken = 1
+    taken = checkpoint.take(run, {})
+    before = copy.deepcopy(taken)
+    later.restore(taken.state, copy.deepcopy(taken.accuracy))
+    for each in (run, later):
+        train([each])
+    assert not differences(before.state.tensors, taken.state.tensors)
+    assert (taken.state.numbers, taken.accuracy) == (before.state.numbers, before.accuracy)
+    assert run.accuracy == later.accuracy != before.accuracy
 
 
 def test_progress_goes_on_from_there(tmp_path):

@@ -84,10 +84,18 @@ def test_a_row_after_each_task_with_all_tasks_so_far():
     assert run.running_accuracy == pytest.approx(sum(run.accuracy["class_il"][-1]) / 3)
 
 
-def test_runs_side_by_side_share_all_of_the_time_that_they_take():
-    runs = [make_run(), make_run()]
+def test_runs_side_by_side_share_all_of_the_time_that_they_take(monkeypatch):
+    """By a clock that moves in steps and evaluations alone."""
+    clock, runs = [0.0], [make_run(), make_run()]
+
+    def slowly(function, seconds):
+        return lambda *arguments: clock.append(clock.pop() + seconds) or function(*arguments)
+
+    for run in runs:
+        run.step, run.evaluate = slowly(run.step, 1.0), slowly(run.evaluate, 100.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     train(runs)
-    assert runs[0].seconds == runs[1].seconds
+    assert [run.seconds for run in runs] == [2 * (18 + 3 * 100)] * 2
 
 
 def test_joint_has_one_row_with_every_task():
@@ -669,9 +677,14 @@ def test_all_the_memory_of_a_run_that_replays_decides_how_many_fit(monkeypatch, 
     assert bundles.how_many_fit(build, 0, wanted) == found  # half of 600, for 30 + 20 each
 
 
+def test_a_run_is_measured_in_its_second_task_with_a_whole_replay_batch():
+    run = make_run("er", batch=4, replay_batch=7)
+    bundles.begin_second_task([run])
+    assert (run.method.task, run.method.settled) == (1, True)
+
+
 @pytest.mark.usefixtures("shallow")
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("task", [0, 2])
+@pytest.mark.parametrize(("method", "task"), [("er-ace", 0), *((method, 2) for method in METHODS)])
 def test_a_run_that_goes_on_can_be_measured_too(method, task):
     """In a later task, where it may not replay classes of a task that it has not reached."""
     old, new = make_run(method, regularizer="rotation"), make_run(method, regularizer="rotation")

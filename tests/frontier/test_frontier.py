@@ -54,6 +54,7 @@ def found():
         results([50.0] * 5, method="er-ace", buffer=500, validate=0.1),
         results([50.0] * 5, method="er-ace", buffer=500, epochs=5),
         results([50.0] * 5, method="er-ace", buffer=500, regularizer="rotation"),
+        results([50.0] * 5, method="finetune"),
     )
 
 

@@ -435,9 +435,9 @@ def test_growing_keeps_what_it_knows(method, optimizer):
     assert learner._core.make_room(n_classes + 1).n_classes == 2 * room
     assert np.array_equal(learner.predict_proba(IMAGES), before)
     assert torch.equal(learner._core.method.buffer.labels, remembered)
-    learner.partial_fit(*colors(80, 40))
-    assert len(learner.classes_) == 40
-    assert learner.predict_proba(IMAGES).shape == (60, 40)
+    learner.partial_fit(*colors(80, 70))
+    assert len(learner.classes_) == 70
+    assert learner.predict_proba(IMAGES).shape == (60, 70)
 
 
 def test_probabilities_are_of_the_classes_seen():

@@ -119,13 +119,3 @@ def test_plain_reservoir_sampling_still_turns_samples_over():
     assert kept.sum() == capacity * repeats
     expected = capacity / offered * repeats
     assert (kept - expected).abs().max() < 5 * expected**0.5
-
-
-def test_a_draw_stays_in_the_filled_part():
-    memory = BalancedReservoir(100, (1, 1, 1), 12, generator=torch.Generator().manual_seed(0))
-    memory.add(pixels_of(torch.arange(12)), torch.arange(12))
-    for _ in range(50):
-        replay = memory.sample(10)
-        assert len(set(replay.slots.tolist())) == 10
-        assert torch.equal(replay.labels, replay.slots)
-    assert len(memory.sample(50).labels) == 12

@@ -150,6 +150,11 @@ def test_of_images_that_pass_each_class_keeps_a_uniform_sample_as_large_as_its_r
     assert stats.chisquare(kept[1::2].numpy()).pvalue > 1e-3
 
 
+def test_a_place_is_drawn_among_all_images_of_the_class_that_have_passed_this_one_included():
+    places = make_buffer().draw_places(torch.full((4000,), 3))
+    assert stats.chisquare(places.bincount(minlength=4).numpy()).pvalue > 1e-3
+
+
 def test_a_class_of_which_fewer_images_pass_than_it_has_room_for_keeps_them_all():
     memory = make_buffer(capacity=10)
     memory.share_room(torch.tensor([2, 3]))
@@ -158,8 +163,8 @@ def test_a_class_of_which_fewer_images_pass_than_it_has_room_for_keeps_them_all(
     pixels, labels = memory.kept()
     assert pixels[:, 0].tolist() == [1, 0, 2, 3]
     assert labels.tolist() == [2, 3, 3, 3]
-    memory.share_room(torch.tensor([4]))
-    assert not len(memory.kept()[1])
+    memory.share_room(torch.tensor([3]))
+    assert not len(memory.kept()[1])  # what passed before counts no more
 
 
 def test_a_draw_has_no_repetition_and_stays_in_the_filled_part():

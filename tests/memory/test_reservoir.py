@@ -50,8 +50,18 @@ def test_a_batch_is_stored_as_its_samples_one_by_one(capacity, batch, batches, s
     assert memory.filled == filled
 
 
+def test_a_position_is_drawn_among_all_samples_that_were_offered_this_one_included():
+    memory = Reservoir(2, (1, 1, 1), generator=torch.Generator().manual_seed(0))
+    memory.offered.fill_(3)
+    draws = torch.stack([memory.draw_positions(2) for _ in range(2000)])
+    for position, largest in enumerate((3, 4)):
+        counts = draws[:, position].bincount(minlength=largest + 1)
+        assert len(counts) == largest + 1
+        assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+
+
 def test_every_sample_is_kept_with_the_same_probability():
-    capacity, offered, repeats = 10, 50, 600
+    capacity, offered, repeats = 10, 50, 400
     generator = torch.Generator().manual_seed(0)
     kept = torch.zeros(offered)
     for _ in range(repeats):

@@ -135,7 +135,7 @@ def test_settings_name_a_network_and_freeze_it():
     assert changed == {"layer4", "classifier"}
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("method", ["er", "pcr", "r-dfcil"])
 def test_a_network_with_nothing_to_train_is_refused(method):
     """Unless the method puts a classifier of its own in it, as PCR and R-DFCIL do."""
 

@@ -435,9 +435,7 @@ def test_golden_inner_loop_with_gradients_cleared(golden, load_golden, golden_cl
     [
         ({"variant": "relased"}, "did you mean 'released'"),
         ({"temperature": 0.0}, "temperature must be above 0"),
-        ({"temperature": math.nan}, "temperature must be a finite number"),
         ({"momentum": 1.5}, "momentum must be at least 0 and at most 1"),
-        ({"momentum": math.nan}, "momentum must be a finite number"),
         ({"inner": 0}, "inner must be at least 1"),
     ],
 )

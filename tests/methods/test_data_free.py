@@ -80,6 +80,20 @@ def test_with_sigmoids_labels_are_the_targets_of_new_classes_and_old_outputs_tho
     assert_close(total(method.sigmoid_terms(logits, first)), loss)
 
 
+@pytest.mark.parametrize("variant", ["released", "normalized"])
+def test_the_old_network_is_shown_images_that_are_normalized_or_as_released_not(variant):
+    shape = {"tasks": Tasks.of_sizes([2, 2]), "image_shape": (3, 8, 8)}
+    network, shown = ResNet18(4, width=2), []
+    method = LwfMc(Setup(network=network, views=Views(*CIFAR), options=LwfMcOptions(variant=variant), **shape))
+    method.begin_task(1)
+    method.old_logits = lambda images: shown.append(images) or torch.zeros(4, 2)
+    pixels = torch.randint(256, (4, 3, 8, 8), dtype=torch.uint8)
+    method.softmax_terms(
+        torch.randn(4, 4), Batch(pixels, torch.full((4, 3, 8, 8), torch.nan), torch.tensor([2, 3, 3, 2]))
+    )
+    assert torch.equal(*shown, pixels / 255 if variant == "released" else method.views.plain(pixels))
+
+
 def test_a_weight_of_the_distillation_that_would_do_nothing_is_refused():
     with pytest.raises(UsageError, match=r"^alpha 3\.0 has no effect with sigmoids"):
         LwfMcOptions(alpha=3.0)
@@ -107,6 +121,15 @@ def test_the_warm_up_of_lwf_mc_trains_the_new_rows_and_nothing_else(optimizer):
     assert {name: rows.nonzero().flatten().tolist() for name, rows in moved.items()} == {
         "classifier.weight": [2, 3], "classifier.bias": [2, 3]
     }  # fmt: skip
+
+
+def test_how_long_the_phases_of_a_task_are():
+    released = LwfMcOptions(variant="released")
+    found = [LwfMc.phases(released, task, epoch=6, epochs=3) for task in range(2)]
+    assert found == [{"observe": 18}, {"warm_up": 18, "observe": 18}]
+    few = RDfcilOptions(inversion_steps=5, refinement_epochs=2)
+    found = [RDfcil.phases(few, task, epoch=6, epochs=3) for task in range(2)]
+    assert found == [{"observe": 18}, {"invert": 5, "observe": 18, "refine": 12}]
 
 
 def test_in_bfloat16_the_weight_decay_of_lwf_mc_reaches_convolutions_too():
@@ -199,7 +222,7 @@ def test_inversion(golden, assert_close, method):
 
 def test_every_inversion_begins_with_a_new_optimizer(golden, method):
     """The moments of the last one are about a synthesizer that is gone."""
-    images = golden("datafree").under("step.")["images"]
+    images = golden("datafree").under("step.")["images"][:2]
     method.synthesizer.double()
     method.make_up = lambda count, training: method.synthesizer(torch.randn(count, 8, dtype=torch.float64))
     for _ in range(2):
@@ -225,6 +248,12 @@ def test_refinement_has_the_momentum_and_decay_of_the_learning_from_a_new_start(
                 if phase == "refine":
                     speed = 0.9 * speed + weight.grad + 0.01 * before
                     assert torch.allclose(weight, before - lr * speed, atol=1e-7)
+
+
+def test_classes_to_come_are_never_predicted(method):
+    logits = method.logits(torch.randn(2, 3, 32, 32, dtype=torch.float64))
+    assert logits.isfinite().all(0).tolist() == 40 * [True] + 60 * [False]
+    assert logits[:, 40:].eq(-torch.inf).all()
 
 
 def test_a_step(golden, assert_close, method):

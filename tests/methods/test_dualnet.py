@@ -346,9 +346,7 @@ def test_memory_keeps_logits_with_their_images():
     ("name", "value"),
     [
         ("temperature", 0.0),
-        ("temperature", math.nan),
         ("distill", -1.0),
-        ("distill", math.inf),
         ("look_ahead", -0.1),
         ("look_ahead", 1.1),
         ("slow_lr", 0.0),

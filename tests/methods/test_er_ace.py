@@ -8,6 +8,7 @@ from cler.methods import Setup
 from cler.methods.er_ace import ErAce, allowed_classes, masked_cross_entropy
 from cler.methods.loss import total
 from cler.streams import Batch, Tasks
+from golden_step import er_ace_before, marked
 from toys import CIFAR, given_crops, ours, tensors
 
 CASES = ["first", "first_unordered", "middle_early", "middle", "last_early", "last"]
@@ -22,10 +23,6 @@ class GivenLogits(nn.Module):
 
     def forward(self, images, parts=None):
         return self.table[: len(images)]
-
-
-def marked(classes, count):
-    return torch.zeros(count, dtype=torch.bool).index_fill(0, classes, True)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -153,8 +150,7 @@ def test_a_replay_draw_is_never_larger_than_what_is_stored():
 def step_method(golden, load_golden, golden_cler, fixture, case):
     """ER-ACE as it stands before the golden step, every draw replaced by the stored one."""
     weights = golden("net_nf4")
-    n_classes = len(weights["classifier.bias"])
-    network = ResNet18(n_classes, width=len(weights["stem.conv"])).double()
+    network = ResNet18(len(weights["classifier.bias"]), width=len(weights["stem.conv"])).double()
     load_golden(network, weights)
     regularizers = []
     if case != "plain":
@@ -162,28 +158,8 @@ def step_method(golden, load_golden, golden_cler, fixture, case):
         regularizer.draw_labels = lambda count, device: fixture[f"{case}.pretext_labels"]
         regularizers = [regularizer]
     views = Views(*CIFAR, dtype=torch.float64)
-    crops = [fixture["stream_crops"], fixture["replay_crops"]]
-    views.view = given_crops(*crops)
-    capacity = len(fixture["buffer_labels"])
-    setup = Setup(
-        network=network,
-        views=views,
-        tasks=Tasks.of_sizes([1] * n_classes),
-        image_shape=tuple(fixture["buffer_images"].shape[1:]),
-        regularizers=regularizers,
-        lr=float(fixture["lr"]),
-        buffer=capacity,
-        replay_batch=len(fixture["replay_indices"]),
-    )
-    method = ErAce(setup)
-    method.seen.copy_(marked(fixture["seen_before"], n_classes))
-    method.buffer.pixels[:capacity] = fixture["buffer_images"]
-    method.buffer.labels[:capacity] = fixture["buffer_labels"]
-    method.buffer.offered.fill_(int(fixture["offered_before"]))
-    method.buffer.filled = capacity
-    method.buffer.draw_slots = lambda count: fixture["replay_indices"]
-    method.buffer.draw_positions = lambda count: fixture["reservoir_draws"]
-    return method
+    views.view = given_crops(fixture["stream_crops"], fixture["replay_crops"])
+    return er_ace_before(fixture, network, views, regularizers)
 
 
 @pytest.mark.parametrize("case", ["plain", "cler_rotation", "cler_jigsaw"])
@@ -191,7 +167,6 @@ def test_golden_step(golden, load_golden, golden_cler, assert_close, case):
     fixture = golden("er_ace_step")
     method = step_method(golden, load_golden, golden_cler, fixture, case)
     method.network.train()
-    method.begin_task(int(fixture["task"]))
     outputs, pretext = [], []
     method.network.register_forward_hook(lambda module, inputs, output: outputs.append(output.detach()))
     for regularizer in method.regularizers:

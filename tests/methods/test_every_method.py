@@ -19,16 +19,13 @@ from cler.config.compatibility import fits
 from cler.config.settings import own_settings
 from cler.engine import Control, train
 from cler.engine.state import collect
-from cler.errors import UsageError
 from cler.methods import METHODS
-from cler.methods.base import register
 from cler.methods.finetune import Finetune
 from cler.promises import BrokenPromise, training
 from cler.promises.rule import BrokenRule, check_rule
 from cler.promises.state import differences, tensors_of
 from cler.promises.toy import LOOPS, colors, in_later_task, make_run, make_short_run, small_network, trained
 from cler.regularizers import REGULARIZERS, Regularizer
-from cler.regularizers import base as regularizers
 from cler.regularizers.base import Entry
 from cler.streams import Tasks
 from cler.streams.base import members_of
@@ -53,6 +50,7 @@ OTHER_VARIANTS = [
 every_pair = pytest.mark.parametrize(("method", "regularizer"), PAIRS, ids=["+".join(pair) for pair in PAIRS])
 SOME_PAIRS = list(zip(METHODS, itertools.cycle(reversed(REGULARIZER_NAMES)), strict=False))
 """Every method and every regularizer at least once, for what has nothing to do with both of them together."""
+WITH_AND_WITHOUT = sorted({(method, name) for method, other in SOME_PAIRS for name in ("none", other)})
 some_pairs = pytest.mark.parametrize(("method", "regularizer"), SOME_PAIRS, ids=["+".join(pair) for pair in SOME_PAIRS])
 
 
@@ -72,11 +70,9 @@ def network_of(method, regularizer):
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("regularized", [False, True])
-@some_pairs
-def test_learns_a_toy_stream(method, regularizer, regularized):
+@pytest.mark.parametrize(("method", "regularizer"), WITH_AND_WITHOUT, ids=map("+".join, WITH_AND_WITHOUT))
+def test_learns_a_toy_stream(method, regularizer):
     """A smoke test: its limits were set after seeing what the methods reach on this toy, with room to spare."""
-    regularizer = regularizer if regularized else "none"
     settings = {
         "gsa": {"lr": 0.05, "epochs": 2},  # its loss is three cross-entropies
         "ccl-dc": {"lr": 0.06, "epochs": 1},  # and its loss six of them
@@ -642,31 +638,6 @@ def test_every_setting_of_a_method_has_an_effect(method, name):
     needed = NEEDED.get((method, name), {"variant": "hpcr"} if (method, name != "variant") == ("pcr", True) else {})
     changed = needed | {name: another(own_settings({"method": method})[name])}
     assert differences(*(outcome(method, tuple(changes.items())) for changes in (needed, changed)))
-
-
-# -- the registries ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_cannot_take_the_name_of_another(name):
-    taken = METHODS[name]
-    with pytest.raises(ValueError, match=f"two methods are named '{name}': give yours a name of its own"):
-        register(type("Other", (Finetune,), {"name": name}))
-    assert METHODS[name] is taken
-
-
-@pytest.mark.parametrize("name", list(REGULARIZERS))
-def test_a_regularizer_cannot_take_the_name_of_another(name):
-    before = dict(REGULARIZERS)
-    with pytest.raises(ValueError, match=f"two regularizers are named '{name}'"):
-        regularizers.register(Entry(name, name, "", build=Follower, weight=1.0))
-    assert before == REGULARIZERS
-
-
-def test_regularizers_are_found_by_name():
-    assert REGULARIZERS.find("jigsaw") is REGULARIZERS["jigsaw"]
-    with pytest.raises(UsageError, match=r"unknown regularizer 'jigsav'.*jigsaw"):
-        REGULARIZERS.find("jigsav")
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------

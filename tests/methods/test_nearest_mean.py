@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from cler.engine import train
 from cler.errors import UsageError
 from cler.methods import METHODS, Setup
 from cler.methods.er import ExperienceReplay
-from cler.methods.nearest_mean import class_means, nearest_mean
+from cler.methods.nearest_mean import class_means, nearest_mean, unit_features
 from cler.promises import toy
 from cler.promises.state import differences, tensors_of
 from cler.streams import Tasks
@@ -67,6 +68,14 @@ def test_every_method_with_a_buffer_is_trained_as_ever_and_answers_by_it(method)
     among = logits.masked_fill(stream.tasks.of_class != 1, -math.inf).argmax(1)
     assert by_means.accuracy["task_il"][-1][1] == pytest.approx(100 * (among == labels).double().mean().item())
     assert by_means.accuracy["class_il"] != by_network.accuracy["class_il"]
+
+
+@pytest.mark.parametrize(("given", "taken"), [(torch.bfloat16, torch.float32), (torch.float64, torch.float64)])
+def test_features_are_scaled_in_single_precision_at_least(given, taken):
+    network = SimpleNamespace(features=lambda images: images.to(given))
+    features = unit_features(SimpleNamespace(network=network), torch.randn(3, 7))
+    assert features.dtype == taken
+    torch.testing.assert_close(features.norm(dim=1), torch.ones(3, dtype=taken))
 
 
 def test_a_method_without_a_buffer_is_refused():

@@ -11,56 +11,11 @@ from torch import nn
 import cler
 from cler.errors import UsageError
 from cler.nets import PretextImages, ResNet18
-from cler.nets.backbone import Backbone, Parts, pool
+from cler.nets.backbone import Backbone, Parts
 from cler.nets.build import build_network, try_out
 from cler.nets.norm import BatchNorm
 from cler.nets.randomness import Dropout
-
-
-class PlainBlock(nn.Module):
-    """A residual block of PyTorch's own layers, whose tensors have the names of ours."""
-
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.shortcut = None
-        if stride != 1 or inputs != outputs:
-            self.shortcut = PlainConvNorm(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False))
-
-    def forward(self, x):
-        residual = x if self.shortcut is None else self.shortcut(x)
-        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + residual)
-
-
-class PlainConvNorm(nn.Module):
-    def __init__(self, conv):
-        super().__init__()
-        self.conv, self.bn = conv, nn.BatchNorm2d(conv.out_channels)
-
-    def forward(self, x):
-        return self.bn(self.conv(x))
-
-
-class PlainResNet(nn.Module):
-    """ResNet-18 of PyTorch's own layers."""
-
-    def __init__(self, n_classes, width):
-        super().__init__()
-
-        def stage(inputs, outputs, stride):
-            return nn.Sequential(PlainBlock(inputs, outputs, stride), PlainBlock(outputs, outputs, 1))
-
-        self.stem = PlainConvNorm(nn.Conv2d(3, width, 3, padding=1, bias=False))
-        self.layer1, self.layer2 = stage(width, width, 1), stage(width, 2 * width, 2)
-        self.layer3, self.layer4 = stage(2 * width, 4 * width, 2), stage(4 * width, 8 * width, 2)
-        self.classifier = nn.Linear(8 * width, n_classes)
-
-    def forward(self, images):
-        x = F.relu(self.stem(images))
-        return self.classifier(pool(self.layer4(self.layer3(self.layer2(self.layer1(x))))))
+from plain_resnet import PlainResNet
 
 
 def pair():

@@ -3,7 +3,6 @@ import torch
 from torch.nn import functional as F
 
 from cler.data.views import Views
-from cler.nets import forward_parts
 from cler.nets.backbone import Parts
 from cler.nets.dualnet import DualNetwork
 from cler.nets.projector import Projector
@@ -75,19 +74,6 @@ def test_a_pass_up_to_the_tap_leaves_the_later_slow_stages_out():
         stage.register_forward_hook(lambda module, inputs, output, name=name: called.append(name))
     output_at(network, network.get_submodule(network.tap), torch.randn(2, 3, 16, 16))
     assert called == ["layer1", "layer2"]
-
-
-def test_parts_equal_separate_passes(assert_close):
-    torch.manual_seed(0)
-    together, one_by_one = (DualNetwork(7, width=4).double() for _ in range(2))
-    one_by_one.load_state_dict(together.state_dict())
-    batches = [torch.randn(n, 3, 16, 16, dtype=torch.float64) for n in (4, 6, 3)]
-    joined = forward_parts(together, *batches)
-    separate = [one_by_one(batch) for batch in batches]
-    for ours, theirs in zip(joined, separate, strict=True):
-        assert_close(ours, theirs)
-    for (name, ours), theirs in zip(together.named_buffers(), one_by_one.buffers(), strict=True):
-        assert_close(ours, theirs, name)
 
 
 def test_projector_equals_plain_layers(assert_close):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from cler.errors import UsageError
-from cler.nets import ResNet18, forward_parts
+from cler.nets import ResNet18
 from cler.nets.simplex import SimplexClassifier, simplex
 
 
@@ -51,13 +51,6 @@ def test_the_corners_and_the_last_output_do_not_learn():
     network(torch.randn(6, 3, 8, 8, dtype=torch.float64)).square().sum().backward()
     assert network.classifier.weight.grad[:4].any()
     assert not network.classifier.weight.grad[4].any()
-
-
-def test_parts(assert_close):
-    network = make_network()
-    batches = [torch.randn(n, 3, 8, 8, dtype=torch.float64) for n in (4, 6)]
-    for ours, theirs in zip(forward_parts(network, *batches), map(network, batches), strict=True):
-        assert_close(ours, theirs)
 
 
 def test_logits_stay_in_single_precision_under_autocast():

@@ -12,8 +12,9 @@ from cler.paper.settings import paper_file
 from cler.paper.tables import BesidePaper, compared, contradictions, find_table, joint_paper_style, table_names
 from cler.regularizers import REGULARIZERS
 from cler.runs.compare import compare
-from cler.runs.results import Result, find_results, make_result
+from cler.runs.results import Result, make_result
 from cler.stats import t_test_from_summary, welch_from_summary
+from small_table import pair_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,11 +30,6 @@ def results(accuracies, **settings):
         made = make_result(settings.to_dict(), seed, {"class_il": rows, "task_il": rows}, 1.0, 1, {})
         found.append(Result.from_dict(Path(), made))
     return compare(found).groups
-
-
-def pair_of(cell):
-    """As in `paper.toml`."""
-    return f"{cell.method}+{cell.regularizer}".removesuffix("+none")
 
 
 def cell_of(table, pair, *, dataset="cifar100", buffer=0, epochs=1):
@@ -276,20 +272,3 @@ def test_joint_as_printed_on_a_constant_model(tasks, share):
 )
 def test_agreement_is_a_point_or_a_test_that_does_not_reject(ours, p_value, agrees):
     assert BesidePaper(ours, 1.0, 20.0, p_value).agrees is agrees
-
-
-def test_the_documentation_states_what_the_results_give():
-    """Every bfloat16 group of the committed results stands in the documentation, and the paper's numbers beside it."""
-    pages = [page for page in (ROOT / "README.md", ROOT / "docs" / "reproduction.md") if page.exists()]
-    rows = [line.replace(" ± ", "±") for page in pages for line in page.read_text("utf-8").splitlines()]
-    found, complaints = find_results([ROOT / "results" / "cifar100"])
-    assert not complaints
-    groups = [group for group in compare(found).groups if group.settings["precision"] == "bf16"]
-    assert len(groups) >= 8
-    for group in groups:
-        mean, std = group.final_accuracy["class_il"].mean, group.final_accuracy["class_il"].std
-        number = f"| {mean:.2f} |" if len(group.results) == 1 else f"{mean:.2f}±{std:.2f}"
-        assert any(number in row and group.label in row for row in rows), f"{group.label}, {number} is in no page"
-    for (group, _), line in lines_by_runs(lines_of_all_tables(groups)).items():
-        numbers = f"{line.mean:.2f}", f"{line.paper.mean:.2f}"
-        assert any(group.label in row and all(number in row for number in numbers) for row in rows), numbers

@@ -6,12 +6,11 @@ import torch
 
 from cler import ResNet18
 from cler.data.views import Views, crop_and_flip
-from cler.methods import Setup
-from cler.methods.er_ace import ErAce
 from cler.methods.loss import total
 from cler.nets.backbone import Parts
 from cler.regularizers.barlow_twins import BarlowTwins, barlow_twins_loss
-from cler.streams import Batch, Tasks
+from cler.streams import Batch
+from golden_step import er_ace_before
 from toys import CIFAR, given_crops, ours
 
 NO_LABELS = torch.zeros(0, dtype=torch.int64)
@@ -72,35 +71,11 @@ def test_golden_network(golden, load_golden, assert_close):
         assert_close(network.state_dict()[ours(name)], expected, name)
 
 
-def marked(classes, count):
-    return torch.zeros(count, dtype=torch.bool).index_fill(0, classes, True)
-
-
 def test_golden_er_ace_step(golden, load_golden, assert_close):
     fixture, step = golden("er_ace_cssl_step"), golden("er_ace_step")
     views = views_of(step["stream_crops"], step["replay_crops"], fixture["view2_crops"])
     network, regularizer = golden_pair(golden, load_golden, views, float(fixture["lambda_r"]))
-    capacity = len(step["buffer_labels"])
-    n_classes = len(network.classifier.bias)
-    setup = Setup(
-        network=network,
-        views=views,
-        tasks=Tasks.of_sizes([1] * n_classes),
-        image_shape=tuple(step["buffer_images"].shape[1:]),
-        regularizers=[regularizer],
-        lr=float(step["lr"]),
-        buffer=capacity,
-        replay_batch=len(step["replay_indices"]),
-    )
-    method = ErAce(setup)
-    method.seen.copy_(marked(step["seen_before"], n_classes))
-    method.buffer.pixels[:capacity] = step["buffer_images"]
-    method.buffer.labels[:capacity] = step["buffer_labels"]
-    method.buffer.offered.fill_(int(step["offered_before"]))
-    method.buffer.filled = capacity
-    method.buffer.draw_slots = lambda count: step["replay_indices"]
-    method.buffer.draw_positions = lambda count: step["reservoir_draws"]
-    method.begin_task(int(step["task"]))
+    method = er_ace_before(step, network, views, [regularizer])
     regularization = []
     original = regularizer.loss
     regularizer.loss = lambda *inputs: regularization.append(original(*inputs)) or regularization[-1]

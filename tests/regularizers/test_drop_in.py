@@ -1,7 +1,6 @@
 """The regularizer in anyone's code: networks that are not ours, precision, compilation, parallel training, copies."""
 
 import copy
-import itertools
 import math
 import pickle
 import subprocess
@@ -20,44 +19,7 @@ from cler.errors import UsageError
 from cler.nets.adapter import backbone
 from cler.nets.backbone import Parts
 from cler.pretext import Flips, Product
-
-
-class ConvNorm(nn.Module):
-    def __init__(self, inputs, outputs, size, stride):
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
-        self.bn = nn.BatchNorm2d(outputs)
-
-    def forward(self, x):
-        return self.bn(self.conv(x))
-
-
-class Block(nn.Module):
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs)
-        self.conv2, self.bn2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs)
-        self.shortcut = nn.Identity() if inputs == outputs else ConvNorm(inputs, outputs, 1, stride)
-
-    def forward(self, x):
-        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.shortcut(x))
-
-
-class PlainResNet(nn.Module):
-    """ResNet18 of torch's own layers, with the names that ours has."""
-
-    def __init__(self, n_classes, width):
-        super().__init__()
-        self.stem = ConvNorm(3, width, 3, 1)
-        sizes = [width, width, 2 * width, 4 * width, 8 * width]
-        for number, (inputs, outputs) in enumerate(itertools.pairwise(sizes), start=1):
-            stage = nn.Sequential(Block(inputs, outputs, 1 if number == 1 else 2), Block(outputs, outputs, 1))
-            self.add_module(f"layer{number}", stage)
-        self.classifier = nn.Linear(8 * width, n_classes)
-
-    def forward(self, x):
-        x = self.layer4(self.layer3(self.layer2(self.layer1(F.relu(self.stem(x))))))
-        return self.classifier(x.mean((2, 3)))
+from plain_resnet import PlainResNet
 
 
 class SmallTransformer(nn.Module):

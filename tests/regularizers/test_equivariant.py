@@ -3,6 +3,7 @@ import itertools
 
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 from cler import Equivariant, Jigsaw, ResNet18
@@ -95,6 +96,13 @@ def test_three_lines_on_a_network_of_ones_own():
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.3 < 1.2 < losses[0]
+
+
+def test_every_transform_is_drawn_as_often_as_any_other():
+    regularizer = Equivariant(ResNet18(2, width=2), "jigsaw", generator=torch.Generator().manual_seed(0))
+    counts = regularizer.draw_labels(4800, torch.device("cpu")).bincount(minlength=24)
+    assert len(counts) == 24
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-3
 
 
 def test_weight_scales_the_loss():

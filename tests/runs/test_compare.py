@@ -47,7 +47,7 @@ def runs(settings, finals, **changes):
 
 
 def test_runs_that_differ_by_seed_form_a_group():
-    (group,) = compare(runs(PLAIN, [30.0, 34.0, 38.0])).groups
+    (group,) = compare(reversed(runs(PLAIN, [30.0, 34.0, 38.0]))).groups
     assert group.seeds == [0, 1, 2]
     assert (group.final_accuracy["class_il"].mean, group.final_accuracy["class_il"].std) == pytest.approx((34, 4))
     assert group.final_accuracy["task_il"].mean == pytest.approx(54)
@@ -96,12 +96,24 @@ def test_of_several_baselines_the_one_that_is_trained_alike_is_taken_or_a_line_s
     ] == [pytest.approx(5.0)]
 
 
-def test_the_best_settings_are_those_of_the_same_method_regularizer_and_teacher():
-    kinds = [PLAIN | {"lr": lr, "teacher": teacher} for teacher in ("none", "ema") for lr in (0.1, 0.2)]
+def test_the_best_settings_are_those_of_the_same_parts_buffer_and_benchmark():
+    changes = [{"teacher": "ema"}, {"teacher": "none"}, {"buffer": 9}, {"tasks": 4}]
+    kinds = [PLAIN | change | {"lr": lr} for change in changes for lr in (0.1, 0.2)]
     results = [replace(run(kind), validation=run(kind, final=40.0 + n).accuracy) for n, kind in enumerate(kinds)]
-    groups = compare(results).groups
-    best = [(row.settings["teacher"], row.settings["lr"]) for row in best_by_validation(groups)]
-    assert sorted(best) == [("ema", 0.2), ("none", 0.2)]
+    best = best_by_validation(compare(results).groups)
+    names = ("teacher", "buffer", "tasks")
+    assert {tuple(row.settings[name] for name in names) for row in best} == {
+        tuple((PLAIN | change)[name] for name in names) for change in changes
+    }
+    assert [row.settings["lr"] for row in best] == [0.2] * len(changes)
+
+
+def test_rows_are_rated_on_held_out_images_only_where_all_of_their_runs_have_some():
+    whole, part = PLAIN | {"lr": 0.1}, PLAIN | {"lr": 0.2}
+    results = [replace(run(kind, 0), validation=run(kind).accuracy) for kind in (whole, part)]
+    groups = compare([*results, run(part, 1)]).groups
+    assert [group.validation is not None for group in groups] == [True, False]
+    assert best_by_validation(groups) == []
 
 
 def test_of_two_runs_of_a_seed_the_one_that_was_evaluated_within_tasks_counts():

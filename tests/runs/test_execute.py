@@ -38,7 +38,7 @@ from cler.runs.execute import execute
 from cler.runs.folders import OWNER, check_writable, locked
 from cler.runs.jobs import make_jobs as jobs_of
 from cler.runs.jobs import remaining
-from cler.runs.results import find_results, read_result
+from cler.runs.results import read_result
 from cler.runs.trainers import in_bundles
 from hearing import Notes, without_times
 from toys import shades
@@ -103,36 +103,6 @@ def test_a_run_leaves_its_settings_its_result_and_its_log(tmp_path):
         ("er-ace+jigsaw buffer 20 epochs 2, seed 7", pytest.approx(sum(rows["class_il"][-1]) / 2, abs=1e-3), None)
     ]
     assert notes.progressed[-1].done == 1
-
-
-def test_a_run_without_regularizer_says_none(tmp_path):
-    (job,) = make_jobs(tmp_path)
-    run_all([job])
-    settings = read_result(job.folder)["settings"]
-    assert (settings["regularizer"], settings["weight"], settings["buffer"]) == ("none", 0.0, 0)
-
-
-def test_a_folder_for_each_combination_and_seed(tmp_path):
-    jobs = [
-        *make_jobs(tmp_path, seeds=[0, 3]),
-        *make_jobs(tmp_path, method="er-ace", buffer=20),
-        *make_jobs(tmp_path, method="er-ace", buffer=30),
-        *make_jobs(tmp_path, method="er-ace", regularizer="jigsaw", buffer=20),
-        *make_jobs(tmp_path, method="er-ace", regularizer="rotation", buffer=20),
-    ]
-    assert len({job.folder for job in jobs}) == len(jobs)
-    assert [job.seed for job in jobs[:2]] == [0, 3]
-    assert all(job.folder.is_relative_to(tmp_path) for job in jobs)
-
-
-def test_joint_is_stored_with_its_single_row(tmp_path):
-    (job,) = make_jobs(tmp_path, method="joint")
-    run_all([job])
-    (result,), complaints = find_results([tmp_path])
-    assert not complaints
-    assert result.complete
-    assert [len(row) for row in result.accuracy["class_il"]] == [2]
-    assert math.isnan(result.metrics["adjusted_forgetting"]["class_il"])
 
 
 # -- doing only what is left -------------------------------------------------------------------------------------------

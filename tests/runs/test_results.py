@@ -138,33 +138,6 @@ def test_a_run_that_failed_at_once_can_be_read_back(folder):
     assert all(math.isnan(value) for values in result.metrics.values() for value in values.values())
 
 
-def test_one_line_for_each_row_of_a_matrix(folder):
-    rows = [[float(task)] * (task + 1) for task in range(20)]
-    files.write_json(folder / "matrix.json", {"accuracy": rows, "name": "λ"})
-    text = (folder / "matrix.json").read_text("utf-8")
-    assert json.loads(text) == {"accuracy": rows, "name": "λ"}
-    assert len(text.splitlines()) < 30
-    assert "λ" in text
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(folder, monkeypatch):
-    def full_disk(descriptor):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="no space"):
-        files.write_json(folder / "result.json", {"half": "written"})
-    assert results.read_result(folder) == make()
-    assert os.listdir(folder) == ["result.json"]
-
-
-def test_a_reader_in_the_middle_keeps_the_old_file(folder):
-    with (folder / "result.json").open() as reader:
-        files.write_json(folder / "result.json", make(seed=99))
-        assert json.load(reader) == make()
-    assert results.read_result(folder)["seed"] == 99
-
-
 def test_json_never_holds_what_json_does_not_have(folder):
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json(folder / "result.json", {"loss": float("nan")})

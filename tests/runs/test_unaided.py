@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from cler.config.machine import Machine
 from cler.config.making import make_settings
-from cler.engine import Run
 from cler.engine.events import Evaluated, Failed, Finished, Started
+from cler.methods.er_ace import ErAce
 from cler.runs.execute import execute, trained_once
 from cler.runs.jobs import make_jobs, remaining
 from cler.runs.results import read_result
@@ -103,11 +104,15 @@ def test_an_average_that_was_begun_without_it_leaves_it_to_be_trained(tmp_path):
     assert not remaining([alone, averaged])
 
 
-def test_outputs_that_are_not_numbers_leave_it_to_be_trained(tmp_path, monkeypatch):
-    monkeypatch.setattr(Run, "unaided", None)
+def test_outputs_that_are_not_numbers_leave_it_to_be_trained_and_to_fail_by_itself(tmp_path, monkeypatch):
+    def of_the_average_alone(self, images):
+        return self.network(images) * (1.0 if self.teacher else torch.nan)
+
+    monkeypatch.setattr(ErAce, "logits", of_the_average_alone)
     alone, averaged = jobs_of(tmp_path, "none", "ema")
     assert started(run_all([alone, averaged])) == [averaged.folder, alone.folder]
-    assert not remaining([alone, averaged])
+    assert read_result(averaged.folder)["complete"]
+    assert "not numbers" in read_result(alone.folder)["failure"]
 
 
 @pytest.mark.parametrize("kept", [{"save_network": True}, {"save_buffer_images": 4}, {"track": "tensorboard"}])
@@ -117,8 +122,9 @@ def test_where_more_than_results_is_kept_both_are_trained(kept):
     assert trained_once(jobs, Machine()) != jobs
 
 
-def test_runs_that_stop_early_are_both_trained():
-    jobs = [replace(job, until_task=1) for job in jobs_of(Path("out"), "none", "ema")]
+@pytest.mark.parametrize("changes", [{"until_task": 1}, {"probe": print}])
+def test_runs_that_stop_early_or_are_looked_into_are_both_trained(changes):
+    jobs = [replace(job, **changes) for job in jobs_of(Path("out"), "none", "ema")]
     assert trained_once(jobs, Machine()) == jobs
 
 

@@ -39,55 +39,39 @@ def test_a_worker_that_is_killed_ends_the_others_and_the_command_with_one_line(t
 
 
 @pytest.mark.usefixtures("known_to_new_processes")
-def test_a_worker_sees_its_gpu_alone_and_trains_its_bundle_side_by_side(tmp_path, monkeypatch):
+def test_a_worker_starts_without_hearing_ctrl_c_sees_its_gpu_alone_and_trains_its_bundle(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,7")
     settings = make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5)
     jobs = [replace(job, probe=toys.visible_gpus) for job in make_jobs(settings, [0, 1], tmp_path)]
-    with closing(workers.Workers()) as seeing:
-        seeing.train([jobs], Machine(device="cpu", at_once=2), ["7"], ignore)
+    with closing(workers.Workers()) as starting:
+        starting._start("7")
+        (worker,) = multiprocessing.active_children()
+        os.kill(worker.pid, signal.SIGINT)
+        starting.train([jobs], Machine(device="cpu", at_once=2), ["7"], ignore)
+        assert multiprocessing.active_children() == [worker]
     assert [read_json(job.finding(1)) for job in jobs] == [{"gpus": "7"}] * 2
     assert [read_json(job.folder / "result.json")["at_once"] for job in jobs] == [2, 2]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,7"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 @pytest.mark.usefixtures("known_to_new_processes")
-def test_workers_stay_between_two_calls_and_others_join_them(tmp_path):
+def test_workers_stay_between_two_calls_others_join_them_and_one_that_went_is_told_of_in_one_line(tmp_path):
     settings = make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5)
-    jobs = make_jobs(settings, range(4), tmp_path)
+    jobs = make_jobs(settings, range(5), tmp_path)
     with closing(workers.Workers()) as staying:
         staying.train([[jobs[0]]], Machine(device="cpu"), [None], ignore)
         (first,) = multiprocessing.active_children()
-        staying.train([[job] for job in jobs[1:]], Machine(device="cpu"), [None, None], ignore)
+        staying.train([[job] for job in jobs[1:4]], Machine(device="cpu"), [None, None], ignore)
         assert first in multiprocessing.active_children()
         assert len(multiprocessing.active_children()) == 2
+        first.kill()
+        first.join()
+        with pytest.raises(UsageError, match="a worker process was killed"):
+            staying.train([[jobs[4]]], Machine(device="cpu"), [None], ignore)
+        staying.train([[jobs[4]]], Machine(device="cpu"), [None], ignore)
     assert not multiprocessing.active_children()
     assert not remaining(jobs)
-
-
-@pytest.mark.usefixtures("known_to_new_processes")
-def test_a_worker_that_went_between_two_calls_is_told_in_one_line(tmp_path):
-    jobs = make_jobs(make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5), range(2), tmp_path)
-    with closing(workers.Workers()) as going:
-        going.train([[jobs[0]]], Machine(device="cpu"), [None], ignore)
-        (worker,) = multiprocessing.active_children()
-        worker.kill()
-        worker.join()
-        with pytest.raises(UsageError, match="a worker process was killed"):
-            going.train([[jobs[1]]], Machine(device="cpu"), [None], ignore)
-        going.train([[jobs[1]]], Machine(device="cpu"), [None], ignore)
-    assert not remaining(jobs)
-
-
-@pytest.mark.usefixtures("known_to_new_processes")
-def test_a_worker_does_not_hear_ctrl_c_while_it_starts(tmp_path):
-    jobs = make_jobs(make_settings(method="finetune", dataset="toy", tasks=2, width=2, batch=5), [0], tmp_path)
-    with closing(workers.Workers()) as starting:
-        starting._start(None)
-        (worker,) = multiprocessing.active_children()
-        os.kill(worker.pid, signal.SIGINT)
-        starting.train([jobs], Machine(device="cpu"), [None], ignore)
-    assert not remaining(jobs)
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_a_worker_keeps_its_images_between_two_calls(tmp_path, monkeypatch):

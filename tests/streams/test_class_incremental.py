@@ -225,6 +225,11 @@ def test_a_share_that_leaves_a_class_without_images_is_refused():
         Stream(shades(4, 2, test_per_class=1), 2, batch=1, validate=0.9)
 
 
+def test_a_small_share_holds_out_an_image_of_each_class_at_least():
+    stream = Stream(shades(4, 3, test_per_class=1), 2, batch=1, validate=0.1)
+    assert [sorted(stream.held_out(task).labels.tolist()) for task in range(2)] == [[0, 1], [2, 3]]
+
+
 def test_without_a_share_nothing_is_held_out():
     stream = Stream(shades(4, 20), 2, batch=5)
     assert not stream.validates

@@ -84,7 +84,7 @@ def test_a_long_tail_by_hand():
     counts = long_tail(torch.tensor([500, 500, 500]), 100.0, torch.tensor([0, 2, 1]))
     assert counts.tolist() == [500, 5, 50]
     assert long_tail(torch.tensor([3, 3]), 1000.0, torch.tensor([0, 1])).tolist() == [3, 1]
-    assert long_tail(torch.tensor([9]), 1000.0, torch.tensor([0])).tolist() == [9]
+    assert long_tail(torch.tensor([9, 0]), 1.0, torch.tensor([0, 1])).tolist() == [9, 0]
 
 
 @pytest.mark.parametrize("tail", ["ordered", "shuffled"])

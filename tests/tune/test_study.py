@@ -222,6 +222,13 @@ def test_a_study_ends_where_its_space_does(tmp_path):
     assert not list(tmp_path.rglob("checkpoint*"))
 
 
+def test_a_study_whose_file_is_gone_finds_all_scores_again_in_its_runs(tmp_path):
+    trials, again = run(of_tasks(5, tmp_path), 4, Pretending(), propose), Pretending()
+    (tmp_path / FILE).unlink()
+    assert run(of_tasks(5, tmp_path), 4, again, propose) == trials
+    assert not any(again.calls)
+
+
 class KilledError(Exception):
     pass
 
