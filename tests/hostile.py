@@ -55,6 +55,7 @@ NEEDED = {
     "tune": ["finetune", "--space", "lr=0.01..0.1"],
     "reproduce": ["table1"],
     "analyze": ["figure1"],
+    "compare": ["results"],
     "report": ["results"],
     "frontier": ["results"],
     "learn": ["images"],

@@ -79,8 +79,8 @@ def test_all_commands_are_walked_over():
 @pytest.mark.parametrize(("command", "flag"), USES)
 def test_a_path_that_cannot_be_is_refused_in_one_line(cler, folder, command, flag, wrong):
     value, says = WRONG[wrong]
-    if flag == "--import":
-        value = f"{value}/x.py" if wrong == "closed" else f"{value}.py"
+    if ending := {"--import": ".py", "--figure": ".png"}.get(flag):
+        value = f"{value}/x{ending}" if wrong == "closed" else f"{value}{ending}"
     given = [flag, value] if flag else [value]
     needed = NEEDED.get(command, []) if flag else []
     needed = [*needed, "--dataset", "cifar10"] if command in ("run", "tune") and flag == "--data-dir" else needed

@@ -93,18 +93,11 @@ def read_comparison(folders: list[Path], until_task: int | None = None, against:
     return comparison
 
 
-def show_comparison(
-    folders: list[Path],
-    as_json: bool,
-    markdown: bool = False,
-    until_task: int | None = None,
-    against: str | None = None,
-) -> Comparison:
-    """Print the comparison of the runs in these folders, as they were after some tasks or at their end."""
+def show_comparison(comparison: Comparison, as_json: bool, markdown: bool = False) -> None:
+    """Print a comparison of runs."""
     from cler.report.terminal import comparison_table, markdown_table
     from cler.tune.selection import tuning_lines
 
-    comparison = read_comparison(folders, until_task, against)
     if as_json:
         print(json.dumps(comparison.to_json(), indent=1))
     elif markdown:
@@ -113,4 +106,3 @@ def show_comparison(
         show(comparison_table(comparison.groups))
         for line in tuning_lines(comparison.groups):
             console.print(line, soft_wrap=True)
-    return comparison

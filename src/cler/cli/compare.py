@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cler.cli.app import AsJson, Folders, Imports, app, show_comparison
+from cler.cli.app import AsJson, Folders, Imports, app, read_comparison, show_comparison
 from cler.cli.options import OnceEach
 from cler.config.machine import Machine
 from cler.errors import UsageError
@@ -40,8 +40,9 @@ def compare(
     """Compare finished runs: mean ± std over seeds, and each regularizer's gain over the method without it."""
     if as_json and markdown:
         raise UsageError("--json and --markdown: choose one")
-    comparison = show_comparison(folders or [Machine.out], as_json, markdown, until_task, against)
+    comparison = read_comparison(folders or [Machine.out], until_task, against)
     if figure:
         from cler.report.figures import accuracy_after_each_task
 
         accuracy_after_each_task(comparison.groups, figure)
+    show_comparison(comparison, as_json, markdown)

@@ -19,6 +19,7 @@ from cler.cli.app import (
     app,
     console,
     errors,
+    read_comparison,
     say,
     show,
     show_comparison,
@@ -86,7 +87,7 @@ def run(
     if str(pace):
         say(str(pace))
     if len(failures) + len(remaining(plan.jobs)) < len(plan.jobs):
-        show_comparison([job.folder for job in plan.jobs], as_json, until_task=machine.until_task)
+        show_comparison(read_comparison([job.folder for job in plan.jobs], machine.until_task), as_json)
         if plan.todo:
             say(f"runs are in {machine.out}; `cler report {shlex.quote(str(machine.out))}` makes a page of them")
     if failures:

@@ -81,11 +81,11 @@ def time_taken(runs: Sequence[Result]) -> str:
     """The device time of runs, for each kind of hardware; those that were trained side by side shared a device."""
     by_hardware: dict[str, list[Result]] = defaultdict(list)
     for run in runs:
-        by_hardware[run.environment.get("hardware", "")].append(run)
+        by_hardware[str(run.environment.get("hardware", "other"))].append(run)
     if len(by_hardware) == 1:
         return _time_taken(runs)
     most_used_first = sorted(by_hardware.items(), key=lambda each: -len(each[1]))
-    return "; ".join(f"{name or 'other'}: {_time_taken(some)}" for name, some in most_used_first)
+    return "; ".join(f"{name}: {_time_taken(some)}" for name, some in most_used_first)
 
 
 def _time_taken(runs: Sequence[Result]) -> str:
