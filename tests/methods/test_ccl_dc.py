@@ -11,7 +11,7 @@ from cler.methods import Setup
 from cler.methods.ccl_dc import FULL, HARD, LIGHT, CclDc, CclDcOptions
 from cler.methods.loss import total
 from cler.nets.peers import Peers
-from cler.promises import toy, training
+from cler.promises import steps, toy, training
 from cler.runs.networks import load_network, save_network
 from cler.streams import Batch, Tasks
 from cler.teachers.distillation import distillation
@@ -165,7 +165,7 @@ def test_peers_begin_differently_and_both_learn_with_a_head_each():
 @pytest.mark.usefixtures("shallow")
 @pytest.mark.parametrize("options", [{"base": "er"}, {"networks": 1}, {"base": "derpp"}])
 def test_every_form_keeps_the_rule_and_resumes(options, tmp_path):
-    training.keeps_the_rule("ccl-dc", "rotation", precision="bf16", **options)
+    steps.keeps_the_rule("ccl-dc", "rotation", precision="bf16", **options)
     training.resumes("ccl-dc", "rotation", folder=tmp_path, stops=[(1, 1)], **options)
 
 

@@ -21,7 +21,7 @@ from cler.engine import Control, train
 from cler.engine.state import collect
 from cler.methods import METHODS
 from cler.methods.finetune import Finetune
-from cler.promises import BrokenPromise, training
+from cler.promises import BrokenPromise, steps, training
 from cler.promises.rule import BrokenRule, check_rule
 from cler.promises.state import differences, tensors_of
 from cler.promises.toy import LOOPS, colors, in_later_task, make_run, make_short_run, small_network, trained
@@ -124,33 +124,33 @@ def test_different_methods_trained_together_equal_each_alone(schedule):
 @every_pair
 def test_every_phase_keeps_the_rule(method, regularizer):
     """In the precision of a GPU."""
-    training.keeps_the_rule(method, regularizer, precision="bf16", **network_of(method, regularizer))
+    steps.keeps_the_rule(method, regularizer, precision="bf16", **network_of(method, regularizer))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_phase_keeps_the_rule_in_single_precision_and_with_unequal_tasks(method):
-    training.keeps_the_rule(method, "jigsaw", tasks="1+3")
+    steps.keeps_the_rule(method, "jigsaw", tasks="1+3")
 
 
 @pytest.mark.parametrize(("method", "variant"), OTHER_VARIANTS)
 def test_every_variant_keeps_the_rule_and_a_recorded_step_serves_all_with_its_key(method, variant):
-    training.keeps_the_rule(method, "rotation", variant=variant)
-    training.recorded_step_serves(method, "rotation", variant=variant)
+    steps.keeps_the_rule(method, "rotation", variant=variant)
+    steps.recorded_step_serves(method, "rotation", variant=variant)
 
 
 @every_pair
 def test_observe_keeps_the_rule_in_the_first_task_and_a_recorded_step_serves_all_with_its_key(method, regularizer):
-    training.recorded_step_serves(method, regularizer, **network_of(method, regularizer))
+    steps.recorded_step_serves(method, regularizer, **network_of(method, regularizer))
 
 
 @every_pair
 def test_teachers_and_regularizers_follow_every_step(method, regularizer):
-    training.is_followed(method, regularizer, **network_of(method, regularizer))
+    steps.is_followed(method, regularizer, **network_of(method, regularizer))
 
 
 @every_pair
 def test_all_that_the_loss_reaches_is_trained(method, regularizer):
-    training.trains_what_its_loss_reaches(method, regularizer, **network_of(method, regularizer))
+    steps.trains_what_its_loss_reaches(method, regularizer, **network_of(method, regularizer))
 
 
 def looks_at_the_loss(method, batch, loss):
@@ -361,14 +361,14 @@ class Greedy(METHODS["er"]):
 def test_a_step_that_is_recorded_before_the_buffer_holds_what_it_draws_is_caught(monkeypatch):
     monkeypatch.setitem(METHODS._entries, "greedy", Greedy)
     with pytest.raises(BrokenRule, match=r"has 24, then 32: .* or settled when it is over"):
-        training.recorded_step_serves("greedy", network=small_network)
+        steps.recorded_step_serves("greedy", network=small_network)
 
 
 def test_a_recording_key_that_serves_steps_of_other_kernels_is_caught(monkeypatch):
     """ER-ACE replays from the second task on, which is of the size of the first."""
     monkeypatch.setattr(METHODS["er-ace"], "recording_key", None)
     with pytest.raises(BrokenRule, match="two steps differ"):
-        training.recorded_step_serves("er-ace", network=small_network)
+        steps.recorded_step_serves("er-ace", network=small_network)
 
 
 # -- state that lasts --------------------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ def test_state_that_is_replaced_is_caught(monkeypatch):
 
 @every_pair
 def test_every_phase_names_its_terms_and_the_regularizer(method, regularizer):
-    training.names_its_losses(method, regularizer, **network_of(method, regularizer))
+    steps.names_its_losses(method, regularizer, **network_of(method, regularizer))
 
 
 # -- regularizers that follow the network ------------------------------------------------------------------------------

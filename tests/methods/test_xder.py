@@ -22,7 +22,7 @@ from cler.methods.xder import (
 from cler.nets import ResNet18
 from cler.nets.backbone import Parts
 from cler.nets.simplex import SimplexClassifier, simplex
-from cler.promises import toy, training
+from cler.promises import steps, toy, training
 from cler.regularizers import Regularizer
 from cler.runs.build import make_network
 from cler.streams import Batch, Tasks
@@ -474,8 +474,8 @@ def test_what_was_kept_is_looked_at_as_the_stream_would_be():
 
 @pytest.mark.parametrize("regularizer", ["none", "rotation"])
 def test_without_a_second_look_it_keeps_its_promises(regularizer, tmp_path):
-    training.keeps_the_rule("xder", regularizer, second_look=False)
-    training.recorded_step_serves("xder", regularizer, second_look=False)
+    steps.keeps_the_rule("xder", regularizer, second_look=False)
+    steps.recorded_step_serves("xder", regularizer, second_look=False)
     training.resumes("xder", regularizer, second_look=False, folder=tmp_path, stops=[(0, 1), (1, 1)])
 
 

@@ -19,12 +19,9 @@ from cler.errors import UsageError
 from cler.methods.finetune import Finetune
 from cler.methods.loss import total
 from cler.promises import BrokenPromise, check
+from cler.promises.steps import keeps_the_rule, trains_what_its_loss_reaches
 from cler.promises.toy import small_network
-from cler.promises.training import (
-    answers_with_statistics_that_move,
-    keeps_the_rule,
-    trains_what_its_loss_reaches,
-)
+from cler.promises.training import answers_with_statistics_that_move
 from cler.regularizers.base import Regularizer
 from cler.teachers.ema import Ema
 

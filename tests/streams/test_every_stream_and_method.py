@@ -7,7 +7,7 @@ import pytest
 from cler.config.compatibility import lacks
 from cler.errors import UsageError
 from cler.methods import METHODS
-from cler.promises import training
+from cler.promises import steps, training
 from cler.promises.toy import colors, make_short_run
 from cler.streams import STREAMS
 
@@ -43,7 +43,7 @@ def test_evaluation_within_such_a_stream(stream):
 
 
 def test_a_recorded_step_serves_a_stream_without_boundaries():
-    training.keeps_the_rule("er-ace", stream="blurry", evaluate_every=1)
+    steps.keeps_the_rule("er-ace", stream="blurry", evaluate_every=1)
     run = training.trained("er-ace", stream="blurry", evaluate_every=2)
     assert run.method.task == 1
     assert len(run.curves["met_class_il"]) == len(run.curves["task"])

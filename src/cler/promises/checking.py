@@ -13,7 +13,7 @@ from cler.engine.evaluate import evaluate
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.build import TIMM
-from cler.promises import networks, training
+from cler.promises import networks, steps, training
 from cler.promises.outcome import BrokenPromise, Outcome, Report
 from cler.promises.rule import line_of_error
 from cler.promises.toy import colors, in_later_task, make_run
@@ -26,12 +26,12 @@ from cler.teachers.base import Teacher
 Promise = Callable[..., None]
 STEP = "can be built, takes its first steps, and answers"
 TRAINING: Mapping[str, Promise] = {
-    "its losses are finite numbers with names": training.names_its_losses,
-    "the one rule: no look at a tensor, no draw from elsewhere, same kernels, state in place": training.keeps_the_rule,
-    "the one rule in bfloat16": partial(training.keeps_the_rule, precision="bf16"),
-    "teachers and regularizers follow every step": training.is_followed,
-    "all that the loss reaches is trained": training.trains_what_its_loss_reaches,
-    "the rule in the first task, and a recorded step serves all with its recording_key": training.recorded_step_serves,
+    "its losses are finite numbers with names": steps.names_its_losses,
+    "the one rule: no look at a tensor, no draw from elsewhere, same kernels, state in place": steps.keeps_the_rule,
+    "the one rule in bfloat16": partial(steps.keeps_the_rule, precision="bf16"),
+    "teachers and regularizers follow every step": steps.is_followed,
+    "all that the loss reaches is trained": steps.trains_what_its_loss_reaches,
+    "the rule in the first task, and a recorded step serves all with its recording_key": steps.recorded_step_serves,
     "initial weights and draws come from the seed": training.begins_from_the_seed,
     "the same seed gives the same result": training.repeats,
     "gives the same beside other runs as alone": training.together_equals_alone,

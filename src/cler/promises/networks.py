@@ -12,8 +12,8 @@ from cler.nets.build import NetworkLike, build_network, find_network
 from cler.nets.norm import frozen_statistics
 from cler.nets.randomness import Dropout, no_global_draws
 from cler.nets.submodules import output_at
+from cler.promises.outcome import demand
 from cler.promises.state import named
-from cler.promises.training import demand
 
 SIZE = 32
 """Height and width of the images that networks are tried with."""

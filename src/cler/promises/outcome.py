@@ -10,6 +10,12 @@ class BrokenPromise(AssertionError):  # noqa: N818 - it reads as what happened
     """A promise that was not kept; its text says in words what was found instead."""
 
 
+def demand(holds: bool, otherwise: str) -> None:
+    """Refuse what does not hold."""
+    if not holds:
+        raise BrokenPromise(otherwise)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One promise, and why it was not kept."""
