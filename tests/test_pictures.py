@@ -73,6 +73,13 @@ def test_an_opened_picture_is_turned_as_its_file_is(tmp_path, ending):
     assert np.array_equal(pictures.channels_first(shown), pictures.decoded(tmp_path / f"turned.{ending}", None, "crop"))
 
 
+def test_nobody_is_warned_of_broken_exif_data(tmp_path):
+    """Also not when a learner, which turns all pictures, is given one that was opened here."""
+    ORIGINAL.save(tmp_path / "odd.jpg", exif=b"Exif\0\0MM\0*\xff\xff\0\x08")
+    shown = pictures.plain(pictures.open_picture(tmp_path / "odd.jpg"))
+    assert np.array_equal(pictures.channels_first(shown), pictures.decoded(tmp_path / "odd.jpg", None, "crop"))
+
+
 def test_gray_of_16_bits_is_turned(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6

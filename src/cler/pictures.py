@@ -86,10 +86,16 @@ def size_of(source: Path | bytes) -> tuple[int, int]:
 def _opened(source: Path | bytes) -> Iterator[Picture]:
     from PIL import Image
 
+    with _unwarned(), _stream(source) as file, Image.open(file, formats=formats()) as picture:
+        yield picture
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Inside, nobody is warned of what is odd about a picture that can be read all the same."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what is odd about a file that can be read all the same
-        with _stream(source) as file, Image.open(file, formats=formats()) as picture:
-            yield picture
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager
@@ -105,7 +111,8 @@ def plain(picture: Picture) -> Picture:
     """The picture the right way up, with 8 bits a channel, and white where it is transparent."""
     from PIL import Image
 
-    picture = _eight_bits(_upright(picture))
+    with _unwarned():  # Pillow looks into a picture's EXIF data again, also in one that a user has opened
+        picture = _eight_bits(_upright(picture))
     if not picture.has_transparency_data:
         return picture
     colors = picture.convert("RGBA")
