@@ -69,6 +69,12 @@ def test_what_earlier_runs_tell_is_known_at_once(table, tmp_path, monkeypatch):
     seconds, hardware = cost.known_seconds(state.missing, CPU, 2, state.groups)
     assert (set(seconds.values()), hardware) == ({5.0, 15.0}, here["hardware"])
     assert cost.known_seconds(state.missing, CPU, 2, ()) == ({}, here["hardware"])
+    (other,) = results(cell_of(table, "er-ace+jigsaw"), [20.0])
+    store(tmp_path, [other | {"seed": 1, "seconds": 40.0, "at_once": 2, "environment": gpu}])
+    store(tmp_path, [run | {"seed": 2, "seconds": 40.0, "at_once": 2, "environment": gpu}])
+    state = look(table, tmp_path, seeds=5)
+    seconds, hardware = cost.known_seconds(state.missing, CPU, 2, state.groups)
+    assert (len(seconds), hardware) == (3, "a GPU")  # of which more is known
 
 
 def test_costs_are_measured_on_images_of_the_right_size(tmp_path, monkeypatch):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -128,3 +129,13 @@ class Reservoir:
         keys = torch.rand(self.capacity, generator=self.generator, device=self.offered.device)
         best, number = keys.masked_fill(~wanted, -1.0).topk(count).indices, wanted.sum()
         return best[self._numbers[:count] % number.clamp(min=1)], number > 0
+
+
+@contextmanager
+def closed(buffer: Any) -> Iterator[None]:
+    """Inside, a buffer of any kind takes nothing that it is offered, and draws nothing for it."""
+    buffer.add = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        del buffer.add

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cler.config.registry import METHODS
 from cler.config.schema import NoOptions
 from cler.errors import UsageError
-from cler.memory import Recollection, Replay, Reservoir
+from cler.memory import Recollection, Replay, Reservoir, closed
 from cler.methods.about import About
 from cler.methods.loss import Gradients, backward, detached, mean_terms, total
 from cler.methods.optimizers import make_optimizer
@@ -389,16 +389,6 @@ class Method:
             yield
         finally:
             self.teacher = teacher
-
-
-@contextmanager
-def closed(buffer: Any) -> Iterator[None]:
-    """Inside, a buffer takes nothing that it is offered, and draws nothing for it."""
-    buffer.add = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        del buffer.add
 
 
 register = METHODS.add

@@ -81,20 +81,22 @@ def known_seconds(
 ) -> tuple[dict[PaperCell, float], str]:
     """Seconds that a run of each cell adds, by earlier runs, and the hardware of those; nothing is timed.
 
-    The hardware is this machine's if there are earlier runs on it, else that of most of them. `device` is None if runs
-    will be trained elsewhere.
+    The hardware is the one on which most of the cells are known, this machine's if it is one of several. `device` is
+    None if runs will be trained elsewhere.
     """
     own = environment(device)["hardware"] if device else ""
     used = Counter(str(run.environment.get("hardware")) for group in groups for run in group.results)
+    best: tuple[dict[PaperCell, float], str] = {}, own
     for hardware in dict.fromkeys([*([own] if own else []), *(name for name, _ in used.most_common())]):
         beside = min(at_once if hardware == own else MOST_AT_ONCE, len(jobs_of(missing)))
         times = {
             work.cell: _seconds_of_earlier_runs(work.jobs[0].settings, groups, hardware, beside, fewest=1)
             for work in missing
         }
-        if found := {cell: seconds for cell, seconds in times.items() if seconds is not None}:
-            return found, hardware
-    return {}, own
+        found = {cell: seconds for cell, seconds in times.items() if seconds is not None}
+        if len(found) > len(best[0]):
+            best = found, hardware
+    return best
 
 
 def _seconds_of_earlier_runs(
