@@ -1,4 +1,4 @@
-"""The settings by which a reader tells rows of a table apart, in words."""
+"""The settings that distinguish the rows of a table, in words."""
 
 from __future__ import annotations
 
