@@ -303,7 +303,7 @@ def test_help_says_whose_defaults_may_be_others(cler_here):
         told = help_of(cler_here(command, "--help"))
         for line in (
             "replay buffer. [default: 500, or the dataset's]",
-            "Learning rate. [default: 0.01, or the dataset's, method's, regularizer's or protocol's]",
+            "Learning rate. [default: 0.01, or the dataset's, method's, regularizer's, protocol's or teacher's]",
             "or timm:NAME. [default: resnet18, or the method's]",
             "1 is online learning. [default: 1]",
             "(default: bf16 on a GPU that has it, fp32 elsewhere). One of fp32, tf32, bf16. --threads",

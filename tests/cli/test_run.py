@@ -9,7 +9,11 @@ import torch
 
 import cler
 import toys
+from cler.config.making import make_settings
+from cler.config.registry import METHODS
 from cler.errors import UsageError
+from cler.files import read_json, write_json
+from cler.runs.jobs import make_jobs
 
 
 @pytest.fixture
@@ -204,6 +208,59 @@ def test_seeds_mean_the_same_to_demo_and_analyze(text, seeds, command, monkeypat
     asked = caught(monkeypatch, "cler.paper.analysis", "analysis_jobs", 3)
     command("analyze", "figure1", "--seeds", text, "--device", "cpu")
     assert asked == [seeds]
+
+
+def short():
+    return make_settings(method="finetune", dataset="toy", tasks=2, width=1, batch=5)
+
+
+@pytest.fixture
+def demo(command, monkeypatch):
+    """The demo, of two short runs."""
+    monkeypatch.setattr("cler.runs.demo.demo_jobs", lambda seeds, out, device: make_jobs(short(), seeds, out))
+    return lambda: command("demo", "--seeds", 2, "--workers", 1, "--device", "cpu")
+
+
+def test_the_demo_shows_its_table_where_it_cannot_draw(demo, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, out, err = demo()
+    assert code == 0
+    assert "Finetune" in out
+    assert "Accuracy after each task" not in out
+    assert "figures need matplotlib: pip install matplotlib" in err
+
+
+def test_the_demo_tells_what_failed_before_and_what_was_made_by_another_revision(demo, tmp_path, monkeypatch):
+    assert demo().code == 0
+    path, _ = (tmp_path / "demo").rglob("result.json")
+    write_json(path, read_json(path) | {"failure": "the loss is not finite"})
+    monkeypatch.setattr(METHODS["finetune"], "revision", 1000)
+    code, out, err = demo()
+    assert code == 1
+    assert "stopped: the loss is not finite (to try again, delete demo/" in err
+    assert "this is 1000: another output folder repeats them" in err
+    assert "Finetune" in out
+
+
+def test_analyze_without_matplotlib_trains_and_deletes_nothing(demo, command, tmp_path, monkeypatch):
+    assert demo().code == 0
+    jobs = make_jobs(short(), [0], tmp_path / "demo")
+    monkeypatch.setattr("cler.paper.analysis.analysis_jobs", lambda *_, **__: jobs)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, out, err = command("analyze", "figure1", "--dataset", "toy", "--device", "cpu", "--redo")
+    assert (code, out, err) == (2, "", "cler: figures need matplotlib: pip install matplotlib\n")
+    assert jobs[0].result.exists()
+
+
+def test_analyze_tells_what_was_made_by_another_revision(demo, command, tmp_path, monkeypatch):
+    assert demo().code == 0
+    jobs = make_jobs(short(), [0], tmp_path / "demo")
+    monkeypatch.setattr(METHODS["finetune"], "revision", 1000)
+    monkeypatch.setattr("cler.paper.analysis.analysis_jobs", lambda *_, **__: jobs)
+    caught(monkeypatch, "cler.paper.analysis", "read_subjects", 0)
+    _, _, err = command("analyze", "figure1", "--device", "cpu")
+    assert f"1 run in {jobs[0].folder.parent} was made by finetune revision" in err
+    assert "this is 1000: --redo (in Python redo=True) repeats it" in err
 
 
 def test_reproduce_takes_how_many_seeds(command, monkeypatch):

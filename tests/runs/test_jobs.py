@@ -188,6 +188,9 @@ def test_runs_of_another_revision_count_as_finished_and_are_told_of(tmp_path, mo
         f"3 runs in {jobs[0].folder.parent} were made by er-ace revision 1, this is 2: "
         "--redo (in Python redo=True) repeats them"
     ]
+    (other,) = make_jobs(settings_of(lr=0.5), [0], tmp_path)
+    (line,) = outdated([*jobs, end(other, revisions={"method": 1})], no_data)
+    assert line.startswith(f"4 runs in {tmp_path} were made by er-ace revision 1, this is 2: ")
     assert outdated(jobs[:1], no_data) == [
         f"1 run in {jobs[0].folder.parent} was made by er-ace revision 1, this is 2: "
         "--redo (in Python redo=True) repeats it"

@@ -12,7 +12,7 @@ import toys
 from cler import data
 from cler.config.machine import Machine
 from cler.config.making import make_settings
-from cler.engine.events import Progress, ignore
+from cler.engine.events import Message, Progress, ignore
 from cler.errors import UsageError
 from cler.files import read_json
 from cler.runs import workers
@@ -72,6 +72,24 @@ def test_workers_stay_between_two_calls_others_join_them_and_one_that_went_is_to
         staying.train([[jobs[4]]], Machine(device="cpu"), [None], ignore)
     assert not multiprocessing.active_children()
     assert not remaining(jobs)
+
+
+class Ear:
+    """An end of a pipe that is not a `Connection`, as on Windows."""
+
+    def __init__(self, end):
+        self.fileno, self.send, self.recv = end.fileno, end.send, end.recv
+
+
+def test_workers_are_heard_whatever_kind_their_pipes_are_of():
+    ear, mouth = multiprocessing.Pipe()
+    with ear, mouth:
+        heard = []
+        for word in (Message("hello"), workers.Request("done")):
+            mouth.send(word)
+        workers._listen([Ear(ear)], Machine(device="cpu"), iter([]), heard.append)
+        assert mouth.recv() == Machine(device="cpu")
+    assert heard == [Message("hello")]
 
 
 def test_a_worker_keeps_its_images_between_two_calls(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 
 from cler.config.machine import Machine
 from cler.config.reading import read_config
+from cler.config.registry import METHODS
 from cler.engine import checkpoint
 from cler.errors import UsageError
 from cler.files import read_json, write_json, write_text
@@ -348,6 +349,16 @@ def test_what_is_under_way_is_finished_though_fewer_are_asked_for(tmp_path):
     stopped_in(study, 25, 0)
     assert len(run(study, 3, pretending, None)) == 25
     assert [len(call) for call in pretending.calls[2:]] == [5, 3]
+
+
+def test_trials_of_another_revision_are_told_of_in_one_line(tmp_path, monkeypatch):
+    study, said = make_study(tmp_path, "first-tasks:1"), []
+    run(study, 2, train, propose, said.append)
+    monkeypatch.setattr(METHODS["er"], "revision", 1000)
+    next(tmp_path.rglob("result.json")).write_text("{")
+    run(study, 3, train, propose, said.append)
+    (line,) = (line for line in said if "revision" in line)
+    assert line.endswith("this is 1000: another output folder repeats it")
 
 
 def test_another_study_in_the_folder_is_refused(tmp_path):

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import errno
-import functools
-import inspect
 import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from cler.cli import run, tune, reproduce, analyze, compare, report, frontier, methods, check, learn, bench, data  # isort: skip  # as `cler --help` lists them
 from cler.cli.app import app, errors
-from cler.cli.options import name_values, spoken
+from cler.cli.options import spoken
 from cler.errors import UsageError, one_line
-from cler.files import as_path
 from cler.report.console import drop
 from cler.signals import TERMINATED
 
@@ -38,33 +34,6 @@ __all__ = [
     "run",
     "tune",
 ]
-
-
-def _paragraphs(docstring: str | None) -> str:
-    """Each paragraph of a docstring as one line, which the terminal wraps."""
-    return "\n\n".join(" ".join(each.split()) for each in inspect.cleandoc(docstring or "").split("\n\n"))
-
-
-def _with_checked_paths(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command, refusing what cannot be a path wherever it takes one."""
-
-    def checked(value: Any) -> Any:
-        if isinstance(value, list):
-            return [checked(each) for each in value]
-        return as_path(value) if isinstance(value, Path) else value
-
-    @functools.wraps(command)
-    def called(**values: Any) -> Any:
-        return command(**{name: checked(value) for name, value in values.items()})
-
-    return called
-
-
-for _command in (*app.registered_commands, *data.data_app.registered_commands):
-    assert _command.callback is not None
-    name_values(_command.callback)
-    _command.help = _paragraphs(_command.callback.__doc__)
-    _command.callback = _with_checked_paths(_command.callback)
 
 NO_ROOM = (
     "take a smaller --width, --batch or --buffer, or close other programs; if the GPU is too small, --device cpu uses "

@@ -9,19 +9,21 @@ from typing import Annotated
 import typer
 
 from cler.cli.app import HERE, AsJson, Imports, Redo, app, console, errors, say, show
-from cler.cli.options import Given, OnceEach, takes
+from cler.cli.options import Given, command, takes
 from cler.config.machine import Machine
 from cler.config.settings import Settings
 from cler.errors import UsageError
 
 
-@app.command(cls=OnceEach)
-@takes(
-    Settings,
-    Machine,
-    only=("dataset", "buffer", "width", "precision", "device", "workers", "data_dir", "out"),
-    defaults={"dataset": "cifar100", "buffer": None, "width": None, "precision": None, "out": Path("analysis")},
-    helps=HERE,
+@command(
+    app,
+    takes(
+        Settings,
+        Machine,
+        only=("dataset", "buffer", "width", "precision", "device", "workers", "data_dir", "out"),
+        defaults={"dataset": "cifar100", "buffer": None, "width": None, "precision": None, "out": Path("analysis")},
+        helps=HERE,
+    ),
 )
 def analyze(
     given: Given,
@@ -55,8 +57,9 @@ def analyze(
         analysis_table,
     )
     from cler.paper.known_analyses import find_analysis
+    from cler.report.figures import new_figure
     from cler.runs.build import check_fit
-    from cler.runs.jobs import delete_checkpoints, past_failures, remaining, to_do_and_ended
+    from cler.runs.jobs import delete_checkpoints, outdated, past_failures, to_do_and_ended
     from cler.runs.jobs import redo as redo_jobs
     from cler.runs.machine import default_precision, find_device
 
@@ -68,16 +71,20 @@ def analyze(
     buffers = given.several("buffer") if chosen["buffer"] is not None else ()
     changes = {"width": chosen["width"], "precision": chosen["precision"] or precision}
     jobs = analysis_jobs(analysis, dataset, buffers, parse_seeds(seeds), out, **changes)
-    if redo or remaining(jobs):
+    fingerprint = None
+    todo, ended = to_do_and_ended(jobs)
+    if redo or todo:
         images = data.load(dataset, machine.data_dir)
+        fingerprint = images.fingerprint()
         for job in jobs:
             check_fit(job.settings, images)
+        new_figure(1, 1)  # refuses a Python without matplotlib, before anything is deleted or trained
     if redo:
         redo_jobs(jobs)
-    todo, ended = to_do_and_ended(jobs)
+        todo, ended = to_do_and_ended(jobs)
     delete_checkpoints(ended)
     failures = past_failures(ended)
-    for line in failures:
+    for line in [*outdated(ended, lambda one: fingerprint), *failures]:
         say(line)
     if todo:
         say(f"{len(todo)} of {len(jobs)} runs to do; stop with Ctrl-C at any time")

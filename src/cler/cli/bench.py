@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from cler.cli.app import AsJson, Imports, app, say, show
-from cler.cli.options import Given, OnceEach, takes
+from cler.cli.options import Given, command, takes
 from cler.config.machine import Machine
 from cler.config.settings import Settings
 from cler.errors import UsageError
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from cler.runs.bench import Timing
 
 
-@app.command(cls=OnceEach)
-@takes(
-    Settings,
-    Machine,
-    only=("method", "regularizer", "teacher", "protocol", "width", "precision", "threads", "compile", "device"),
-    defaults={"method": None, "regularizer": None, "width": None, "precision": None},
+@command(
+    app,
+    takes(
+        Settings,
+        Machine,
+        only=("method", "regularizer", "teacher", "protocol", "width", "precision", "threads", "compile", "device"),
+        defaults={"method": None, "regularizer": None, "width": None, "precision": None},
+    ),
 )
 def bench(
     given: Given,

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from cler.cli.app import AsJson, Imports, app, console
-from cler.cli.options import OnceEach
+from cler.cli.options import command
 
 
-@app.command(cls=OnceEach)
+@command(app)
 def check(
     name: Annotated[str, typer.Argument(help="A method, regularizer, teacher or network; `cler methods` lists them.")],
     imports: Imports = None,

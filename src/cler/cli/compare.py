@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from cler.cli.app import AsJson, Folders, Imports, app, read_comparison, show_comparison
-from cler.cli.options import OnceEach
+from cler.cli.options import command
 from cler.config.machine import Machine
 from cler.errors import UsageError
 
 
-@app.command(cls=OnceEach)
+@command(app)
 def compare(
     folders: Folders = None,
     against: Annotated[

@@ -9,13 +9,13 @@ import typer
 from rich.table import Table
 
 from cler.cli.app import AsJson, DataDir, Imports, app, console, errors
-from cler.cli.options import Commands, OnceEach
+from cler.cli.options import Commands, command
 
 data_app = typer.Typer(cls=Commands, help="Datasets: list them, download them, check them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
-@data_app.command("list", cls=OnceEach)
+@command(data_app, name="list")
 def data_list(data_dir: DataDir = None, as_json: AsJson = False, imports: Imports = None) -> None:
     """List the datasets, and say which are on this machine."""
     from cler import data
@@ -32,7 +32,7 @@ def data_list(data_dir: DataDir = None, as_json: AsJson = False, imports: Import
     console.print(table)
 
 
-@data_app.command("check", cls=OnceEach)
+@command(data_app, name="check")
 def data_check(
     names: Annotated[list[str] | None, typer.Argument(help="Datasets (default: all).", show_default=False)] = None,
     data_dir: DataDir = None,
@@ -53,7 +53,7 @@ def data_check(
         raise typer.Exit(1)
 
 
-@data_app.command("get", cls=OnceEach)
+@command(data_app, name="get")
 def data_get(
     name: Annotated[str, typer.Argument(help="A dataset; `cler data list` lists them.")],
     data_dir: DataDir = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cler.cli.app import Imports, app, console, read_comparison, say
-from cler.cli.options import OnceEach
+from cler.cli.options import command
 from cler.errors import UsageError
 from cler.files import read_text
 
@@ -16,7 +16,7 @@ BETWEEN = ("<!-- frontier -->", "<!-- /frontier -->")
 """Lines of a file between which the short table stands."""
 
 
-@app.command(cls=OnceEach)
+@command(app)
 def frontier(
     folders: Annotated[list[Path], typer.Argument(help="Folders with results; subfolders are searched too.")],
     out: Annotated[

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from cler.cli.app import AsJson, Imports, OwnSettings, app, console, errors, say
-from cler.cli.options import OnceEach, spoken, takes_learner
+from cler.cli.options import command, spoken, takes_learner
 from cler.errors import UsageError
 from cler.signals import asked_to_stop
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from cler.learner import Learner
 
 
-@app.command(cls=OnceEach)
-@takes_learner()
+@command(app, takes_learner())
 def learn(
     given: dict[str, Any],
     folder: Annotated[Path, typer.Argument(help="Where images arrive, as FOLDER/LABEL/IMAGE.")],

@@ -10,11 +10,11 @@ import typer
 from rich.table import Table
 
 from cler.cli.app import AsJson, Imports, app, console
-from cler.cli.options import OnceEach
+from cler.cli.options import command
 from cler.errors import unknown
 
 
-@app.command(cls=OnceEach)
+@command(app)
 def methods(
     name: Annotated[str | None, typer.Argument(help="Only what has this name.", show_default=False)] = None,
     as_json: AsJson = False,

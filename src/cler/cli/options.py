@@ -1,10 +1,10 @@
-"""Options of commands, derived from the settings as they are declared in `cler.config`."""
+"""How a command is made: what comes before it, and its options, derived from the settings of `cler.config`."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -36,25 +36,10 @@ class Commands(TyperGroup):
 
 
 class OnceEach(TyperCommand):
-    """A command that refuses an option given twice, unless it can be repeated, instead of ignoring the first.
-
-    The user's own parts, which its parameter `imports` or the settings file behind `config` names, are imported before
-    it begins.
-    """
-
-    def invoke(self, ctx: Any) -> Any:
-        """Import what is to be imported, then begin."""
-        filed = imports_in(as_path(ctx.params["config"])) if ctx.params.get("config") else []
-        for code in [*filed, *(ctx.params.get("imports") or ())]:
-            import_code(code)
-        for parameter in self.params:
-            word = ctx.params.get(parameter.name or "")
-            if isinstance(parameter, TyperArgument) and isinstance(word, str) and word.endswith(".py"):
-                raise UsageError(f"{word} is a file: write --import {word}, and the name of what it registers")
-        return super().invoke(ctx)
+    """A command that refuses an option given twice, unless it can be repeated, instead of ignoring the first."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse options that are given more than once and arguments too many, then parse as usual."""
+        """Parse as usual; refuse options that are given more than once, arguments too many, and files as names."""
         try:
             _, extra, order = self.make_parser(ctx).parse_args(args=list(args))
         except Exception as mistake:
@@ -67,7 +52,12 @@ class OnceEach(TyperCommand):
             seen.add(parameter.name)
         if extra and not any(parameter.is_eager for parameter in order):  # such as --help
             raise UsageError(f"unexpected extra argument '{extra[0]}': {self._instead_of(extra[0])}")
-        return super().parse_args(ctx, args)
+        left: list[str] = super().parse_args(ctx, args)
+        for parameter in self.params:
+            word = ctx.params.get(parameter.name or "")
+            if isinstance(parameter, TyperArgument) and isinstance(word, str) and word.endswith(".py"):
+                raise UsageError(f"{word} is a file: write --import {word}, and the name of what it registers")
+        return left
 
     def _check_own(self, option: str) -> None:
         """Refuse an option that is a setting of a part's own, and say how such settings are given."""
@@ -159,14 +149,30 @@ class Given:
         return value if isinstance(value, list) else [value]
 
 
+@dataclass(frozen=True)
+class Derived:
+    """Options of a command that are derived from settings."""
+
+    known: Mapping[str, Setting]
+    """The settings, by name."""
+    argument: str
+    """The setting that is a positional argument; empty for none."""
+    read: Callable[[dict[str, Any]], Any]
+    """Makes the command's parameter `given` of what stands on the command line, by name."""
+
+
+NOTHING = Derived({}, "", lambda texts: None)
+"""For commands that take no settings."""
+
+
 def takes(
     *declared: type,
     argument: str = "",
     only: tuple[str, ...] = (),
     defaults: Mapping[str, Any] = MappingProxyType({}),
     helps: Mapping[str, str] = MappingProxyType({}),
-) -> Callable[[Any], Any]:
-    """Give a command the options of these dataclasses; its parameter `given` gets what was given, as a `Given`.
+) -> Derived:
+    """The options of these dataclasses; the command's parameter `given` gets what was given, as a `Given`.
 
     `argument` names the setting that is a positional argument. With `only`, no other settings are taken;
     `defaults` are this command's own, and so are `helps`, for settings that mean something else to it.
@@ -177,39 +183,69 @@ def takes(
         for each in settings_of(one).values()
         if not only or each.name in only
     }
-    return _taking(known, argument, lambda texts: _given(texts, known, defaults))
+    return Derived(known, argument, lambda texts: _given(texts, known, defaults))
 
 
-def takes_learner() -> Callable[[Any], Any]:
-    """Give a command the options of a learner; its parameter `given` gets the values that were given, by name."""
+def takes_learner() -> Derived:
+    """The options of a learner; the command's parameter `given` gets the values that were given, by name."""
     known = learner_settings()
-    return _taking(known, "", lambda texts: {name: _one_value(known[name], text) for name, text in texts.items()})
+    return Derived(known, "", lambda texts: {name: _one_value(known[name], text) for name, text in texts.items()})
 
 
-def _taking(known: dict[str, Setting], argument: str, read: Callable[[dict[str, Any]], Any]) -> Callable[[Any], Any]:
-    """Give a command options for these settings; `read` makes its `given` of those that stand on the command line."""
+def command(group: typer.Typer, derived: Derived = NOTHING, name: str | None = None) -> Callable[[Any], Any]:
+    """Make a function a command of a group, with options for its own parameters and those `derived` from settings.
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def wrapped(**values: Any) -> Any:
-            texts = {name: values.pop(name) for name in known if name in values}
-            return command(given=read({name: text for name, text in texts.items() if text is not None}), **values)
+    Before it begins, the paths that are given to it are checked, and the user's own parts are imported, which its
+    parameter `imports` names, or the settings file behind `config`.
+    """
 
-        signature = inspect.signature(command, eval_str=True)
-        own = [each for name, each in signature.parameters.items() if name != "given"]
-        derived = {each.name: each for each in _parameters(known, argument)}
-        first = [derived.pop(argument)] if argument else []
-        arguments = [each for each in own if isinstance(_marker(each), typer.models.ArgumentInfo)]
-        settings = [each for name, each in derived.items() if known[name].role != "machine"]
-        of_the_machine = [each for name, each in derived.items() if known[name].role == "machine"]
-        options = [each for each in own if each not in arguments]
-        ordered = [*first, *arguments, *settings, *options, *of_the_machine]
-        ordered = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in ordered]
-        wrapped.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
-        wrapped.__annotations__ = {each.name: each.annotation for each in ordered}
-        return wrapped
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def called(**values: Any) -> Any:
+            values = {name: _checked_paths(value) for name, value in values.items()}
+            filed = imports_in(values["config"]) if values.get("config") else []
+            for code in [*filed, *(values.get("imports") or ())]:
+                import_code(code)
+            if derived.known:
+                texts = {name: values.pop(name) for name in derived.known}
+                values["given"] = derived.read({name: text for name, text in texts.items() if text is not None})
+            return function(**values)
+
+        parameters = _parameters(function, derived)
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        group.command(name, cls=OnceEach, help=_paragraphs(function.__doc__))(called)
+        return called
 
     return decorate
+
+
+def _checked_paths(value: Any) -> Any:
+    """A value, of which whatever is a path, or a list of some, is refused if it cannot be one."""
+    if isinstance(value, list):
+        return [_checked_paths(each) for each in value]
+    return as_path(value) if isinstance(value, Path) else value
+
+
+def _parameters(function: Callable[..., Any], derived: Derived) -> list[inspect.Parameter]:
+    """What a command has arguments and options for, in the order of its help."""
+    own = [each for each in inspect.signature(function, eval_str=True).parameters.values() if each.name != "given"]
+    for each in own:
+        _name_value(each)
+    arguments = [each for each in own if isinstance(_marker(each), typer.models.ArgumentInfo)]
+    options = [each for each in own if each not in arguments]
+    made = {name: _derived_parameter(each, name == derived.argument) for name, each in derived.known.items()}
+    first = [made.pop(derived.argument)] if derived.argument else []
+    settings = [each for name, each in made.items() if derived.known[name].role != "machine"]
+    of_the_machine = [each for name, each in made.items() if derived.known[name].role == "machine"]
+    ordered = [*first, *arguments, *settings, *options, *of_the_machine]
+    return [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in ordered]
+
+
+def _derived_parameter(each: Setting, is_argument: bool) -> inspect.Parameter:
+    kind: Any = bool | None if _is_flag(each) else str | None
+    annotation = Annotated[kind, _argument(each) if is_argument else _option(each)]
+    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _marker(parameter: inspect.Parameter) -> Any:
@@ -217,29 +253,24 @@ def _marker(parameter: inspect.Parameter) -> Any:
     return metadata[0]
 
 
-def _parameters(known: dict[str, Setting], argument: str) -> Iterator[inspect.Parameter]:
-    for name, each in known.items():
-        kind: Any = bool | None if _is_flag(each) else str | None
-        marker = _argument(each) if name == argument else _option(each)
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, marker])
+def _name_value(parameter: inspect.Parameter) -> None:
+    """Call the value of a command's own option by the same name as those of settings, in its help."""
+    marker = _marker(parameter)
+    if isinstance(marker, typer.models.ArgumentInfo):
+        marker.metavar = marker.metavar or parameter.name.upper()
+    elif isinstance(marker, typer.models.OptionInfo) and marker.metavar is None:
+        (kind, *_) = get_args(parameter.annotation)
+        (kind, *_) = get_args(kind) or (kind,)
+        marker.metavar = None if kind is bool else _METAVARS.get(kind)
 
 
-def name_values(command: Callable[..., Any]) -> None:
-    """Call the values of a command's own options by the same names as those of settings, in its help."""
-    parameters = inspect.signature(command, eval_str=True).parameters
-    for name, parameter in parameters.items():
-        marker = _marker(parameter)
-        if isinstance(marker, typer.models.ArgumentInfo):
-            marker.metavar = marker.metavar or name.upper()
-        elif isinstance(marker, typer.models.OptionInfo) and marker.metavar is None:
-            (kind, *_) = get_args(parameter.annotation)
-            (kind, *_) = get_args(kind) or (kind,)
-            marker.metavar = None if kind is bool else _METAVARS.get(kind)
-    command.__annotations__ |= {name: parameter.annotation for name, parameter in parameters.items()}
+def _paragraphs(docstring: str | None) -> str:
+    """Each paragraph of a docstring as one line, which the terminal wraps."""
+    return "\n\n".join(" ".join(each.split()) for each in inspect.cleandoc(docstring or "").split("\n\n"))
 
 
 def _argument(each: Setting) -> Any:
-    return typer.Argument(help=escape(each.help), show_default=str(each.default))
+    return typer.Argument(help=escape(each.help), metavar=each.name.upper(), show_default=str(each.default))
 
 
 def _option(each: Setting) -> Any:

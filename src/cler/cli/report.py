@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cler.cli.app import Folders, Imports, app, console, errors, say
-from cler.cli.options import OnceEach
+from cler.cli.options import command
 from cler.config.machine import Machine
 from cler.errors import UsageError
 from cler.signals import asked_to_stop
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cler.runs.scan import Scan
 
 
-@app.command(cls=OnceEach)
+@command(app)
 def report(
     folders: Folders = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report.")] = Path("report"),

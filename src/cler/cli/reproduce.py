@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cler.cli.app import AsJson, Imports, Redo, Restart, app, console, errors, say, show
-from cler.cli.options import Given, OnceEach, takes
+from cler.cli.options import Given, command, takes
 from cler.config.machine import Machine
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
@@ -31,17 +31,19 @@ if TYPE_CHECKING:
 MOST_SEEDS = 1000
 
 
-@app.command(cls=OnceEach)
-@takes(
-    Settings,
-    Machine,
-    only=("dataset", "buffer", "epochs", *(settings_of(Machine).keys() - {"save_network", "until_task"})),
-    defaults={"out": Path("reproduction")},
-    helps={
-        "dataset": "Only cells of these datasets, with commas (default: all of the table).",
-        "buffer": "Only cells with buffers of these sizes, with commas (default: all of the table).",
-        "epochs": "Only cells with so many passes over each task, with commas (default: all of the table).",
-    },
+@command(
+    app,
+    takes(
+        Settings,
+        Machine,
+        only=("dataset", "buffer", "epochs", *(settings_of(Machine).keys() - {"save_network", "until_task"})),
+        defaults={"out": Path("reproduction")},
+        helps={
+            "dataset": "Only cells of these datasets, with commas (default: all of the table).",
+            "buffer": "Only cells with buffers of these sizes, with commas (default: all of the table).",
+            "epochs": "Only cells with so many passes over each task, with commas (default: all of the table).",
+        },
+    ),
 )
 def reproduce(
     given: Given,

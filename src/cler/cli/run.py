@@ -24,7 +24,7 @@ from cler.cli.app import (
     show,
     show_comparison,
 )
-from cler.cli.options import Given, OnceEach, takes
+from cler.cli.options import Given, command, takes
 from cler.config.machine import Machine
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
@@ -35,8 +35,7 @@ Seeds = Annotated[
 ]
 
 
-@app.command(cls=OnceEach)
-@takes(Settings, Machine, argument="method")
+@command(app, takes(Settings, Machine, argument="method"))
 def run(
     given: Given,
     seeds: Seeds = None,
@@ -127,8 +126,7 @@ def chosen_seeds(seeds: str | None, seed: str | None, chosen: dict[str, Any], co
     return parse_seeds(seeds if seeds is not None else 1)
 
 
-@app.command(cls=OnceEach)
-@takes(Machine, only=("device", "workers", "out"), defaults={"out": Path("demo")}, helps=HERE)
+@command(app, takes(Machine, only=("device", "workers", "out"), defaults={"out": Path("demo")}, helps=HERE))
 def demo(
     given: Given,
     seeds: Annotated[str, typer.Option(help="How many seeds (4 means 0 to 3), or which: 0..3 or 3,7.")] = "4",
@@ -138,11 +136,9 @@ def demo(
     from cler.config.reading import parse_seeds
     from cler.report.figures import accuracy_after_each_task
     from cler.report.terminal import comparison_table, one_sentence
-    from cler.runs.compare import compare as compare_runs
     from cler.runs.demo import demo_jobs
-    from cler.runs.jobs import remaining
+    from cler.runs.jobs import outdated, past_failures, to_do_and_ended
     from cler.runs.machine import find_device
-    from cler.runs.results import find_results
 
     out = given.machine.out
     jobs = demo_jobs(parse_seeds(seeds), out, find_device(given.machine.device))
@@ -151,13 +147,20 @@ def demo(
         "Finetune only learns; ER-ACE also replays 200 remembered images; CLER adds a puzzle: which of 24 orders "
         "were an image's quarters put in? With EMA, a moving average of the network answers in its place.\n"
     )
-    failures = train_jobs(remaining(jobs), given.machine, errors)
-    groups = compare_runs(find_results([job.folder for job in jobs])[0]).groups
-    figure = out / "accuracy.png"
-    accuracy_after_each_task(groups, figure)
+    todo, ended = to_do_and_ended(jobs)
+    failures = past_failures(ended)
+    for line in [*outdated(ended, lambda one: None, remedy="another output folder"), *failures]:
+        say(line)
+    failures += train_jobs(todo, given.machine, errors)
+    groups = read_comparison([job.folder for job in jobs]).groups
     show(comparison_table(groups))
     console.print(f"\n{one_sentence(groups)}\n")
-    console.print(f"Accuracy after each task: {figure}", soft_wrap=True)
+    figure = out / "accuracy.png"
+    try:
+        accuracy_after_each_task(groups, figure)
+        console.print(f"Accuracy after each task: {figure}", soft_wrap=True)
+    except UsageError as lack:  # of matplotlib, which the table does not need
+        say(str(lack))
     console.print("A few short runs leave much to chance: docs/getting-started.md has a study of ten seeds.")
     if failures:
         raise typer.Exit(1)

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from cler.cli.app import AsJson, Imports, OwnSettings, app, console, errors, say
-from cler.cli.options import Given, OnceEach, takes
+from cler.cli.options import Given, command, takes
 from cler.config.machine import Machine
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
@@ -28,13 +28,15 @@ MOST_CORNERS = 10_000
 """Corners of the space whose settings are checked before anything is trained."""
 
 
-@app.command(cls=OnceEach)
-@takes(
-    Settings,
-    Machine,
-    argument="method",
-    only=tuple(name for name in settings_of(Settings) | settings_of(Machine) if name not in NOT_OF_TRIALS),
-    defaults={"out": Path("tune"), "validate": HELD_OUT},
+@command(
+    app,
+    takes(
+        Settings,
+        Machine,
+        argument="method",
+        only=tuple(name for name in settings_of(Settings) | settings_of(Machine) if name not in NOT_OF_TRIALS),
+        defaults={"out": Path("tune"), "validate": HELD_OUT},
+    ),
 )
 def tune(
     given: Given,

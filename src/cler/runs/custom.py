@@ -14,19 +14,15 @@ from cler.config.machine import Machine
 from cler.config.registry import (
     DATASETS,
     DOMAINS,
-    METHODS,
     NETWORKS,
     OPTIMIZERS,
-    REGULARIZERS,
-    STREAMS,
-    TEACHERS,
     TRACKERS,
     VIEWS,
     Registry,
     class_or_function,
     made_of,
 )
-from cler.config.settings import CUSTOM
+from cler.config.settings import CUSTOM, PARTS
 from cler.data.images import ImageData, InMemory
 from cler.errors import UsageError
 from cler.methods.base import Method
@@ -37,25 +33,23 @@ from cler.runs.jobs import Job
 from cler.streams.base import Stream
 from cler.teachers.base import Teacher
 
-_CLASSES: Mapping[str, tuple[Registry[Any], type, str]] = {
-    "method": (METHODS, Method, "cler.Method"),
-    "regularizer": (REGULARIZERS, Regularizer, "cler.Regularizer"),
-    "teacher": (TEACHERS, Teacher, "cler.Teacher"),
-    "stream": (STREAMS, Stream, "cler.streams.Stream"),
+_CLASSES: Mapping[str, tuple[type, str]] = {
+    "method": (Method, "cler.Method"),
+    "regularizer": (Regularizer, "cler.Regularizer"),
+    "teacher": (Teacher, "cler.Teacher"),
+    "stream": (Stream, "cler.streams.Stream"),
 }
-"""What may be given as a class: where it is registered, and what it is a subclass of."""
-_GIVEN = {"network": NETWORKS, **{kind: table for kind, (table, *_) in _CLASSES.items()}}
-"""What may be given as a class or function: another process can look it up by its import path."""
+"""The parts that may be given as a class, and what it is a subclass of."""
 
 
 def name_class(kind: str, given: Any) -> str | None:
     """The name of a method, regularizer, teacher or stream: a user's own class is registered under its name."""
     if given is None or isinstance(given, str):
         return given
-    table, parent, called = _CLASSES[kind]
+    parent, called = _CLASSES[kind]
     if not (isinstance(given, type) and issubclass(given, parent)):
         raise UsageError(f"must be the name of a {kind} or a subclass of {called}, not {given!r}", kind)
-    return str(table.add(_entry(kind, given)).name)
+    return str(PARTS[kind].add(_entry(kind, given)).name)
 
 
 def _entry(kind: str, given: Any) -> Any:
@@ -110,8 +104,8 @@ class Code:
             found: Any = import_module(module)
             for part in path.split("."):
                 found = getattr(found, part)
-            if name not in _GIVEN[kind]:
-                _GIVEN[kind].register(name, own_network(name, found) if kind == "network" else _entry(kind, found))
+            if name not in PARTS[kind]:
+                PARTS[kind].register(name, own_network(name, found) if kind == "network" else _entry(kind, found))
 
 
 def code_of(job: Job, machine: Machine) -> Code:
@@ -126,7 +120,7 @@ def code_of(job: Job, machine: Machine) -> Code:
             only_here.append(f"the {kind} {name}")
             continue
         modules[code.__module__] = None
-        if kind in _GIVEN:
+        if kind in PARTS:
             given.append((kind, name, code.__module__, code.__qualname__))
     return Code(tuple(modules), tuple(given), tuple(only_here))
 
@@ -137,21 +131,20 @@ def only_here(jobs: Iterable[Job], machine: Machine) -> list[str]:
 
 
 def _entries(job: Job, machine: Machine) -> Iterator[tuple[str, str, Any]]:
+    """What a job consists of that is registered: its kind, its name and its entry."""
     settings = job.settings
-    chosen: list[tuple[str, Registry[Any], list[str]]] = [
-        ("method", METHODS, [settings.method]),
-        ("regularizer", REGULARIZERS, settings.regularizers),
-        ("teacher", TEACHERS, [settings.teacher]),
-        ("network", NETWORKS, [settings.network]),
-        ("stream", STREAMS, [settings.stream]),
-        ("domains", DOMAINS, [settings.options.get("domains", "")]),
-        ("dataset", DATASETS, [settings.dataset]),
-        ("augmentation", VIEWS, [settings.augment]),
-        ("optimizer", OPTIMIZERS, [settings.optimizer]),
-        ("tracker", TRACKERS, machine.track.split("+") if machine.track else []),
-    ]
-    for kind, table, names in chosen:
-        yield from ((kind, name, table[name]) for name in names if name in table)
+    chosen: dict[str, tuple[Registry[Any], str]] = {
+        **{kind: (table, getattr(settings, kind)) for kind, table in PARTS.items()},
+        "domains": (DOMAINS, settings.options.get("domains", "")),
+        "dataset": (DATASETS, settings.dataset),
+        "augmentation": (VIEWS, settings.augment),
+        "optimizer": (OPTIMIZERS, settings.optimizer),
+        "tracker": (TRACKERS, machine.track or ""),
+    }
+    for kind, (table, names) in chosen.items():
+        for name in names.split("+") if table.joined else [names]:
+            if name in table:
+                yield kind, name, table[name]
 
 
 def _importable(code: Any) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -175,8 +175,17 @@ def _in_a_name(value: Any) -> str:
 
 
 def remaining(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs that are not finished yet; refuses folders that hold another run."""
-    return [job for job in jobs if not finished(job)]
+    """The jobs that have not ended yet; refuses folders that hold another run."""
+    return to_do_and_ended(jobs)[0]
+
+
+def to_do_and_ended(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """The jobs that are still to be trained, and those that have ended."""
+    todo: list[Job] = []
+    ended: list[Job] = []
+    for job in jobs:
+        (ended if finished(job) else todo).append(job)
+    return todo, ended
 
 
 def finished(job: Job) -> bool:
@@ -249,27 +258,31 @@ def _prepare(job: Job) -> None:
         write_json(job.folder / SETTINGS, about | ({} if job.data is None else {"data": job.data}))
 
 
-def outdated(jobs: Sequence[Job], fingerprint: Callable[[Settings], str | None]) -> list[str]:
-    """A line for finished runs that today's code or data would not reproduce; they still count as finished.
+def outdated(
+    jobs: Sequence[Job],
+    fingerprint: Callable[[Settings], str | None],
+    remedy: str = "--redo (in Python redo=True)",
+) -> list[str]:
+    """A line for each way in which today's code or data would not reproduce finished runs; they still count as such.
 
     `fingerprint` gives that of the dataset of some settings, None if it is not here. What a result does not say is the
-    same.
+    same. `remedy` is what repeats the runs.
     """
-    lines: Counter[tuple[Path, str]] = Counter()
+    folders: dict[str, list[Path]] = {}
     for job in jobs:
         result = read_result(job.folder)
-        before = result.get("revisions", {})
-        lines.update(
-            (job.folder.parent, f"made by {other}")
-            for other in differing(result["settings"], before, revisions(job.settings))
-        )
+        others = differing(result["settings"], result.get("revisions", {}), revisions(job.settings))
+        how = [f"made by {other}" for other in others]
         data = result.get("data")
         if data is not None and (now := fingerprint(job.settings)) not in (None, data):
-            lines[job.folder.parent, f"made on data with fingerprint {data}, today's has {now}"] += 1
+            how.append(f"made on data with fingerprint {data}, today's has {now}")
+        for each in how:
+            folders.setdefault(each, []).append(job.folder.parent)
     return [
-        f"{count} run{'s' * (count > 1)} in {folder} {'were' if count > 1 else 'was'} {how}: "
-        f"--redo (in Python redo=True) repeats {'them' if count > 1 else 'it'}"
-        for (folder, how), count in lines.items()
+        f"{len(there)} runs in {os.path.commonpath(there) or '.'} were {how}: {remedy} repeats them"
+        if len(there) > 1
+        else f"1 run in {there[0]} was {how}: {remedy} repeats it"
+        for how, there in folders.items()
     ]
 
 
@@ -285,15 +298,6 @@ def delete_checkpoints(jobs: Sequence[Job]) -> None:
         if job.until_task is None:  # else the run is to be resumed from there
             with suppress(OSError):  # they only take room
                 checkpoint.delete(job.folder)
-
-
-def to_do_and_ended(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
-    """The jobs that are still to be trained, and those that have ended."""
-    todo: list[Job] = []
-    ended: list[Job] = []
-    for job in jobs:
-        (ended if finished(job) else todo).append(job)
-    return todo, ended
 
 
 def restart(jobs: Sequence[Job]) -> None:

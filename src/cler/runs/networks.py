@@ -50,7 +50,7 @@ def load_network(folder: Path) -> Backbone:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except DamagedError as error:
-        raise UsageError(f"{path} is damaged: {error}") from None
+        raise _damaged(path, error) from None
     try:
         about: dict[str, Any] = json.loads(metadata["about"])
         settings = about["settings"]
@@ -60,8 +60,13 @@ def load_network(folder: Path) -> Backbone:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{path} is damaged: {str(error).partition(chr(10))[0]}") from None
+        raise _damaged(path, error) from None
     return network.eval()
+
+
+def _damaged(path: Path, error: Exception) -> UsageError:
+    why, _, _ = str(error).partition("\n")
+    return UsageError(f"{path} is damaged: {why}; to make it again, train with save_network=True and redo=True")
 
 
 def _build(settings: dict[str, Any], method: Any, n_classes: int, shape: tuple[int, ...]) -> Backbone:

@@ -27,7 +27,6 @@ from cler.runs.jobs import (
     make_jobs,
     outdated,
     past_failures,
-    remaining,
     to_do_and_ended,
 )
 from cler.runs.jobs import redo as redo_jobs
@@ -91,11 +90,12 @@ def prepare(
             data=fingerprint(data.key(one)) if data.has_path(one.dataset) else None,
             index=index,
         )
-    if redo or remaining(jobs):
+    todo, ended = to_do_and_ended(jobs)
+    if redo or todo:
         find_backend(machine).check(jobs)  # before `redo` deletes results that could not be made again
     if redo:
         redo_jobs(jobs)
-    todo, ended = to_do_and_ended(jobs)
+        todo, ended = to_do_and_ended(jobs)
     delete_checkpoints(ended)
     failures = past_failures(ended)
     if ended:

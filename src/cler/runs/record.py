@@ -35,7 +35,7 @@ from cler.errors import UsageError
 from cler.files import write_json, writing
 from cler.runs.buffer_images import save_buffer_images
 from cler.runs.folders import OWNER, still_ours
-from cler.runs.jobs import Job, claimed, same_run
+from cler.runs.jobs import Job, claimed, finished, same_run
 from cler.runs.logs import log_line, trim_log
 from cler.runs.machine import environment
 from cler.runs.networks import save_network
@@ -82,6 +82,14 @@ class Recorder(Control):
             self._tracking.close()
         if kind is None and self.stop is not None:
             raise self.stop
+
+    def stands(self, job: Job) -> tuple[int, int] | None:
+        """Where a job would be resumed, by task and step; None for one that has ended."""
+        if finished(job):
+            return None
+        self.settle(job.folder)
+        found = checkpoint.find(job.folder, self._say)
+        return found.position if found else (0, 0)
 
     def adopt(self, run: Run, job: Job, data: str) -> None:
         """Record the run of a job from here on; resume it from its checkpoint, if any, and cut its log to that point.

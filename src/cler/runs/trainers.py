@@ -9,11 +9,10 @@ from pathlib import Path
 
 from cler.config.comparing import benchmark_settings
 from cler.config.machine import Machine
-from cler.engine import checkpoint
 from cler.engine.bundles import grouped, train_in_bundles
-from cler.engine.events import Emit, Message
+from cler.engine.events import Emit
 from cler.methods import find_method
-from cler.runs.jobs import Job, claimed, finished
+from cler.runs.jobs import Job, claimed
 from cler.runs.loading import Builder, Loaded
 from cler.runs.machine import threads
 from cler.runs.record import Recorder
@@ -53,13 +52,6 @@ def train_bundles(
     """
     on_cpu = machine.device == "cpu"
 
-    def stands(job: Job) -> Hashable:
-        if finished(job):
-            return None
-        recorder.settle(job.folder)
-        found = checkpoint.find(job.folder, lambda line: recorder.hear(Message(line)))
-        return found.position if found else (0, 0)
-
     @contextmanager
     def claim(job: Job) -> Iterator[bool]:
         with claimed(job, recorder.hear, attempt) as todo, threads(job.settings.threads) if on_cpu else nullcontext():
@@ -75,7 +67,7 @@ def train_bundles(
                 bundle,
                 build,
                 kind=_kind,
-                stands=stands,
+                stands=recorder.stands,
                 claim=claim,
                 at_once=machine.at_once or (1 if on_cpu else None),
                 emit=recorder.hear,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Literal
+from typing import Literal, cast
 
 from cler.config.machine import Machine
 from cler.engine.events import Emit, Event
@@ -112,8 +112,7 @@ def _listen(ears: Sequence[Connection], machine: Machine, bundles: Iterator[Bund
             each.send(machine)
     working = list(ears)
     while working:
-        for ear in wait(working):
-            assert isinstance(ear, Connection)
+        for ear in cast("list[Connection]", wait(working)):
             try:
                 heard = ear.recv()
                 if heard == Request("next"):

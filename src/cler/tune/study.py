@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +17,7 @@ from cler.engine.bundles import MOST_AT_ONCE
 from cler.errors import UsageError
 from cler.files import read_json, write_json, write_text
 from cler.runs.folders import check_writable, locked
-from cler.runs.jobs import Index, Job, make_jobs, remaining, restart
+from cler.runs.jobs import Index, Job, make_jobs, outdated, remaining, restart
 from cler.runs.results import read_result
 from cler.tune.selection import Selection
 from cler.tune.space import Range
@@ -143,6 +144,8 @@ def _run(study: Study, count: int, train: Train, propose: Propose, say: Say) -> 
     ended, under_way = study.trials()
     if there := len(ended) + len(under_way):
         say(f"{there} of {max(count, there)} trials are already in {study.out}")
+        for line in _outdated(study, [*ended, *under_way]):
+            say(line)
     while under_way or len(ended) < count:
         under_way = _Round(study, ended, under_way, train, say).finish(count - len(ended), propose)
         if not under_way:
@@ -155,6 +158,17 @@ def _run(study: Study, count: int, train: Train, propose: Propose, say: Say) -> 
         raise UsageError(f"has no winner: {told}; try other values", "space")
     write_text(study.out / BEST, settings_file(study, ended))
     return ended
+
+
+def _outdated(study: Study, trials: Sequence[Trial]) -> list[str]:
+    """A line for each way in which today's code or data would not reproduce the trials that have been trained."""
+    index, trained = Index(study.out), []
+    for trial in trials:
+        for job in make_jobs(study.settings(trial.values), study.seeds, study.out, data=study.data, index=index):
+            with suppress(UsageError):  # that it has no result, or none that can be read
+                read_result(job.folder)
+                trained.append(job)
+    return outdated(trained, lambda one: study.data, remedy="another output folder")
 
 
 def best(trials: Sequence[Trial]) -> Trial:

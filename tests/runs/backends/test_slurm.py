@@ -100,6 +100,13 @@ def test_what_sbatch_refuses_is_told_in_one_line(tmp_path, commands, machine, to
         SlurmCluster(Slurm(gpus=0, exclude="node"), gpu=False).submit(attempt.folder, 1, [])
 
 
+def test_so_is_an_sbatch_that_fails_without_a_word(tmp_path, commands, machine, toy_jobs):
+    (commands / "sbatch").write_text("#!/bin/sh\nexit 1\n")
+    attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), machine, "slurm", 0)
+    with pytest.raises(UsageError, match="sbatch refuses the job: it does not say why"):
+        SlurmCluster(Slurm(gpus=0), gpu=False).submit(attempt.folder, 1, [])
+
+
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path, commands, machine, toy_jobs):
     attempt = Attempt.make(tmp_path / ATTEMPTS / "driver", toy_jobs(), machine, "slurm", 0)
     (attempt.folder / "slurm").touch()

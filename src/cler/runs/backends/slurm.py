@@ -172,7 +172,8 @@ def _answer(command: list[str]) -> str:
 
 def _reason(error: Exception) -> str:
     """What sbatch had to say."""
-    return str(error).strip().splitlines()[-1].rpartition("error: ")[2]
+    lines = str(error).strip().splitlines() or ["it does not say why"]
+    return lines[-1].rpartition("error: ")[2]
 
 
 class Work:

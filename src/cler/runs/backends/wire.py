@@ -22,7 +22,7 @@ from cler.runs.machine import find_device
 _OF_A_JOB = tuple(
     each.name for each in dataclasses.fields(Job) if each.name not in ("settings", "folder", "probe", "unaided")
 )
-
+"""What a job has in plain values already."""
 _OF_THE_DRIVER = frozenset({"on", "slurm", "give_up_after", "workers", "out", "until_task"})
 """Settings of the machine that only the driver needs, or that come with the jobs."""
 _OF_A_MACHINE = tuple(name for name in settings_of(Machine) if name not in _OF_THE_DRIVER)
