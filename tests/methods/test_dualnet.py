@@ -142,8 +142,8 @@ def test_golden_fast_step(golden, load_golden, assert_close, case):
     for regularizer in method.regularizers:
         regularizer.draw_labels = lambda count, device: terms["pretext_labels"]
         pretext = listen(regularizer, "classify")
-    labels = fixture["stream_labels"]
-    found, stream_logits = method.fast_step(fixture["stream_images"], labels)
+    pixels, labels = fixture["stream_images"], fixture["stream_labels"]
+    found, stream_logits = method.fast_step(Batch(pixels, method.views.plain(pixels), labels))
 
     replay_logits = outputs[0][len(labels) :]
     assert_close(stream_logits, terms["stream_logits"])

@@ -17,6 +17,7 @@ from cler.nets.dualnet import DualNetwork
 from cler.nets.simplex import SimplexClassifier
 from cler.regularizers import Regularizer
 from cler.streams import Tasks
+from cler.teachers import Lesson
 
 PARTS = (4, 3, 2)
 
@@ -96,6 +97,20 @@ def test_penalties_have_the_names_of_their_regularizers():
     _, penalties = method.outputs(method.views.plain(pixels), pixels=pixels, labels=labels)
     assert penalties == {"one": 5.0, "two": 2.0}
     assert all(each.labels is labels for each in regularizers)
+
+
+def test_a_lesson_follows_the_batches_through_the_network_that_is_asked_for(assert_close):
+    torch.manual_seed(0)
+    method, other = make_method(ResNet18(6, width=4).double(), ()), ResNet18(6, width=4).double()
+    method.teachable = ("raw", "strong")
+    batch, raw, strong = torch.randn(3, 2, 3, 16, 16, dtype=torch.float64)
+    pixels, labels = torch.zeros(2, 3, 16, 16, dtype=torch.uint8), torch.tensor([4, 1])
+    lesson = Lesson(pixels, labels, {"strong": strong, "raw": raw}, lambda seen: seen)
+    expected = forward_parts(copy.deepcopy(other), batch, raw, strong)
+    (passed,), taught = method.outputs(batch, pixels=pixels, labels=labels, lesson=lesson, network=other)
+    assert list(taught) == ["raw", "strong"]
+    for mine, theirs in zip((passed, *taught.values()), expected, strict=True):
+        assert_close(mine, theirs)
 
 
 @pytest.mark.parametrize(

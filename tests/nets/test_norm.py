@@ -60,5 +60,11 @@ def test_a_single_pixel_alone_is_refused_in_training_and_nowhere_else():
     assert layer.eval()(pixel).shape == pixel.shape
 
 
+def test_a_single_pixel_alone_is_refused_before_our_kernels_are_asked(layer):
+    for parts in (None, Parts((1,))):
+        with pytest.raises(UsageError, match="one image alone"):
+            layer(torch.zeros(1, 3, 1, 1), parts=parts)
+
+
 def test_on_a_cpu_there_are_none():
     assert norm.kernels_for(torch.zeros(1)) is None

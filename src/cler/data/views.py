@@ -55,22 +55,19 @@ def draw_corners(images: Tensor, generator: torch.Generator | None) -> Tensor:
     return torch.randint(2 * PADDING + 1, (len(images), 2), generator=generator, device=images.device)
 
 
-def crop_and_flip(images: Tensor, crops: Tensor, padding: int = PADDING) -> Tensor:
+def crop_and_flip(images: Tensor, crops: Tensor) -> Tensor:
     """A window of each image (N, C, H, W), given by its row (top, left, flip) of `crops`, mirrored where flip is 1.
 
-    The image is surrounded by `padding` zeros on every side, and the window is as large as the image was: (padding,
-    padding, 0) is the image itself.
+    The image is surrounded by black on every side, and the window is as large as the image was: (PADDING, PADDING, 0)
+    is the image itself.
     """
-    count, channels, height, width = images.shape
-    device = images.device
-    top, left, flip = (column.view(-1, 1) for column in crops.unbind(1))
-    rows = top + torch.arange(height, device=device)
-    columns = torch.arange(width, device=device)
-    columns = left + torch.where(flip > 0, width - 1 - columns, columns)
-    padded = F.pad(images, (padding, padding, padding, padding))
-    samples = torch.arange(count, device=device).view(-1, 1, 1, 1)
-    planes = torch.arange(channels, device=device).view(1, -1, 1, 1)
-    return padded[samples, planes, rows[:, None, :, None], columns[:, None, None, :]]
+    numbers = torch.arange(max(images.shape), device=images.device)  # once for all axes: each would take a kernel
+    samples, planes, rows, columns = (numbers[:size] for size in images.shape)
+    top, left, flip = crops.unsqueeze(2).unbind(1)
+    rows = top + rows
+    columns = left + torch.sub(columns, flip, alpha=images.shape[3] - 1).abs()
+    padded = F.pad(images, (PADDING,) * 4)
+    return padded[samples[:, None, None, None], planes[:, None, None], rows[:, None, :, None], columns[:, None, None]]
 
 
 class Views:

@@ -284,41 +284,36 @@ class Method:
     ) -> tuple[tuple[Tensor, ...], Terms]:
         """The network's outputs for some batches, each normalized separately, and the regularizers' losses by name.
 
-        With a `lesson` its images follow the batches in the same pass, and its losses come before the regularizers'.
-        Those are on the images of `pixels`, not augmented, which are all of the batches' or the first of them, with
-        their class numbers in `labels`; `parts` are parts of them that are normalized separately. If they come in
+        The regularizers see the images of `pixels`, not augmented, which are all of the batches' or the first of them,
+        with their class numbers in `labels`; `parts` are parts of them that are normalized separately. If they come in
         another order than in the batches, `augmented` are the same images as trained on.
+        With a `lesson` its images follow the batches in the same pass, and its losses come before the regularizers'.
         `forward` may be another way through the network, such as to its features, and `network` one of several.
         """
-        if lesson is not None:
-            shown = {name: lesson.images[name] for name in self.teachable if name in lesson.images}
-            passed, losses = self.outputs(
-                *batches, *shown.values(), pixels=pixels, augmented=augmented, labels=labels, parts=parts,
-                forward=forward,
-            )  # fmt: skip
-            taught = dict(zip(shown, passed[len(batches) :], strict=True))
-            return passed[: len(batches)], {**lesson.terms(taught), **losses}
-        if any(each.dtype == torch.uint8 for each in batches):
+        shown = {name: lesson.images[name] for name in self.teachable if name in lesson.images} if lesson else {}
+        passing = (*batches, *shown.values())
+        if any(each.dtype == torch.uint8 for each in passing):
             raise UsageError(
                 "the network is given pixels as they are stored: give it batch.images, or self.views.augmented(pixels)"
             )
+        sizes = tuple(map(len, passing))
+        images, own = (torch.cat(passing), Parts(sizes)) if len(passing) > 1 else (passing[0], None)
         network = network or self.network
         forward = forward or network
-        sizes = tuple(map(len, batches))
-        images, own = (torch.cat(batches), Parts(sizes)) if len(batches) > 1 else (batches[0], None)
         regularizers = [each for its_network, each in self.regularized if its_network is network]
-        if not regularizers:
-            return forward(images, own).split(sizes), {}
-        raw = self.views.plain(pixels)
+        raw = self.views.plain(pixels) if regularizers else pixels
         asked = [each.pretext_images(network, raw, parts) for each in regularizers]
         pretext = [each for each in asked if each is not None]
         outputs = forward(images, own, pretext) if pretext else forward(images, own)
-        penalties: Terms = {}
+        seen = images[: len(raw)] if augmented is None else augmented
+        losses: Terms = {}
         for each, mine in zip(regularizers, asked, strict=True):
-            raw_and_augmented = raw, images[: len(raw)] if augmented is None else augmented
-            loss = each.loss(network, *raw_and_augmented, labels, parts) if mine is None else each.loss_of(mine)
-            penalties[each.name] = penalties[each.name] + loss if each.name in penalties else loss
-        return outputs.split(sizes), penalties
+            loss = each.loss(network, raw, seen, labels, parts) if mine is None else each.loss_of(mine)
+            losses[each.name] = losses[each.name] + loss if each.name in losses else loss
+        passed = outputs.split(sizes)
+        if lesson:
+            losses = lesson.terms(dict(zip(shown, passed[len(batches) :], strict=True))) | losses
+        return passed[: len(batches)], losses
 
     def descend(
         self, terms: Mapping[str, Tensor], optimizer: torch.optim.Optimizer | None = None, *, accumulate: bool = False

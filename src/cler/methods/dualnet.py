@@ -104,8 +104,9 @@ class DualNet(Method):
         The terms of the loss that are given back are those of the last fast step.
         """
         self.slow_phase(batch.pixels)
+        plain = batch._replace(images=self.views.plain(batch.pixels))
         for _ in range(self.options.fast_steps):
-            terms, stream_logits = self.fast_step(batch.pixels, batch.labels)
+            terms, stream_logits = self.fast_step(plain)
         self.buffer.add(batch.pixels, batch.labels, logits=stream_logits.detach())
         return terms
 
@@ -126,9 +127,9 @@ class DualNet(Method):
         projections = self.network.projector(self.network.slow_features(views, two), two)
         return barlow_twins_loss(*projections.split(two.sizes))
 
-    def fast_step(self, pixels: Tensor, labels: Tensor) -> tuple[Terms, Tensor]:
+    def fast_step(self, batch: Batch) -> tuple[Terms, Tensor]:
         """One step of everything; gives back the loss's terms and the logits of the stream batch before the step."""
-        images = self.views.plain(pixels)
+        pixels, images, labels = batch
         if self.task == 0:
             (stream_logits,), penalties = self.outputs(images, pixels=pixels, labels=labels)
             terms = {"stream": F.cross_entropy(stream_logits, labels)}

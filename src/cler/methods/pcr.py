@@ -106,7 +106,7 @@ class Pcr(Method):
         super().__init__(setup)
         self.seen = torch.zeros(self.n_classes, dtype=torch.bool, device=setup.device)
         self.steps = torch.zeros((), dtype=torch.int64, device=setup.device)
-        """Steps of HPCR that this task has had."""
+        """Steps that this task has had, for the scale of HPCR."""
 
     @classmethod
     def make_classifier(cls, classifier: nn.Linear, n_classes: int) -> nn.Linear:

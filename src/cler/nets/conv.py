@@ -10,14 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cler.nets.kernels import gpu_kernels, has_bfloat16, on_gpu
+from cler.nets.kernels import MOST_VALUES, gpu_kernels, has_bfloat16, on_gpu
 
 MOST_PAIRS = 40 * 80
 """Pairs of an input and an output channel, up to which our own kernels are faster than cuDNN's."""
 MOST_SEEN = 3 * 80
 """Values in a row of a kernel, over all channels, of which a program of ours has room for the weights."""
-MOST_VALUES = 2**31
-"""Values of a map, one more than our own kernels count."""
 
 
 class Conv2d(nn.Conv2d):

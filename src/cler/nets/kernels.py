@@ -13,6 +13,8 @@ from torch import Tensor
 
 WITH_BFLOAT16 = (8, 0)
 """The first generation of GPUs, by its compute capability, that computes in bfloat16 and does not just emulate it."""
+MOST_VALUES = 2**31
+"""Values of a map, one more than our own kernels count."""
 _left_out = False
 
 

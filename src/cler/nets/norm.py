@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cler.errors import UsageError
 from cler.nets.backbone import Parts
-from cler.nets.kernels import gpu_kernels, on_gpu
+from cler.nets.kernels import MOST_VALUES, gpu_kernels, on_gpu
 
 
 class BatchNorm(nn.Module):
@@ -39,6 +39,8 @@ class BatchNorm(nn.Module):
         self, x: Tensor, *, residual: Tensor | None = None, relu: bool = False, parts: Parts | None = None
     ) -> Tensor:
         """Normalize, add, rectify: (N, C, H, W) to the same."""
+        if self.training:
+            _refuse_single_values(x, parts)
         running = (self.running_mean, self.running_var) if self.track_running_stats or not self.training else None
         kernels = kernels_for(x)
         if kernels and self.training:
@@ -61,17 +63,17 @@ class BatchNorm(nn.Module):
         return F.relu(out) if relu else out
 
     def _normalized(self, x: Tensor, running: tuple[Tensor, Tensor] | None) -> Tensor:
-        if self.training and x.numel() == self.num_features:
-            raise UsageError(
-                "batch norm cannot normalize one image alone where its map is a single pixel: make images larger, or "
-                "batch and replay_batch at least 2"
-            )
         mean, variance = running or (None, None)
         return F.batch_norm(x, mean, variance, self.weight, self.bias, self.training, self.momentum, self.eps)
 
 
-MOST_VALUES = 2**31
-"""Values of a map, one more than our own kernels count."""
+def _refuse_single_values(x: Tensor, parts: Parts | None) -> None:
+    """A value alone has no deviation that it could be normalized by."""
+    if x.shape[2:] == (1, 1) and 1 in (parts.sizes if parts else (len(x),)):
+        raise UsageError(
+            "batch norm cannot normalize one image alone where its map is a single pixel: make images larger, or "
+            "batch and replay_batch at least 2"
+        )
 
 
 def kernels_for(x: Tensor) -> ModuleType | None:

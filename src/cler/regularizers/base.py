@@ -49,7 +49,7 @@ class Regularizer(nn.Module):
         raise TypeError(f"{type(self).__name__} has to define loss_of")
 
     def after_step(self, network: nn.Module) -> None:
-        """Called after each step of the optimizer."""
+        """Called after each step of an optimizer on the network, of which a batch may have several."""
 
 
 @dataclass(frozen=True)

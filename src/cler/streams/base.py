@@ -104,6 +104,8 @@ class Stream:
         self.n_classes = data.n_classes
         self.options = self.Options() if options is None else options
         self.merged = merged
+        if epochs > 1 and not self.tells_tasks:
+            raise UsageError(f"must be 1 in a stream without tasks, which {self.name} is, not {epochs}", "epochs")
         device, labels = data.train_labels.device, data.train_labels.cpu()
         held_out = _held_out(labels, self.n_classes, validate)
         self.validates = validate > 0
@@ -124,20 +126,9 @@ class Stream:
         self._check_test()
         if merged:
             self._train = [torch.cat(self._train).sort().values]
-        smallest = min(len(members) for members in self._train)
+        self._check_lengths()
         if not self.tells_tasks:
-            if epochs > 1:
-                raise UsageError(f"must be 1 in a stream without tasks, which {self.name} is, not {epochs}", "epochs")
             self._train = self._equal_parts()
-            smallest = len(torch.cat(plan.parts)) // len(plan.parts)
-        if not smallest:
-            empty = list(map(len, self._train)).index(0) + 1
-            raise UsageError(
-                f"{data.name}: task {empty} has no images to train on; give its classes some, or put them in a task "
-                "with others"
-            )
-        if smallest < batch:
-            raise UsageError(f"must be at most {smallest}, the images of the smallest task, not {batch}", "batch")
 
     @classmethod
     def usual_tasks(cls, options: Mapping[str, Any]) -> int | None:
@@ -200,6 +191,18 @@ class Stream:
                     f"{self.data.name}: task {task + 1} has no images to test on; give its classes some "
                     f"({', '.join(classes[:3])}{', …' * (len(classes) > 3)}), or put them in a task with others"
                 )
+
+    def _check_lengths(self) -> None:
+        """Refuse a task without images to train on, or with too few for a batch; without tasks, all of them count."""
+        lengths = list(map(len, self._train))
+        smallest = min(lengths) if self.tells_tasks else sum(lengths) // len(lengths)
+        if not smallest:
+            raise UsageError(
+                f"{self.data.name}: task {lengths.index(0) + 1} has no images to train on; give its classes some, or "
+                "put them in a task with others"
+            )
+        if smallest < self.batch:
+            raise UsageError(f"must be at most {smallest}, the images of the smallest task, not {self.batch}", "batch")
 
     def _equal_parts(self) -> list[Tensor]:
         """The whole stream, its incomplete last batch left out, in parts of equally many batches, or one more."""

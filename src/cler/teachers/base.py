@@ -68,7 +68,7 @@ class Teacher:
         raise TypeError(f"{type(self).__name__} has to define lesson")
 
     def after_step(self, network: Backbone, task: int) -> None:
-        """Follow the network, after each step of the method's optimizer."""
+        """Follow the network, after each step of an optimizer on it, of which a batch may have several."""
         raise TypeError(f"{type(self).__name__} has to define after_step")
 
     def answering(self, network: Backbone) -> Backbone:

@@ -24,7 +24,7 @@ class EmaOptions:
     """Settings of the average.
 
     It spans about 1 / (1 − m) steps, which should be far fewer than a task has: with 500 steps 0.99 is good, with 100
-    steps 0.9.
+    steps 0.9. In a stream that does not say where tasks begin, the first one ends once there is something to replay.
     """
 
     ema_momentum: float = setting(0.99, "Share of the average that is kept in each step (m).", least=0, most=1)
