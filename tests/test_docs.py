@@ -20,6 +20,7 @@ from cler.data.images import InMemory
 from cler.frontier.arithmetic import Counts
 from cler.frontier.entries import make_frontier
 from cler.frontier.page import best_table, page
+from cler.frontier.published import Contest
 from cler.methods import METHODS
 from cler.paper.analysis import analysis_jobs, read_subjects
 from cler.paper.analysis_output import analysis_markdown
@@ -137,13 +138,45 @@ def test_the_readme_begins_with_what_the_result_files_give():
 def test_the_readme_says_of_the_best_learner_what_the_page_beyond_the_paper_has():
     first, said = (" ".join(part.split()) for part in (README.partition("The method comes from")[0], README))
     frontier = (ROOT / "docs" / "frontier.md").read_text("utf-8")
-    best = re.search(r"\| 10\+64 \| 2000 \| GSA \+ CLER \(jigsaw\) \+ MKD .*", frontier)[0].split("|")
+    best = re.search(r"\| 10\+64 \| 2000 \| GSA \+ CLER \+ MKD \|.*\(\d\) .*", frontier)[0].split("|")
     assert f"reaches {float(best[5].split()[0]):.1f} % on CIFAR-100" in first
     assert f"that we know of is {best[7].split()[0]} " in first
     gain = re.search(r"\| GSA \+ MKD \| 10\+64 \| 2000 \|.*?\+(\d\.\d+)\*\*", frontier)[1]
     assert f"{float(gain):.1f} points of it from CLER" in first
     significant, pairs = re.search(r"in (\d+) of (\d+) pairs", frontier).groups()
     assert f"of {pairs} comparisons with the same learner without it, its gain is significant in {significant}" in said
+
+
+def test_the_page_beyond_the_paper_says_what_each_learner_costs():
+    counts = Counts(ROOT / "results" / "frontier" / "arithmetic.json", pytest.fail)
+    found = make_frontier(compare(committed("frontier", "cifar100")).groups, counts, in_the_paper)
+    notes = (ROOT / "docs" / "frontier-notes.md").read_text("utf-8")
+    table = notes.partition("## Which learner to take\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if "×" in line]
+    assert len(rows) == 5
+    for _, name, protocol, *accuracies, arithmetic, seconds in rows:
+        side_by_side = {"10+10": 10, "10+64": 5}[protocol]
+        for buffer, accuracy in zip((500, 2000), accuracies, strict=True):
+            named = [one for one in found.of(Contest(protocol, buffer)) if one.name == name]
+            entry = max(named, key=lambda one: len(one.row.results))
+            assert (accuracy, arithmetic) == (f"{entry.accuracy.mean:.2f}", f"{entry.arithmetic:.1f} ×")
+            if buffer == 500:
+                times = [run.seconds / run.at_once for run in entry.row.results if run.at_once == side_by_side]
+                assert {round(time) for time in times} == {int(seconds)}
+    gsa, xder = (
+        {one.contest.buffer: one.row.metrics["incremental_accuracy"]["class_il"].mean for one in found.entries
+         if one.name == name and one.row.settings["optimizer"] == "adam"}
+        for name in ("GSA + CLER + MKD", "X-DER + CLER + MKD")
+    )  # fmt: skip
+    leads = [gsa[buffer] - xder[buffer] for buffer in (500, 1000, 2000, 5000)]
+    assert (round(min(leads)), round(max(leads))) == (5, 10)  # "by 5 to 10 points on average"
+    (just_learned,) = re.findall(
+        r"it has (\d+) % on a task that it has just learned, and GSA (\d+)", " ".join(notes.split())
+    )
+    for name, told in zip(("X-DER + CLER + MKD", "GSA + CLER + MKD"), just_learned, strict=True):
+        (entry,) = (one for one in found.of(Contest("10+64", 2000)) if one.name == name)
+        matrices = [run.accuracy["class_il"] for run in entry.row.results]
+        assert round(fmean(row[-1] for rows in matrices for row in rows)) == int(told)
 
 
 def blocks(page):

@@ -6,7 +6,7 @@ import pytest
 from cler.config.making import make_settings
 from cler.errors import UsageError
 from cler.frontier import arithmetic
-from cler.frontier.arithmetic import Counts, cheapest, flops_per_image, shape_of
+from cler.frontier.arithmetic import Counts, flops_per_image, shape_of
 
 TIMINGS = Path(__file__).parents[2] / "benchmarks" / "h200.json"
 
@@ -65,9 +65,3 @@ def test_a_file_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "counts.json").write_text(content)
     with pytest.raises(UsageError, match="holds no arithmetic that was counted here"):
         Counts(tmp_path / "counts.json")
-
-
-def test_the_front_has_no_point_that_another_beats_with_as_little():
-    points = [(2.0, 30.0), (1.0, 20.0), (2.0, 31.0), (3.0, 31.0), (4.0, 40.0), (1.0, 10.0)]
-    assert cheapest(points) == [1, 2, 4]
-    assert cheapest([]) == []

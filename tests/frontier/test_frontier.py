@@ -2,17 +2,19 @@
 
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cler.config.making import make_settings
 from cler.frontier import figure
-from cler.frontier.entries import make_frontier
-from cler.frontier.page import best_table, contest_sheet, gains_sheet, page
+from cler.frontier.entries import Entry, Frontier, make_frontier
+from cler.frontier.page import best_table, contest_sheet, fronts_table, gains_sheet, page
 from cler.frontier.published import Contest, Number, published, sources
 from cler.paper.frontier_numbers import in_the_paper
 from cler.runs.compare import compare
 from cler.runs.results import Result, make_result
+from cler.runs.series import Estimate
 
 
 class Arithmetic:
@@ -82,13 +84,13 @@ def test_runs_of_another_benchmark_or_network_are_not_compared(changes):
 
 def test_the_best_is_picked_on_the_first_seeds_and_told_on_others(found):
     _, best = found.best()
-    assert best.entry.row.label == "ER + CLER (jigsaw) + MKD"  # ER has too few seeds to be picked
-    assert best.entry.picked_by.mean == pytest.approx(39.2)
-    assert (best.fresh.mean, best.entry.fresh) == (33.0, [32.0, 34.0])
-    assert best.published == Number("GSA + MKD", Contest("10+64", 1000), 40.1, "mkd", 1.0)
-    row = "| 10+64 | 1000 | ER + CLER (jigsaw) + MKD | 39.20 ± 0.16 | 33.00 ± 1.41 (2) | 2.0 × | 40.1 ± 1 (GSA + MKD) |"
+    assert best.row.label == "ER + CLER (jigsaw) + MKD"  # ER has too few seeds to be picked
+    assert best.picked_by.mean == pytest.approx(39.2)
+    assert best.fresh == [32.0, 34.0]
+    assert found.best_published(best.contest) == Number("GSA + MKD", Contest("10+64", 1000), 40.1, "mkd", 1.0)
+    row = "| 10+64 | 1000 | ER + CLER + MKD | 39.20 ± 0.16 | 33.00 ± 1.41 (2) | 2.0 × | 40.1 ± 1, GSA + MKD |"
     assert row in best_table(found)
-    assert "| 10+10 | 500 | ER-ACE | 20.00 ± 0.00 | not run | 1.0 × | 20.17 ± 1.31 (ER-ACE) |" in best_table(found)
+    assert "| 10+10 | 500 | ER-ACE | 20.00 ± 0.00 | not run | 1.0 × | 20.17 ± 1.31, ER-ACE |" in best_table(found)
 
 
 def test_a_row_has_its_cost_and_what_was_published(found):
@@ -100,7 +102,7 @@ def test_a_row_has_its_cost_and_what_was_published(found):
     assert accuracy.startswith("37.00 ± 3.4")
     assert stream.split()[0] == f"{(60 + sum((50 * task + 60) / (task + 1) for task in range(1, 9)) + 37) / 10:.2f}"
     assert forgetting.split()[0] == "23.00"
-    assert rows["ER + CLER (jigsaw) + MKD"][-1] == ""
+    assert rows["ER + CLER + MKD"][-1] == ""
     assert [row.cells[0].note for row in sheet.rows] == ["", "picked on seeds 0–4", ""]
     assert "GSA + MKD 40.1 ± 1 (mkd)" in sheet.note
     assert "ER + MKD 3" not in sheet.note
@@ -150,6 +152,17 @@ def test_the_front_is_by_accuracy_and_arithmetic(found):
     assert [entry.row.label for entry in found.cheapest(Contest("10+64", 1000))] == ["ER"]
     both = frontier(results(PLAIN, **MKD), results(LUCKY, **MKD, regularizer="jigsaw"))
     assert [entry.arithmetic for entry in both.cheapest(Contest("10+64", 1000))] == [1.0, 2.0]
+    steps = ["| 10+64 | 1000 | ER + MKD | 37.00 | 1.0 × |", "| 10+64 | 1000 | ER + CLER + MKD | 37.43 | 2.0 × |"]
+    assert fronts_table(both).splitlines()[2:] == steps
+
+
+def test_the_front_has_no_row_that_another_beats_with_as_little():
+    points = [(2.0, 30.0), (1.0, 20.0), (2.0, 31.0), (3.0, 31.0), (4.0, 40.0), (1.0, 10.0)]
+    contest = Contest("10+10", 500)
+    rows = [SimpleNamespace(final_accuracy={"class_il": Estimate(accuracy, 0.0)}) for _, accuracy in points]
+    entries = [Entry(row, contest, cost, ()) for row, (cost, _) in zip(rows, points, strict=True)]
+    assert Frontier(tuple(entries), ()).cheapest(contest) == [entries[index] for index in (1, 2, 4)]
+    assert Frontier((), ()).cheapest(contest) == []
 
 
 def test_of_several_precisions_the_one_of_most_runs_is_taken():
@@ -190,6 +203,8 @@ def test_names_in_the_figure_cover_neither_points_nor_each_other(tmp_path, monke
     boxes = [name.get_window_extent() for name in names]
     points = [panel.transData.transform(x) for drawn in panel.collections for x in drawn.get_offsets()]
     assert not any(box.contains(*point) for box in boxes for point in points)
+    _, line = panel.transData.transform((1, 40.1))
+    assert not any(box.containsy(line) for box in boxes)
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
     assert all(panel.bbox.containsx(x) for box in boxes for x in (box.x0, box.x1))
 

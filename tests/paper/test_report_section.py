@@ -57,6 +57,14 @@ def test_the_paper_stands_beside_runs_with_its_settings(runs):
     )
 
 
+def test_of_several_datasets_each_is_told_first(runs):
+    mini = make_settings(method="er-ace", dataset="mini-imagenet", buffer=2000, precision="bf16").to_dict()
+    report = report_on(runs, (settings(), [19.0, 20.0, 21.0]), (mini, [30.0, 31.0]))
+    told = "Accuracies that agree with the paper's: 1 of 2 on cifar100, 0 of 2 on mini-imagenet."
+    assert report.beside.verdict == (told,)
+    assert '<p class="verdict">Accuracies that agree' in page(report)
+
+
 def test_the_papers_forgetting_is_rounded_as_people_round(runs):
     _, task_il = report_on(runs, (settings("dualnet", 2000), [11.0])).beside.sheets
     assert cells(task_il)[0]["adjusted forgetting paper"] == "13.9"  # 13.85, as a float a little less

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,3 @@ class Counts:
 
 def _key(shape: Mapping[str, Any]) -> str:
     return json.dumps(shape, sort_keys=True)
-
-
-def cheapest(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Which of some points (arithmetic, accuracy) no other beats with as little arithmetic, from cheap to dear."""
-    front: list[int] = []
-    for index in sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1])):
-        if not front or points[index][1] > points[front[-1]][1]:
-            front.append(index)
-    return front

@@ -11,8 +11,8 @@ from cler.config.making import make_settings
 from cler.config.protocols import PROTOCOLS
 from cler.config.settings import Settings
 from cler.config.values import is_own_network
-from cler.frontier.arithmetic import Counts, cheapest, shape_of
-from cler.frontier.published import Contest, Number, contest_of, published
+from cler.frontier.arithmetic import Counts, shape_of
+from cler.frontier.published import Contest, Number, contest_of, published, without_puzzle
 from cler.methods import METHODS
 from cler.runs.series import Estimate, Series
 
@@ -41,6 +41,11 @@ class Entry:
     """What others print for it, the highest first."""
 
     @property
+    def name(self) -> str:
+        """Its parts, as the page and the figure name them."""
+        return without_puzzle(self.row.label)
+
+    @property
     def accuracy(self) -> Estimate:
         """Final average accuracy, class-incremental."""
         return self.row.final_accuracy["class_il"]
@@ -60,21 +65,6 @@ class Entry:
     def fresh(self) -> list[float]:
         """Accuracy on the seeds that did not decide."""
         return self.on(set(self.row.seeds) - set(PICKED_ON))
-
-
-@dataclass(frozen=True)
-class Best:
-    """The row of a contest that was picked, and the best published number there."""
-
-    contest: Contest
-    entry: Entry
-    published: Number | None
-
-    @property
-    def fresh(self) -> Estimate | None:
-        """Mean and deviation over the seeds that did not decide; None where there are none."""
-        values = self.entry.fresh
-        return Estimate(*stats.mean_std(values)) if values else None
 
 
 @dataclass(frozen=True)
@@ -105,20 +95,21 @@ class Frontier:
         found = [number for number in self.numbers if number.contest == contest]
         return max(found, key=lambda number: number.mean, default=None)
 
-    def best(self) -> list[Best]:
-        """The row of each contest that is best on the seeds that decide."""
-        found = []
+    def best(self) -> list[Entry]:
+        """The row of each contest that is best on the seeds that decide; none where no row has them all."""
+        picked = []
         for contest in self.contests:
-            known = [(entry.picked_by.mean, entry) for entry in self.of(contest) if entry.picked_by]
-            if known:
-                _, top = max(known, key=lambda each: each[0])
-                found.append(Best(contest, top, self.best_published(contest)))
-        return found
+            means = [(entry.picked_by.mean, entry) for entry in self.of(contest) if entry.picked_by]
+            picked += [max(means, key=lambda each: each[0])[1]] if means else []
+        return picked
 
     def cheapest(self, contest: Contest) -> list[Entry]:
         """The runs in a contest that none beats with as little arithmetic, from cheap to dear."""
-        entries = self.of(contest)
-        return [entries[index] for index in cheapest([(one.arithmetic, one.accuracy.mean) for one in entries])]
+        front: list[Entry] = []
+        for entry in sorted(self.of(contest), key=lambda one: (one.arithmetic, -one.accuracy.mean)):
+            if not front or entry.accuracy.mean > front[-1].accuracy.mean:
+                front.append(entry)
+        return front
 
 
 def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> Frontier:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cler.config.labels import title_of
-from cler.config.registry import REGULARIZERS, TEACHERS
+from cler.config.registry import TEACHERS
 from cler.frontier.entries import Entry, Frontier
 from cler.frontier.published import Contest
 from cler.report.figures import COLORS, GRAY, INK, finish_panel, new_figure, write_figure
@@ -18,6 +18,8 @@ PLACES = ((-6, 5, "right"), (6, -12, "left"), (-9, -3, "right"), (-6, -12, "righ
 """Where the name of a point may be, the first choice first: points to the right and up, and which end is there."""
 POINT = 7
 """Half of a point's size, in pixels."""
+LINE = 0.3
+"""Half of the width of the line of the best published number, in pixels; less than it is, as points matter more."""
 ROOM = 0.12
 """Share of a panel's height above and below what it shows."""
 _BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
@@ -36,7 +38,7 @@ def draw_frontier(frontier: Frontier, path: Path) -> None:
         _draw(panel, frontier, contest, height or 1.0)
     across = [entry.arithmetic for entry in frontier.entries]
     for panel in panels[: len(contests)]:
-        panel.set_xlim(min(across) / 6, max(across) * 2)  # for names, most of which are on the left
+        panel.set_xlim(min(across) / 4, max(across) * 3)  # for names, most of which are on the left
     for panel in panels[len(contests) :]:
         panel.set_axis_off()
     for row in range(rows):
@@ -70,7 +72,7 @@ def _draw(panel: Any, frontier: Frontier, contest: Contest, height: float) -> No
     if top := frontier.best_published(contest):
         panel.axhline(top.mean, color=GRAY, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
         panel.text(
-            0.99, 0.03, f"– – best published: {top.label}, {top}", transform=panel.transAxes, fontsize=8, color=INK,
+            0.99, 0.03, f"– – best published: {top.name}, {top}", transform=panel.transAxes, fontsize=8, color=INK,
             ha="right", bbox=_BEHIND,
         )  # fmt: skip
     finish_panel(panel, str(contest), "Arithmetic per image of the stream (ER at 10+10 is 1)")
@@ -82,15 +84,18 @@ def _draw(panel: Any, frontier: Frontier, contest: Contest, height: float) -> No
 
 
 def _add_names(panel: Any, frontier: Frontier, contest: Contest) -> None:
-    """Name the rows that none beats, the best first, each where it covers least of points and other names."""
+    """Name the rows that none beats, the best first, each where it covers least of points, names and the line."""
     from matplotlib.transforms import Bbox
 
     where = [panel.transData.transform((one.arithmetic, one.accuracy.mean)) for one in frontier.of(contest)]
     taken = [Bbox.from_extents(x - POINT, y - POINT, x + POINT, y + POINT) for x, y in where]
     taken += [text.get_window_extent() for text in panel.texts]
+    if top := frontier.best_published(contest):
+        _, height = panel.transData.transform((1.0, top.mean))
+        taken.append(Bbox.from_extents(panel.bbox.x0, height - LINE, panel.bbox.x1, height + LINE))
     for entry in reversed(frontier.cheapest(contest)):
         name = panel.annotate(
-            _name(entry), (entry.arithmetic, entry.accuracy.mean), xytext=(0, 0), textcoords="offset points",
+            entry.name, (entry.arithmetic, entry.accuracy.mean), xytext=(0, 0), textcoords="offset points",
             fontsize=8, color=INK, bbox=_BEHIND,
         )  # fmt: skip
         boxes = [_moved(name, *place).get_window_extent() for place in PLACES]
@@ -114,11 +119,6 @@ def _area_shared(box: Any, others: Sequence[Any]) -> float:
 
 def _area_outside(box: Any, panel: Any) -> float:
     return box.width * box.height - _area_shared(box, [panel])
-
-
-def _name(entry: Entry) -> str:
-    """What stands beside its point: its parts, without the pretext task, which all that have one share."""
-    return entry.row.label.replace(title_of(REGULARIZERS, "jigsaw"), "CLER")
 
 
 def _style(entry: Entry) -> dict[str, Any]:

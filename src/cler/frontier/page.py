@@ -14,24 +14,25 @@ from cler.report.numbers import SIGNIFICANT, bare_p, minus, signed
 from cler.report.prose import LATER
 from cler.report.sheets import Cell, Column, Row, Sheet, estimate
 from cler.runs.distinguishing import distinguishing_settings
-from cler.runs.series import Series, gain
+from cler.runs.series import Estimate, Series, gain
 
 READING = (
     "Accuracy: final average accuracy in %, class-incremental, mean ± standard deviation over the seeds. Averaged over "
     "the stream: the mean, over the tasks as they come, of the accuracy on those seen so far. Forgetting: mean drop of "
     "earlier tasks from their best accuracy, in points. Arithmetic: that of training, per image of the stream, in a "
     "step of the second task, in multiples of what ER takes with ten images from the buffer per step. Published: what "
-    "others print for the same method in the same protocol, the highest first."
+    "others print for the same method in the same protocol, the highest first. CLER is the jigsaw."
 )
 GAINS = (
-    "What CLER (jigsaw) adds to the same method with the same teacher, in points: to the final accuracy, with the "
-    "p-value of Student's two-sided t-test and that after Holm's correction for this table, bold where below 0.05; and "
-    "to the accuracy averaged over the stream."
+    "What CLER adds to the same method with the same teacher, in points: to the final accuracy, with the p-value of "
+    "Student's two-sided t-test and that after Holm's correction for this table, bold where below 0.05; and to the "
+    "accuracy averaged over the stream."
 )
 PICKED = (
     f"Best row: the one with the highest mean over seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, a mean that the choice "
     "flatters. Other seeds: the same row on seeds that did not decide, with their number in parentheses."
 )
+FRONTS = "The most accurate rows for their arithmetic (accuracy in %, means over all seeds):"
 
 
 def page(frontier: Frontier, notes: str, figure: str) -> str:
@@ -49,7 +50,8 @@ def _tables(frontier: Frontier, figure: str) -> Iterator[str]:
         yield f"No row has all of the seeds {PICKED_ON[0]} to {PICKED_ON[-1]}, which decide."
     yield "## Accuracy against arithmetic"
     yield f"![Accuracy against arithmetic, a panel for each protocol and buffer; the best methods are named]({figure})"
-    yield from _fronts(frontier)
+    yield FRONTS
+    yield fronts_table(frontier)
     yield "## Every row"
     yield READING
     used = {number.source for number in frontier.numbers if number.contest in frontier.contests}
@@ -69,39 +71,39 @@ def best_table(frontier: Frontier) -> str:
         ["protocol", "buffer", "best row", "seeds 0–4", "other seeds", "arithmetic", "best published"],
         ["---", "---:", "---", "---:", "---:", "---:", "---"],
     ]
-    for best in frontier.best():
-        fresh = best.fresh
-        told = f"{estimate(fresh).text} ({len(best.entry.fresh)})" if fresh else "not run"
-        beside = f"{best.published} ({in_markdown(best.published.label)})" if best.published else "–"
-        note = _note(best.entry, frontier.entries)
-        name = in_markdown(", ".join(filter(None, [best.entry.row.label, note])))
-        assert best.entry.picked_by
-        numbers = [estimate(best.entry.picked_by).text, told, f"{best.entry.arithmetic:.1f} ×", beside]
-        lines.append([best.contest.protocol, str(best.contest.buffer), name, *numbers])
+    for entry in frontier.best():
+        assert entry.picked_by
+        fresh, top = entry.fresh, frontier.best_published(entry.contest)
+        told = f"{estimate(Estimate(*stats.mean_std(fresh))).text} ({len(fresh)})" if fresh else "not run"
+        numbers = [estimate(entry.picked_by).text, told, f"{entry.arithmetic:.1f} ×"]
+        beside = f"{top}, {in_markdown(top.name)}" if top else "–"
+        lines.append([*_place(entry, frontier), *numbers, beside])
     return table_lines(lines)
 
 
-def _fronts(frontier: Frontier) -> Iterator[str]:
-    """For each contest what the best method is at each expense, in a line."""
-    lines = []
+def fronts_table(frontier: Frontier) -> str:
+    """What is most accurate at each cost, in each contest from the cheapest on."""
+    lines = [["protocol", "buffer", "method", "accuracy", "arithmetic"], ["---", "---:", "---", "---:", "---:"]]
     for contest in frontier.contests:
-        steps = [
-            f"{in_markdown(one.row.label)} {one.accuracy.mean:.2f} at {one.arithmetic:.1f} ×"
-            for one in frontier.cheapest(contest)
-        ]
-        lines.append(f"- {contest}: {', '.join(steps)}")
-    yield "The most accurate row at each cost, from the cheapest on:"
-    yield "\n".join(lines)
+        for entry in frontier.cheapest(contest):
+            lines.append([*_place(entry, frontier), f"{entry.accuracy.mean:.2f}", f"{entry.arithmetic:.1f} ×"])
+    return table_lines(lines)
+
+
+def _place(entry: Entry, frontier: Frontier) -> list[str]:
+    """The first cells of a row in a table of several contests: protocol, buffer and name."""
+    name = ", ".join(filter(None, [entry.name, _note(entry, frontier.entries)]))
+    return [entry.contest.protocol, str(entry.contest.buffer), in_markdown(name)]
 
 
 def contest_sheet(frontier: Frontier, contest: Contest) -> Sheet:
     """All rows of a contest, the most accurate first, and what was published there and not run."""
     entries = frontier.of(contest)
-    picked = {id(best.entry) for best in frontier.best()}
+    picked = set(map(id, frontier.best()))
     rows = [_row(entry, entries, id(entry) in picked) for entry in entries]
     headings = ("seeds", "accuracy", "averaged over the stream", "forgetting", "arithmetic", "published")
     columns = (Column("method", numeric=False), *map(Column, headings))
-    missing = ", ".join(f"{number.label} {number} ({number.source})" for number in frontier.not_run(contest))
+    missing = ", ".join(f"{number.name} {number} ({number.source})" for number in frontier.not_run(contest))
     note = f"Published and not run here: {in_markdown(missing)}." if missing else ""
     return Sheet(str(contest).capitalize(), columns, tuple(rows), note)
 
@@ -116,7 +118,7 @@ def _row(entry: Entry, entries: Sequence[Entry], picked: bool) -> Row:
     note = ", ".join(filter(None, [_note(entry, entries), "picked on seeds 0–4" if picked else ""]))
     metrics = entry.row.metrics
     cells = [
-        Cell(entry.row.label, note=note, strong=picked),
+        Cell(entry.name, note=note, strong=picked),
         Cell(str(len(entry.row.results))),
         replace(estimate(entry.accuracy), strong=picked),
         estimate(metrics["incremental_accuracy"]["class_il"]),

@@ -8,7 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from cler.config.labels import label_of
+from cler.config.labels import label_of, title_of
+from cler.config.registry import REGULARIZERS
 from cler.runs.series import Series
 
 
@@ -28,7 +29,6 @@ class Number:
     """A published accuracy."""
 
     label: str
-    """The method as tables show it."""
     contest: Contest
     mean: float
     source: str
@@ -36,6 +36,16 @@ class Number:
 
     def __str__(self) -> str:
         return f"{self.mean:g}" if self.std is None else f"{self.mean:g} ± {self.std:g}"
+
+    @property
+    def name(self) -> str:
+        """The method as the page and the figure name it."""
+        return without_puzzle(self.label)
+
+
+def without_puzzle(label: str) -> str:
+    """A method's label without the puzzle of CLER, which is the same in all contests."""
+    return label.replace(title_of(REGULARIZERS, "jigsaw"), "CLER")
 
 
 @cache

@@ -166,7 +166,7 @@ def _findings(job: Job, accuracy: dict[str, list[list[float]]]) -> Findings:
     return Findings(accuracy, {task: read_json(job.finding(task)) for task in there})
 
 
-def by_buffer(subjects: Sequence[Subject]) -> list[list[Subject]]:
+def of_each_buffer(subjects: Sequence[Subject]) -> list[list[Subject]]:
     """The subjects in lists of equal buffer size, within which they are compared."""
     sizes = dict.fromkeys(subject.settings.buffer for subject in subjects)
     return [[subject for subject in subjects if subject.settings.buffer == size] for size in sizes]
@@ -211,7 +211,7 @@ def tested(analysis: Analysis, subjects: Sequence[Subject]) -> list[Tested]:
     """Every statement of the paper about the figure, by every definition, for each learner that it is about."""
     found = [
         (subject, measure, difference(measure, subject, alone))
-        for alone, *others in by_buffer(subjects)
+        for alone, *others in of_each_buffer(subjects)
         for subject in others
         for measure in analysis.measures
         if subject.settings.regularizer in measure.paper

@@ -15,7 +15,7 @@ from cler import stats
 from cler.config.making import make_settings
 from cler.config.settings import Settings
 from cler.files import without_non_finite
-from cler.paper.analysis import Analysis, Measure, Panel, Subject, Tested, by_buffer, difference, tested
+from cler.paper.analysis import Analysis, Measure, Panel, Subject, Tested, difference, of_each_buffer, tested
 from cler.report.escaping import in_markdown
 from cler.report.figures import COLORS, INK, MARKERS, draw_curve, finish_panel, new_figure, write_figure
 from cler.report.numbers import SIGNIFICANT, count_runs, format_p, minus
@@ -31,7 +31,7 @@ FOOTNOTE = "Mean ± std over runs. p: Student's t-test of the difference from th
 
 def analysis_figure(analysis: Analysis, subjects: Sequence[Subject], path: Path) -> None:
     """Write a PNG with the panels of an analysis; those of each buffer size begin a new row."""
-    rows = by_buffer(subjects)
+    rows = of_each_buffer(subjects)
     columns = min(ABREAST, len(analysis.panels))
     lines = math.ceil(len(analysis.panels) / columns)
     figure = new_figure(1.2 + 3.1 * columns, 1.2 + 2.6 * lines * len(rows))
@@ -62,7 +62,7 @@ def _draw(axis: Any, panel: Panel, subjects: Sequence[Subject]) -> None:
 def analysis_table(analysis: Analysis, subjects: Sequence[Subject]) -> Table:
     """A table for the terminal: a row for each measure, a column for each subject."""
     analysis = analysis.found_in(subjects)
-    rows = by_buffer(subjects)
+    rows = of_each_buffer(subjects)
     table = Table(
         title=analysis.title,
         caption=f"{FOOTNOTE} {analysis.note}",
@@ -98,7 +98,7 @@ def analysis_markdown(analysis: Analysis, subjects: Sequence[Subject], picture: 
 
 
 def _markdown_rows(analysis: Analysis, subjects: Sequence[Subject]) -> Iterator[str]:
-    rows = by_buffer(subjects)
+    rows = of_each_buffer(subjects)
     yield "| | " + " | ".join(f"{subject.label}, {count_runs(subject.runs)}" for subject in rows[0]) + " |"
     yield "|---|" + "---:|" * len(rows[0])
     for row in rows:
@@ -128,6 +128,7 @@ def _statements(found: Sequence[Tested]) -> Iterator[str]:
     for (who, statement), some in _grouped(found).items():
         names = {verdict: [_definition(one) for one in some if one.verdict == verdict] for verdict in VERDICTS}
         told = [f"{words} {'; '.join(names[verdict])}" for verdict, words in VERDICTS.items() if names[verdict]]
+        told = told if len(names["undecided"]) < len(some) else ["No significant difference under any"]
         count = f"holds under {len(names['holds'])} of {len(some)} definitions"
         yield f"{who}: {statement}: {count}. {'. '.join(told)}."
 

@@ -98,16 +98,27 @@ def claim(told: Sequence[Line]) -> str:
 
 
 def summary(tables: Sequence[Told]) -> list[str]:
-    """What CLER gains in tables 1 and 2, and then in the paper's other tables, in a line for each and each scenario."""
+    """On which datasets accuracies agree; what CLER gains in tables 1 and 2, and then in the paper's other tables."""
     main = {MAIN[table.name]: printed_numbers([(table, told)]) for table, told in tables if table.name in MAIN}
     keys = {(line.cell.key, line.scenario) for told in main.values() for line in told}
     others = [line for line in printed_numbers(tables) if (line.cell.key, line.scenario) not in keys]
-    return [
+    gains = [
         f"{which}, {NAMES[name]}: {sentence}"
         for which, told in {**main, "Other tables": others}.items()
         for name in SCENARIOS
         if (sentence := verdict(told, name))
     ]
+    return [*_by_dataset(printed_numbers(tables)), *gains]
+
+
+def _by_dataset(told: Sequence[Line]) -> Iterator[str]:
+    """How many accuracies agree on each dataset, if there are several with runs."""
+    known = [line for line in told if line.ours]
+    datasets = dict.fromkeys(line.cell.dataset for line in known)
+    if len(datasets) > 1:
+        states = {name: [bool(line.agrees) for line in known if line.cell.dataset == name] for name in datasets}
+        counts = [f"{sum(agree)} of {len(agree)} on {name}" for name, agree in states.items()]
+        yield f"Accuracies that agree with the paper's: {', '.join(counts)}."
 
 
 def _agreement(told: Sequence[Line]) -> Iterator[str]:

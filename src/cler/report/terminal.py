@@ -16,7 +16,7 @@ from cler.metrics import SCENARIOS
 from cler.report.console import TABLE_WIDTH
 from cler.report.markdown import markdown_sections
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
-from cler.report.sections import BEST, make_sections, note
+from cler.report.sections import BEST, buffer_size, make_sections, note
 from cler.report.sheets import adjusted_forgetting
 from cler.runs.compare import best_by_validation, measured_against
 from cler.runs.distinguishing import distinguishing_settings
@@ -64,7 +64,7 @@ def comparison_table(groups: Sequence[Series]) -> Table:
 def _columns(groups: Sequence[Series]) -> list[tuple[str, Callable[[Series], str]]]:
     """The numbers of a row, each with its heading: those that some of the groups have."""
     columns: list[tuple[str, Callable[[Series], str]]] = [
-        ("buffer", lambda group: str(group.settings["buffer"] or "–")),
+        ("buffer", buffer_size),
         ("runs", lambda group: str(len(group.results))),
     ]
     if any(group.validation for group in groups):
