@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -139,12 +140,31 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
 
 
 def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr("threading.get_ident", lambda: 7)
+    monkeypatch.setattr("cler.files._NUMBERS", cycle([7]))
     write_text(tmp_path / "file", "first")
     (tmp_path / f".file.{HOST}.{os.getpid()}.7.tmp").symlink_to(plain)
     write_text(tmp_path / "file", "second")
     assert plain.read_bytes() == b"content"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "plain"]
+
+
+def test_a_signal_handler_may_write_the_file_that_is_being_written(tmp_path):
+    with replacing(tmp_path / "file") as file:
+        file.write(b"what was interrupted")
+        write_text(tmp_path / "file", "the handler's")
+        assert (tmp_path / "file").read_text() == "the handler's"
+    assert (tmp_path / "file").read_text() == "what was interrupted"
+    with temporary_folder(tmp_path) as ours:
+        with temporary_folder(tmp_path) as of_the_handler:
+            assert ours != of_the_handler
+        assert ours.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("name", ["a" * 250, "漢" * 80])
+def test_a_name_may_be_as_long_as_the_file_system_allows(name, tmp_path):
+    write_text(tmp_path / name, "text")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_file_is_whole_on_the_disk_before_it_takes_the_place_of_the_old_one(tmp_path, monkeypatch):

@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import numpy as np
@@ -192,6 +193,12 @@ def test_without_an_earlier_task_there_is_nothing_to_forget(rows):
     expected = dict.fromkeys(metrics.METRICS, float("nan")) | {"accuracy": 42.0, "incremental_accuracy": 42.0}
     assert metrics.measure(rows) == pytest.approx(expected, nan_ok=True)
     assert metrics.average_accuracy_after_each_task(rows) == [42]
+
+
+@pytest.mark.parametrize("rows", [[[50], [math.nan, 50]], [[math.nan], [50, 50]], [[80], [math.nan, 60], [40, 50, 20]]])
+def test_of_an_accuracy_that_is_not_a_number_nothing_is_said(rows):
+    assert math.isnan(metrics.adjusted_forgetting(rows))
+    assert math.isnan(metrics.forgetting(rows))
 
 
 def test_before_the_first_evaluation_nothing_is_known():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import os
@@ -10,7 +11,6 @@ import platform
 import re
 import shutil
 import stat
-import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +28,8 @@ HOST = re.sub(r"[^\w-]", "-", platform.node())[:60]
 FOLDER = "folder"
 DAY = 24 * 3600.0
 _TEMPORARY = re.compile(r"\..*\.(?P<host>[\w-]*)\.(?P<process>\d{1,9})\.\d+\.tmp")
+_NUMBERS = itertools.count()
+"""Of temporary files: a signal handler may write a file while the thread that it interrupts is writing the same one."""
 LINE = 120
 """Longest line of JSON that is written, and longest path that is told in full, in characters."""
 
@@ -124,7 +126,7 @@ def sweep(folder: Path) -> None:
 
 def _temporary(path: Path) -> Path:
     """A name for what is going to be `path`, or is in use in its place, which tells whose it is."""
-    return path.with_name(f".{path.name[:100]}.{HOST}.{os.getpid()}.{threading.get_ident()}.tmp")
+    return path.with_name(f".{path.name[:30]}.{HOST}.{os.getpid()}.{next(_NUMBERS)}.tmp")
 
 
 def _is_litter(path: Path, host: str, process: int) -> bool:

@@ -60,7 +60,7 @@ def adjusted_forgetting(rows: Rows) -> float:
 
     A task that improved counts 0, and so does one that was never right; NaN where there is no earlier task.
     """
-    return 100 * _mean_over_earlier_tasks(rows, lambda history: _share_lost(max(history[:-1]), history[-1]))
+    return 100 * _mean_over_earlier_tasks(rows, lambda history: _share_lost(_best(history[:-1]), history[-1]))
 
 
 def forgetting(rows: Rows, next_task: Sequence[float] = ()) -> float:
@@ -70,7 +70,7 @@ def forgetting(rows: Rows, next_task: Sequence[float] = ()) -> float:
     NaN where there is no earlier task.
     """
     early_looks = {task + 1: [accuracy] for task, accuracy in enumerate(next_task)}
-    drops = [max(history + early_looks.get(task, [])) - history[-1] for task, history in enumerate(_histories(rows))]
+    drops = [_best(history + early_looks.get(task, [])) - history[-1] for task, history in enumerate(_histories(rows))]
     return fmean(drops) if drops else math.nan
 
 
@@ -195,7 +195,13 @@ def _mean_over_earlier_tasks(rows: Rows, term: Callable[[list[float]], float]) -
     return fmean(terms) if terms else math.nan
 
 
+def _best(accuracies: Sequence[float]) -> float:
+    return math.nan if any(map(math.isnan, accuracies)) else max(accuracies)
+
+
 def _share_lost(best: float, final: float) -> float:
+    if math.isnan(best - final):
+        return math.nan
     return max(0.0, (best - final) / best) if best > 0 else 0.0
 
 

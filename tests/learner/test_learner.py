@@ -31,6 +31,9 @@ from cler.memory import Reservoir
 from cler.methods import METHODS
 from cler.nets import NETWORKS, Network
 from cler.promises.toy import small_network
+from cler.regularizers import REGULARIZERS
+from cler.regularizers.base import Entry, Regularizer
+from cler.teachers import TEACHERS
 from toys import MODES, default_dtype, make_shallow
 
 SIZE = 8
@@ -277,6 +280,26 @@ def test_a_signal_handler_may_save_what_is_being_learned(handled, monkeypatch, t
     saved = Learner.load(tmp_path / "learner.safetensors")
     assert 30 <= saved.n_seen_ < 60
     assert content(saved.partial_fit(IMAGES[saved.n_seen_ :], LABELS[saved.n_seen_ :])) == content(learner)
+
+
+def test_a_signal_handler_may_save_while_the_learner_is_being_saved(fitted, handled, monkeypatch, tmp_path):
+    path, sync, saved = tmp_path / "learner.safetensors", os.fsync, []
+
+    def handler(*_):
+        saved.append(True)
+        fitted.save(path)
+
+    def interrupted(descriptor):
+        if not saved:
+            os.kill(os.getpid(), signal.SIGTERM)
+        sync(descriptor)
+
+    handled(signal.SIGTERM, handler)
+    monkeypatch.setattr(os, "fsync", interrupted)
+    fitted.save(path)
+    assert saved == [True]
+    assert same(Learner.load(path), fitted)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 CHANGES = {
@@ -904,8 +927,49 @@ def test_a_method_of_ones_own_says_what_it_counts(monkeypatch, tmp_path):
     assert loaded._core.method.steps == loaded.n_seen_ // loaded.batch
     assert loaded._core.method.seen.sum() == loaded.n_seen_
     monkeypatch.setattr(Counting, "about", METHODS["er"].about)
-    with pytest.raises(UsageError, match="its numbers cannot be right"):
+    with pytest.raises(UsageError, match=r"steps is not what it is in a new counting: .* counted=About\.counted \|"):
         Learner.load(tmp_path / "learner.safetensors")
+
+
+class CountingTeacher(TEACHERS["ema"]):
+    """A teacher of somebody's own, with whole numbers that change."""
+
+    name = "counting-teacher"
+
+    def __init__(self, network, options):
+        super().__init__(network, options)
+        self.seen, self.steps = torch.zeros((), dtype=torch.int64), 0
+
+    def after_step(self, network, task):
+        super().after_step(network, task)
+        self.seen.add_(1)
+        self.steps += 1
+
+
+class CountingPenalty(Regularizer):
+    """A regularizer of somebody's own, with whole numbers that change."""
+
+    def __init__(self, network, **_):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.steps = 0
+
+    def loss(self, network, raw, augmented, labels, parts=None):
+        return network.classifier.weight.square().mean()
+
+    def after_step(self, network):
+        self.seen.add_(1)
+        self.steps += 1
+
+
+def test_a_teacher_and_a_regularizer_of_ones_own_may_count(monkeypatch, tmp_path):
+    monkeypatch.setitem(TEACHERS._entries, "counting-teacher", CountingTeacher)
+    monkeypatch.setitem(REGULARIZERS._entries, "counting", Entry("counting", "", "", build=CountingPenalty, weight=1.0))
+    learner = small("er", "counting", teacher="counting-teacher").partial_fit(IMAGES[:40], LABELS[:40])
+    learner.save(tmp_path / "learner.safetensors")
+    method = Learner.load(tmp_path / "learner.safetensors")._core.method
+    for each in (method.teacher, *method.regularizers):
+        assert each.steps == int(each.seen) == 4
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])

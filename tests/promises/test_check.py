@@ -18,11 +18,21 @@ from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULA
 from cler.errors import UsageError
 from cler.methods.finetune import Finetune
 from cler.methods.loss import total
+from cler.nets.norm import frozen_statistics
 from cler.promises import BrokenPromise, check
-from cler.promises.steps import keeps_the_rule, trains_what_its_loss_reaches
-from cler.promises.toy import small_network
-from cler.promises.training import answers_with_statistics_that_move
-from cler.regularizers.base import Regularizer
+from cler.promises.learners import serves_a_learner
+from cler.promises.networks import parts_equal_passes, pretext_images_are_silent
+from cler.promises.steps import keeps_the_rule, takes_its_smallest_batch, trains_what_its_loss_reaches
+from cler.promises.toy import colors, small_network
+from cler.promises.training import (
+    answers_with_statistics_that_move,
+    evaluation_changes_nothing,
+    leaves_images_and_labels_alone,
+    moves_statistics,
+    resumes,
+    weighs_its_loss,
+)
+from cler.regularizers.base import Entry, Regularizer
 from cler.teachers.ema import Ema
 
 pytestmark = pytest.mark.usefixtures("shallow")
@@ -146,6 +156,172 @@ class Forgetful(Finetune):
 def test_a_draw_from_the_host_is_told_with_its_line():
     broken = " ".join(failures(Forgetful).values())
     assert f"{__file__}, line {line_of(Forgetful, '# here')}: a global random state has moved" in broken
+
+
+class Logging(Finetune):
+    """Looks at its loss now and then."""
+
+    name = "logging"
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.steps, self.last = 0, 0.0
+
+    def observe(self, batch):
+        terms = super().observe(batch)
+        self.steps += 1
+        if self.steps % 60 == 0:
+            self.last = terms["cross-entropy"].item()  # here
+        return terms
+
+
+class Turning(Finetune):
+    """Writes to one tensor after the other."""
+
+    name = "turning"
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.turn, self.ring = 0, [torch.zeros(setup.tasks.n_classes, device=setup.device) for _ in range(3)]
+
+    def observe(self, batch):
+        terms = super().observe(batch)
+        self.ring[self.turn].copy_(self.network.classifier.bias.detach())  # here
+        self.turn = (self.turn + 1) % 3
+        return terms
+
+
+class Warming(Finetune):
+    """Counts on the host, and has settled when it no longer decides by that."""
+
+    name = "warming"
+    settled = property(lambda self: self.steps >= 3)
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.steps, self.in_task = 0, [0, 0]
+
+    def observe(self, batch):
+        self.steps, self.in_task[self.task] = self.steps + 1, self.in_task[self.task] + 1
+        return super().observe(batch._replace(images=0.5 * batch.images) if self.steps < 3 else batch)
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        (Logging, r"a tensor's value reaches the host \(item\), once steps is \d+: a recorded step does not count on"),
+        (Turning, r"two steps differ: aten.copy_.default has the tensor ring\.\d, then the tensor ring\.\d: keep what"),
+    ],
+)
+def test_what_is_decided_by_a_count_is_told_with_its_line(method, says, monkeypatch):
+    monkeypatch.setitem(METHODS._entries, method.name, method)
+    with pytest.raises(BrokenPromise, match=f"^{__file__}, line {line_of(method, '# here')}: {says}"):
+        keeps_the_rule(method.name, network=small_network)
+
+
+def test_a_count_that_decides_until_it_has_settled_keeps_the_rule(monkeypatch):
+    monkeypatch.setitem(METHODS._entries, "warming", Warming)
+    keeps_the_rule("warming", "jigsaw", network=small_network)
+
+
+class Keeping(METHODS["derpp"]):
+    """Stores logits with their graph."""
+
+    name = "keeping"
+
+    def observe(self, batch):
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        terms = {"stream": F.cross_entropy(logits, batch.labels), **penalties}
+        if self.buffer.filled:
+            replay = self.buffer.sample(self.setup.replay_batch)
+            terms["distance"] = (self.network(self.views.plain(replay.pixels)) - replay.extra["logits"]).square().mean()
+        self.descend(terms)
+        self.buffer.add(batch.pixels, batch.labels, logits=logits)
+        return terms
+
+
+def test_a_graph_that_is_kept_is_told_with_what_to_write():
+    (outcome,) = check(Keeping).outcomes
+    assert "what is kept from a step, as in a buffer, keeps its graph: keep x.detach()" in outcome.failure
+
+
+class Evaluating(Finetune):
+    """Sets the mode of its old network where a resumed run does not come by."""
+
+    name = "evaluating"
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.old = copy.deepcopy(self.network).requires_grad_(False)
+
+    def begin_task(self, task):
+        super().begin_task(task)
+        self.old.load_state_dict(self.network.state_dict())
+        self.old.eval()
+
+
+def test_a_mode_that_a_resumed_run_does_not_have_is_told(monkeypatch):
+    monkeypatch.setitem(METHODS._entries, "evaluating", Evaluating)
+    with pytest.raises(BrokenPromise, match=r"^resumed, old is in another mode: set it, by train\(\) or eval\(\)"):
+        resumes("evaluating", stops=[(1, 1)])
+
+
+class Alone(Finetune):
+    """Needs two images, and does not say so."""
+
+    name = "alone"
+
+    def observe(self, batch):
+        (logits,), penalties = self.outputs(batch.images, pixels=batch.pixels, labels=batch.labels)
+        variance = (logits - logits.mean(0)).square().sum() / (len(logits) - 1)
+        terms = {"cross-entropy": F.cross_entropy(logits, batch.labels), "variance": variance, **penalties}
+        self.descend(terms)
+        return terms
+
+
+def test_a_batch_that_is_too_small_has_to_be_said(monkeypatch):
+    monkeypatch.setitem(METHODS._entries, "alone", Alone)
+    with pytest.raises(
+        BrokenPromise, match=r"^with a batch of 1 the loss is not a finite number, .* smallest_batch = 2"
+    ):
+        takes_its_smallest_batch("alone")
+    monkeypatch.setattr(Alone, "smallest_batch", 2)
+    takes_its_smallest_batch("alone")
+
+
+@pytest.mark.parametrize("regularizer", ["none", *REGULARIZERS])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_takes_its_smallest_batch(method, regularizer):
+    takes_its_smallest_batch(method, regularizer)
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.task_free])
+def test_every_method_without_tasks_serves_a_learner(method):
+    serves_a_learner(method, "jigsaw", teacher="ema")
+
+
+class Flat(METHODS["er"]):
+    """Keeps a table with a row for each class in one dimension, where the rows of more classes have other places."""
+
+    name = "flat"
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.table = torch.zeros(2 * setup.tasks.n_classes, device=setup.device)
+
+    def observe(self, batch):
+        terms = super().observe(batch)
+        self.table.view(2, -1)[1].index_copy_(0, batch.labels, batch.labels.float())
+        return terms
+
+    def logits(self, images):
+        return super().logits(images) + self.table.view(2, -1)[1]
+
+
+def test_what_moves_when_there_are_more_classes_is_told(monkeypatch):
+    monkeypatch.setitem(METHODS._entries, "flat", Flat)
+    with pytest.raises(BrokenPromise, match=r"^with room for more than 16 classes a learner answers otherwise, by "):
+        serves_a_learner("flat")
 
 
 class Stuck(cler.Method):
@@ -374,6 +550,74 @@ def test_a_regularizer_is_told_what_moves_statistics_and_which_module_draws():
     assert "sub-module 'regularizer secondpass.noise' draws a random number that is not from the run's" in broken
 
 
+class Penalty(Regularizer):
+    """Features are to be small; subclasses make mistakes."""
+
+    def __init__(self, network, *, weight, **_):
+        super().__init__()
+        self.weight = weight
+
+    def loss(self, network, raw, augmented, labels, parts=None):
+        with frozen_statistics(network):
+            return self.weight * network.features(augmented).square().mean()
+
+
+class Weightless(Penalty):
+    def loss(self, *arguments):
+        return super().loss(*arguments) / self.weight
+
+
+class Relabeling(Penalty):
+    def loss(self, network, raw, augmented, labels, parts=None):
+        labels.zero_()
+        return super().loss(network, raw, augmented, labels, parts)
+
+
+class Blackening(Penalty):
+    def loss(self, network, raw, augmented, labels, parts=None):
+        with torch.no_grad():
+            augmented.zero_()
+        return super().loss(network, raw, augmented, labels, parts)
+
+
+class Freezing(Penalty):
+    def loss(self, network, *arguments):
+        network.eval()
+        return super().loss(network, *arguments)
+
+
+class Saturated(Penalty):
+    """Zero as long as features are small."""
+
+    def loss(self, *arguments):
+        return F.relu(super().loss(*arguments) - 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "promise", "says"),
+    [
+        (Weightless, weighs_its_loss, "its loss is the same with twice the weight: multiply it by weight"),
+        (Relabeling, leaves_images_and_labels_alone, "it changes the labels that it is given: change a copy"),
+        (Blackening, leaves_images_and_labels_alone, "it changes the images that it is given: change a copy"),
+        (Freezing, evaluation_changes_nothing, "a step leaves the network in evaluation mode: put it back"),
+    ],
+)
+def test_mistakes_of_a_regularizer_are_told(mistake, promise, says, monkeypatch):
+    monkeypatch.setitem(REGULARIZERS._entries, "mistaken", Entry("mistaken", "", "", build=mistake, weight=0.5))
+    labels = colors().train_labels.clone()
+    moves_statistics("finetune", "mistaken", network=small_network)
+    assert torch.equal(colors().train_labels, labels)  # which all checks of a process share
+    with pytest.raises(BrokenPromise, match=says):
+        promise("finetune", "mistaken", network=small_network)
+
+
+@pytest.mark.parametrize("right", [Penalty, Saturated])
+def test_what_a_regularizer_may_do(right, monkeypatch):
+    monkeypatch.setitem(REGULARIZERS._entries, "right", Entry("right", "", "", build=right, weight=0.5))
+    for promise in (weighs_its_loss, leaves_images_and_labels_alone, evaluation_changes_nothing):
+        promise("finetune", "right", network=small_network)
+
+
 class Noise(nn.Module):
     """Draws from the global generator."""
 
@@ -403,6 +647,51 @@ def test_attention_that_drops_nothing_out_keeps_the_rule():
         return cler.backbone(module, tap="0", head="1", classifier="2.2")
 
     keeps_the_rule("finetune", "jigsaw", network=attending)
+
+
+class Tallying(nn.Module):
+    """Counts its passes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, maps):
+        if self.training:
+            self.passes.add_(1)
+        return maps
+
+
+class Centering(nn.Module):
+    """Subtracts a running mean, and moves it in every pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, maps):
+        if self.training:
+            self.mean.copy_(0.9 * self.mean + 0.1 * maps.detach().mean((0, 2, 3)))
+        return maps - self.mean.view(-1, 1, 1)
+
+
+def network_with(layer):
+    def make(n_outputs, *, channels=3):
+        convolutions = [nn.utils.parametrizations.spectral_norm(nn.Conv2d(n, 8, 3, 2, 1)) for n in (channels, 8)]
+        ends = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, n_outputs))
+        module = nn.Sequential(nn.Sequential(convolutions[0], layer(), nn.ReLU()), convolutions[1], ends)
+        return cler.backbone(module, tap="0", head="1", classifier="2.2")
+
+    return make
+
+
+def test_a_silent_part_may_move_counts_and_spectral_norm_but_no_statistics():
+    parts_equal_passes(network_with(Tallying))
+    pretext_images_are_silent(network_with(Tallying))
+    with pytest.raises(BrokenPromise, match=r"^a silent part moves running statistics: module\.0\.1\.mean$"):
+        parts_equal_passes(network_with(Centering))
+    with pytest.raises(BrokenPromise, match=r"^pretext images move running statistics: module\.0\.1\.mean$"):
+        pretext_images_are_silent(network_with(Centering))
 
 
 def test_a_network_is_told_which_sub_module_draws():

@@ -108,17 +108,18 @@ class Saved:
         """Check the numbers that a method counts, tables made from its settings, and what its optimizer remembers."""
         fresh, numbers = collect(method), self.state.numbers
         require(fresh.numbers.keys() == numbers.keys(), "numbers")
+        parts = _parts(method)
         for name, number in fresh.numbers.items():
-            may_differ = name in method.about.counted or isinstance(number, bool)
-            require(type(numbers[name]) is type(number) and (may_differ or numbers[name] == number), "numbers")
+            require(type(numbers[name]) is type(number), "numbers")
+            if not isinstance(number, bool) and numbers[name] != number:
+                _check_counted(name, method, parts, "numbers")
         require(numbers["task"] in (0, 1), "task")
-        modules = _modules(method)
         for name, tensor in fresh.tensors.items():
-            owner = _owner(name, modules)
+            owner = _owner(name, parts)
             if isinstance(owner, _NormBase) and name.endswith("num_batches_tracked"):
                 require(bool(self.state.tensors[name] >= 0), "counters")
-            elif tensor.dtype == torch.int64 and name not in method.about.counted and not _is_foreign(owner):
-                require(torch.equal(tensor.cpu(), self.state.tensors[name]), "tables")
+            elif tensor.dtype == torch.int64 and not torch.equal(tensor.cpu(), self.state.tensors[name]):
+                _check_counted(name, method, parts, "tables")
             require(not name.endswith("running_var") or bool((self.state.tensors[name] >= 0).all()), "variances")
         remembered: dict[str, set[str]] = defaultdict(set)
         for name in self.state.tensors:
@@ -144,29 +145,41 @@ def _bytes_of_network(settings: Settings, network: NetworkLike, n_classes: int, 
     return sum(each.nbytes for each in built.parameters())
 
 
-def _modules(method: Method) -> dict[str, nn.Module]:
-    """All modules of the network, the regularizers and the teacher, by the names that a state has for them."""
+def _check_counted(name: str, method: Method, parts: Mapping[str, Any], what: str) -> None:
+    """Refuse whole numbers of a file that are not those of a new learner, unless they may change as one learns."""
+    if name in method.about.counted or _is_foreign(_owner(name, parts)):
+        return
+    require(_is_foreign(method), what)
+    raise UsageError(
+        f"{name} is not what it is in a new {method.name}: if it changes as the method learns, say so in its about, by "
+        f"counted=About.counted | {{'{name}'}}"
+    )
+
+
+def _parts(method: Method) -> dict[str, Any]:
+    """The teacher, and all modules of it, the network and the regularizers, by the names that a state has for them."""
     roots: dict[str, nn.Module] = {f"regularizers.{i}": each for i, each in enumerate(method.regularizers)}
     own = vars(method.teacher) if method.teacher else {}
     roots |= {f"teacher.{name}": each for name, each in own.items() if isinstance(each, nn.Module)}
     roots["network"] = method.network
-    return {
+    modules = {
         f"{root}.{name}" if name else root: module
         for root, tree in roots.items()
         for name, module in tree.named_modules(remove_duplicate=False)
     }
+    return {"teacher": method.teacher, **modules}
 
 
-def _owner(name: str, modules: Mapping[str, nn.Module]) -> nn.Module | None:
-    """The innermost module that a tensor of a state belongs to."""
-    while name and name not in modules:
+def _owner(name: str, parts: Mapping[str, Any]) -> Any:
+    """The innermost part that something of a state belongs to; None for the method itself."""
+    while name and name not in parts:
         name = name.rpartition(".")[0]
-    return modules.get(name)
+    return parts.get(name)
 
 
-def _is_foreign(module: nn.Module | None) -> bool:
-    """Whether a module is not of this package: whole numbers in it may change as it learns."""
-    return module is not None and type(module).__module__.partition(".")[0] != "cler"
+def _is_foreign(part: Any) -> bool:
+    """Whether a part is not of this package: whole numbers in it may change as it learns."""
+    return part is not None and type(part).__module__.partition(".")[0] != "cler"
 
 
 def _within(numbers: Tensor, first: int, end: int) -> bool:

@@ -13,7 +13,7 @@ from cler.engine.evaluate import evaluate
 from cler.errors import UsageError, one_line, unknown
 from cler.methods.base import Method
 from cler.nets.build import TIMM
-from cler.promises import networks, steps, training
+from cler.promises import learners, networks, steps, training
 from cler.promises.outcome import BrokenPromise, Outcome, Report
 from cler.promises.rule import line_of_error
 from cler.promises.toy import colors, in_later_task, make_run
@@ -27,6 +27,7 @@ Promise = Callable[..., None]
 STEP = "can be built, takes its first steps, and answers"
 TRAINING: Mapping[str, Promise] = {
     "its losses are finite numbers with names": steps.names_its_losses,
+    "losses stay finite with the smallest batch that it can take": steps.takes_its_smallest_batch,
     "the one rule: no look at a tensor, no draw from elsewhere, same kernels, state in place": steps.keeps_the_rule,
     "the one rule in bfloat16": partial(steps.keeps_the_rule, precision="bf16"),
     "teachers and regularizers follow every step": steps.is_followed,
@@ -38,12 +39,16 @@ TRAINING: Mapping[str, Promise] = {
     "resumed in the middle of a task and between tasks, it ends the same to the bit": training.resumes,
     "evaluation changes nothing": training.evaluation_changes_nothing,
     "the logits of an image do not depend on the others in the batch": training.answers_by_the_image_alone,
+    "a learner of it is saved and loaded to the bit, and takes more classes": learners.serves_a_learner,
     "learns a toy stream better than chance": training.learns,
 }
 """In words, what is asked of a method with a regularizer, and of a regularizer or a teacher with a method."""
-STATISTICS: Mapping[str, Promise] = {
+PENALIZING: Mapping[str, Promise] = {
     "moves the running statistics of batch norm only if it says so": training.says_whether_it_moves_statistics,
+    "its loss is multiplied by its weight": training.weighs_its_loss,
+    "leaves the images and labels that it is given as they are": training.leaves_images_and_labels_alone,
 }
+"""What is asked of a regularizer besides."""
 MOVING: Mapping[str, Promise] = {
     "the running statistics of what answers follow the network's": training.answers_with_statistics_that_move,
 }
@@ -60,6 +65,13 @@ BACKBONE: Mapping[str, Promise] = {
     "a deep copy is the same network": networks.can_be_copied,
     "its state dict holds all of its state": networks.can_be_stored,
 }
+REMEDIES: Mapping[str, str] = {
+    "backward through the graph a second time": "what is kept from a step, as in a buffer, keeps its graph: keep "
+    "x.detach(), or update it under torch.no_grad()",
+    "modified by an inplace operation": "a tensor is changed in place that its gradient needs: change a copy, as of "
+    "x.clone()",
+}
+"""What to do about errors of PyTorch that say it at length, or not at all, by words in them."""
 LONGEST = 400
 """Characters that are told of an error: a KeyError shows all numbers of a tensor."""
 WITH_METHODS = ("er-ace", "finetune")
@@ -125,7 +137,7 @@ def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[
         changes = {"network": given, "data": colors(size=networks.SIZE)}
         pairs, promises = [("er-ace", "jigsaw")], TRAINING
     elif kind == "regularizer":
-        pairs, promises = [(method, name) for method in WITH_METHODS], {**TRAINING, **STATISTICS}
+        pairs, promises = [(method, name) for method in WITH_METHODS], {**TRAINING, **PENALIZING}
         changes = {}
         yield STEP, partial(_over, pairs, _first_steps, changes)
     elif kind == "teacher":
@@ -172,5 +184,6 @@ def _told(error: Exception) -> str:
     told = one_line(str(error))
     if isinstance(error, BrokenPromise | UsageError):
         return told
+    told = next((remedy for words, remedy in REMEDIES.items() if words in told), told)
     told = told if len(told) <= LONGEST else f"{told[:LONGEST]}…"
     return f"{line_of_error(error)}: {type(error).__name__}: {told}"

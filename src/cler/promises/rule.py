@@ -6,7 +6,7 @@ import random
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -19,6 +19,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cler.engine import Run
+from cler.engine.state import State, collect, restore
+from cler.errors import UsageError
 from cler.nets.randomness import running_modules
 from cler.promises.outcome import BrokenPromise
 from cler.promises.state import named, tensors_of
@@ -44,6 +46,8 @@ INSTEAD = {
 """What may stand in place of an operator whose result has a shape that depends on data."""
 UNSETTLED = ": does observe call self.buffer.add?"
 """What to ask about a method that replays and never begins to."""
+FAR = 2_016_000
+"""A count that has come far: a multiple of nearly every number after which something may be done again."""
 FROM_THE_HOST = {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::_pin_memory"}
 PACKAGE = str(Path(__file__).parents[1]) + "/"
 TORCH = str(Path(torch.__file__).parent) + "/"
@@ -109,11 +113,13 @@ class NoLooks(TorchFunctionMode):
 class Recording(TorchDispatchMode):
     """Refuses looks, shapes that depend on data, and random numbers from elsewhere; lists every operator it sees."""
 
-    def __init__(self, generator: torch.Generator, running: list[str]) -> None:
+    def __init__(self, run: Run, running: list[str]) -> None:
         super().__init__()
-        self.generator = generator
+        self.generator = run.generator
         self.running = running
         """Names of the sub-modules whose forward is running, the innermost last."""
+        self.lasting = {each.data_ptr(): path for path, each in tensors_of(run).items() if each.numel()}
+        """The names of what lasts from step to step, by the place in memory."""
         self.seen: list[tuple[Any, ...]] = []
         self.called: list[list[tuple[str, int]]] = []
         """Where each was called, as `places` tells it."""
@@ -160,14 +166,20 @@ class Recording(TorchDispatchMode):
         return generator is not None and torch.equal(generator.get_state(), self.generator.get_state())
 
     def add_to(self, seen: list[Any], value: Any) -> None:
-        """Add what of an argument or a result has to be the same in the next step."""
+        """Add what of an argument or a result has to be the same in the next step, of what lasts its name too."""
         if isinstance(value, Tensor):
             seen += (value.shape, value.stride(), value.dtype, value.device)
+            if name := self.lasting.get(_address(value)):
+                seen.append(f"the tensor {named([name])}")
         elif isinstance(value, list | tuple):
             for each in value:
                 self.add_to(seen, each)
         else:
             seen.append(value if isinstance(value, COMPARED) else type(value).__name__)
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.data_ptr() if tensor.layout == torch.strided else 0
 
 
 @contextmanager
@@ -186,7 +198,7 @@ def _running_modules(run: Run) -> Iterator[list[str]]:
 
 def recorded_step(run: Run) -> Recording:
     """One step under the rule; gives back all that it ran."""
-    with _running_modules(run) as running, NoLooks(), Recording(run.generator, running) as recording:
+    with _running_modules(run) as running, NoLooks(), Recording(run, running) as recording:
         run.step()
     return recording
 
@@ -226,7 +238,7 @@ def check_rule(run: Run) -> Recording:
     Gives back all that the last step ran.
     """
     before, states = _global_states(), [tensors_of(run)]  # kept alive, so that no address is used twice
-    steps = []
+    steps, counters = [], _counters(run)
     for _ in range(2):
         steps.append(recorded_step(run))
         states.append(tensors_of(run))
@@ -236,7 +248,47 @@ def check_rule(run: Run) -> Recording:
     for earlier, later in pairwise(states):
         _check_same_places(earlier, later)
     _check_no_graph(states[-1])
+    _check_counters(run, counters, steps[-1])
     return steps[-1]
+
+
+def _counters(run: Run) -> dict[str, int]:
+    """What the method counts on the host; nothing where a checkpoint cannot store it, which is another promise."""
+    with suppress(UsageError):
+        numbers = collect(run.method).numbers
+        return {name: n for name, n in numbers.items() if type(n) is int and not name.startswith("buffer.")}
+    return {}
+
+
+def _check_counters(run: Run, before: dict[str, int], usual: Recording) -> None:
+    """Refuse a step that is another one once what has counted on the host since `before` has come far.
+
+    A recorded step does not count on the host, so that what is decided there by a count never comes.
+    """
+    counting = {name: count for name, count in _counters(run).items() if count != before.get(name)}
+    if not counting:
+        return
+    position = run._position.clone()
+    for far in (FAR - 1, FAR):
+        _set(run, dict.fromkeys(counting, far))
+        run._position.zero_()  # there may be no further batch
+        try:
+            check_same_kernels(usual, recorded_step(run))
+        except BrokenRule as error:
+            raise BrokenRule(
+                f"{error}, once {named([*counting])} is {far}: a recorded step does not count on the host, so count in "
+                "a tensor, or have settled or recording_key tell it"
+            ) from None
+        except Exception:  # a number that cannot be so high
+            continue
+    _set(run, counting)
+    run._position.copy_(position)
+
+
+def _set(run: Run, counters: dict[str, int]) -> None:
+    """Have the method's counters on the host stand at these numbers."""
+    state = collect(run.method)
+    restore(run.method, State(state.tensors, state.numbers | counters))
 
 
 def _line_that_draws(run: Run) -> str:

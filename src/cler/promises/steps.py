@@ -6,11 +6,13 @@ from typing import Any
 
 import torch
 
+from cler.methods import METHODS
 from cler.nets.backbone import Backbone
 from cler.promises.outcome import demand
 from cler.promises.rule import UNSETTLED, check_every_phase, check_rule, check_same_kernels, recorded_step
 from cler.promises.state import named, tensors_of
 from cler.promises.toy import in_later_task, make_run
+from cler.regularizers import REGULARIZERS
 from cler.teachers.base import Teacher
 
 
@@ -127,6 +129,22 @@ def names_its_losses(method: str, regularizer: str = "none", **changes: Any) -> 
             (regularizer in terms) == wanted,
             f"{phase} returns the terms {', '.join(terms)}: {_about(regularizer, wanted)}",
         )
+
+
+def takes_its_smallest_batch(method: str, regularizer: str = "none", **changes: Any) -> None:
+    """With as small a batch as it says that it can take, losses and weights stay finite numbers."""
+    if "network" in changes:
+        return  # those that normalize features cannot take a single image
+    entries = [REGULARIZERS[regularizer]] if regularizer != "none" else []
+    smallest = max(each.smallest_batch for each in (METHODS[method], *entries))
+    run = in_later_task(make_run(method, regularizer, **{"batch": smallest} | changes))
+    run.check(run.task, wait=True)
+    finite = run.failure is None and all(bool(each.isfinite().all()) for each in run.method.trained)
+    demand(
+        finite,
+        f"with a batch of {smallest} the loss is not a finite number, or its gradient is not: say smallest_batch = "
+        f"{smallest + 1}, a method in its class and a regularizer in its Entry",
+    )
 
 
 def _about(regularizer: str, wanted: bool) -> str:

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from torch import nn
 
 from cler.engine import Control, Run, checkpoint, train
 from cler.engine.evaluate import evaluate
@@ -202,12 +203,26 @@ def resumed(folder: Path, run: Run) -> Run:
 
 def check_same(run: Run, whole: Run) -> None:
     """Refuse a resumed run that is not to the last bit what it would have been, but for the time it took."""
+    modes, wanted = _modes(run), _modes(whole)
+    other = [name for name, training in modes.items() if wanted.get(name) != training]
+    demand(not other, f"resumed, {named(other)} is in another mode: set it, by train() or eval(), in __init__")
     one, two = run.state(), whole.state()
     differing = differences(one.tensors, two.tensors)
     differing += [name for name in two.numbers if name != "run.seconds" and one.numbers.get(name) != two.numbers[name]]
     demand(not differing, f"resumed, it ends with other {named(differing)}")
     demand(run.accuracy == whole.accuracy, "resumed, it ends with other accuracies")
     demand(run.curves == whole.curves, "resumed, it ends with other accuracies within tasks")
+
+
+def _modes(run: Run) -> dict[str, bool]:
+    """Whether each network of the method and its teacher is in training mode, by its name."""
+    owners = {"": run.method, "teacher's ": run.method.teacher}
+    return {
+        f"{prefix}{name}": each.training
+        for prefix, owner in owners.items()
+        for name, each in (vars(owner) if owner else {}).items()
+        if isinstance(each, nn.Module)
+    }
 
 
 def answers_with_statistics_that_move(method: str, regularizer: str, **changes: Any) -> None:
@@ -227,6 +242,7 @@ def answers_with_statistics_that_move(method: str, regularizer: str, **changes: 
 def evaluation_changes_nothing(method: str, regularizer: str = "none", **changes: Any) -> None:
     """Evaluation leaves everything as it was, and gives the same the second time."""
     watched, unwatched = (in_later_task(make_run(method, regularizer, **changes)) for _ in range(2))
+    demand(watched.method.network.training, "a step leaves the network in evaluation mode: put it back into training")
     before, tasks = snapshot(watched), range(watched.stream.n_tasks)
     first = evaluate(watched.method, watched.stream, watched.views, tasks)
     moved = differences(before, snapshot(watched))
@@ -257,16 +273,41 @@ def answers_by_the_image_alone(method: str, regularizer: str = "none", **changes
     )
 
 
+def weighs_its_loss(method: str, regularizer: str, **changes: Any) -> None:
+    """With twice the weight the loss of the regularizer is another one, unless it is zero."""
+    weight = REGULARIZERS[regularizer].weight or 1.0
+    found = []
+    for factor in (1, 2):
+        run = make_run(method, regularizer, weight=factor * weight, **changes)
+        run.begin_task(0)
+        found.append(run.method.learn(run._batch(torch.arange(8)))[regularizer].item())
+    demand(found[0] != found[1] or found[0] == 0, "its loss is the same with twice the weight: multiply it by weight")
+
+
+def leaves_images_and_labels_alone(method: str, regularizer: str, **changes: Any) -> None:
+    """The regularizer changes none of what it is given in place: the method uses it too, and so does the buffer."""
+    run = make_run(method, regularizer, **changes)
+    given = _some(run)
+    before = {name: each.clone() for name, each in given.items()}
+    run.method.outputs(given["images"], pixels=given["pixels"], labels=given["labels"])
+    changed = differences(before, given)
+    demand(not changed, f"it changes the {' and '.join(changed)} that it is given: change a copy, as of x.clone()")
+
+
 def moves_statistics(method: str, regularizer: str, **changes: Any) -> bool:
     """Whether a method's pass with it leaves other running statistics in the network than the pass without."""
     run = make_run(method, regularizer, **changes)
-    data = run.stream.data
-    alone, pixels, labels = copy.deepcopy(run.method.network), data.train_images[::6], data.train_labels[::6]
-    images = run.views.plain(pixels)
-    alone(images)
-    run.method.outputs(images, pixels=pixels, labels=labels)
+    alone, given = copy.deepcopy(run.method.network), _some(run)
+    alone(given["images"])
+    run.method.outputs(given["images"], pixels=given["pixels"], labels=given["labels"])
     pairs = zip(run.method.network.named_buffers(), alone.buffers(), strict=True)
     return any("running" in name and not torch.allclose(moved, once) for (name, moved), once in pairs)
+
+
+def _some(run: Run) -> dict[str, torch.Tensor]:
+    """Copies of some images as they are stored, with their labels, and as the network takes them."""
+    pixels, labels = run.stream.data.train_images[::6].clone(), run.stream.data.train_labels[::6].clone()
+    return {"images": run.views.plain(pixels), "pixels": pixels, "labels": labels}
 
 
 def says_whether_it_moves_statistics(method: str, regularizer: str, **changes: Any) -> None:
