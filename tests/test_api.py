@@ -337,3 +337,70 @@ def test_a_misspelled_setting_is_told_its_name_and_only_runs_are_compared():
             cler.UsageError, match=r"give the runs to compare, .*cler.compare\(\*runs\) for a list; cler.results"
         ):
             cler.compare(given)
+
+
+class Bare(cler.Regularizer):
+    """It has no way to be made."""
+
+
+class Narrow(cler.Regularizer):
+    """It does not take its weight."""
+
+    def __init__(self, network):
+        super().__init__()
+
+
+class Lossless(cler.Regularizer):
+    """It has no loss."""
+
+    def __init__(self, network, *, weight, **_):
+        super().__init__()
+
+
+class Idle(cler.Teacher):
+    """It does not follow the network."""
+
+    name = "idle"
+
+
+class Untaught(own_parts.Itself):
+    """It does not take its options."""
+
+    name = "untaught"
+
+    def __init__(self, network):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"regularizer": Bare}, r"__init__ of Bare has to take \(network, \*, weight, .*: it has none of its own"),
+        ({"regularizer": Narrow}, r"__init__ of Narrow has to take \(network, \*, weight, .* argument 'weight'"),
+        ({"regularizer": Lossless}, "Lossless has to define loss"),
+        ({"teacher": Idle}, "Idle has to define after_step"),
+        ({"teacher": Untaught}, r"__init__ of Untaught has to take \(network, options\): too many positional"),
+        ({"regularizer": ["jigsaw", "rotation"]}, "regularizer must name several as 'jigsaw\\+rotation', not as "),
+    ],
+)
+def test_a_part_that_lacks_something_is_told_what(tmp_path, parts, says):
+    with pytest.raises(cler.UsageError, match=f"^{says}"):
+        train(tmp_path, "finetune", buffer=None, width=1, **parts)
+
+
+def test_a_scenario_that_is_not_known_is_told_the_known_ones(tmp_path):
+    accuracy = train(tmp_path, "finetune", buffer=None, width=1).accuracy
+    assert set(accuracy) == {"class_il", "task_il"}
+    with pytest.raises(KeyError, match=r"unknown scenario 'class-il' \(known: class_il, task_il\); did you mean"):
+        accuracy["class-il"]
+
+
+def test_a_stream_is_offered_like_the_other_parts():
+    assert issubclass(own_parts.Backward, cler.Stream)
+
+
+def test_the_help_of_a_method_says_what_its_class_may_say_and_what_it_finds():
+    for name in ("replays", "task_free", "teachable", "smallest_batch", "Options"):
+        assert f"`{name}" in cler.Method.__doc__
+    for name in ("buffer", "network", "views", "options", "setup"):
+        assert f"`self.{name}`" in cler.Method.__doc__

@@ -216,6 +216,13 @@ def test_every_metric_says_what_it_means():
         assert metric.better in ("higher", "lower")
 
 
+@pytest.mark.parametrize("function", [lambda rows: rows[7][0], lambda rows: None])
+def test_a_metric_that_fails_is_named(monkeypatch, function):
+    monkeypatch.setitem(metrics.METRICS, "third", metrics.Metric(function, "", "higher", "%"))
+    with pytest.raises(UsageError, match=r"^the metric third fails with (IndexError|TypeError): "):
+        metrics.measure([[50.0]])
+
+
 def test_a_metric_can_ask_for_other_facts(monkeypatch):
     per_step = metrics.Metric(lambda rows, steps: rows[-1][0] / steps, "Of nothing.", "higher", "%", facts=("steps",))
     monkeypatch.setitem(metrics.METRICS, "per_step", per_step)

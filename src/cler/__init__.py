@@ -1,8 +1,8 @@
 """CLER: equivariant regularization for online continual learning.
 
 `train` trains a method on a stream, `compare` and `results` show runs in a table, `Learner` learns from images as they
-arrive, and `Equivariant` adds CLER to your own training loop. Subclass `Method`, `Regularizer` or `Teacher` for your
-own parts; `check` tests them.
+arrive, and `Equivariant` adds CLER to your own training loop. Subclass `Method`, `Regularizer`, `Teacher` or `Stream`
+for your own parts; `check` tests all but streams.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cler.pretext import Flips, Jigsaw, Product, Rotation
     from cler.promises import check
     from cler.regularizers import Equivariant, Regularizer
-    from cler.streams import Batch
+    from cler.streams import Batch, Stream
     from cler.teachers import Teacher
 
 __version__ = "0.2.0"
@@ -39,7 +39,7 @@ _WHERE = {
     "cler.promises": ("check",),
     "cler.pretext": ("Flips", "Jigsaw", "Product", "Rotation"),
     "cler.regularizers": ("Equivariant", "Regularizer"),
-    "cler.streams": ("Batch",),
+    "cler.streams": ("Batch", "Stream"),
     "cler.teachers": ("Teacher",),
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
@@ -58,6 +58,7 @@ __all__ = [
     "ResNet18",
     "Rotation",
     "Runs",
+    "Stream",
     "Teacher",
     "UsageError",
     "__version__",

@@ -57,7 +57,8 @@ class Runs(Series):
         Each is an array (seeds, tasks, tasks), with NaN for tasks still to come. For Joint, which learns all tasks at
         once, it is (seeds, 1, tasks).
         """
-        return {name: np.stack([_padded(run.accuracy[name]) for run in self.results]) for name in SCENARIOS}
+        found = {name: np.stack([_padded(run.accuracy[name]) for run in self.results]) for name in SCENARIOS}
+        return _OfScenarios(found)
 
     def metric(self, name: str, scenario: str = "class_il") -> np.ndarray:
         """A metric for each seed, in the scenario 'class_il' or 'task_il'; `cler.metrics.METRICS` lists the metrics."""
@@ -86,6 +87,11 @@ class Runs(Series):
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+
+class _OfScenarios(dict[str, np.ndarray]):
+    def __missing__(self, name: str) -> np.ndarray:
+        raise KeyError(str(unknown("scenario", name, self)))
 
 
 def _padded(rows: Sequence[Sequence[float]]) -> np.ndarray:
@@ -169,7 +175,7 @@ def train(
             `size`, `fit`, `test_share` and `skip_broken` say; or a `cler.data.ImageData`, as made by
             `cler.data.folder`, `arrays` and `torch`.
         seeds: how many seeds, counted from 0; or a list of seeds, or a string such as '0..9'.
-        stream: the name of a stream, or a subclass of `cler.streams.Stream`.
+        stream: the name of a stream, or a subclass of `cler.Stream`.
         network: a name; a function that takes the number of classes and returns a module, called once for each seed;
             or a module, copied as it is for each seed. The module has to come from `cler.backbone`.
         on: 'local', every GPU of this machine or its cores; 'slurm'; 'ray', a cluster that is started on this machine;
@@ -252,7 +258,7 @@ _REGISTER: Mapping[type, Callable[[Any], Any]] = {
 def register(thing: T) -> T:
     """Register your own method, regularizer, teacher, stream, network, dataset, tracker or backend under its name.
 
-    Takes a subclass of `cler.Method`, `cler.Regularizer`, `cler.Teacher`, `cler.streams.Stream`,
+    Takes a subclass of `cler.Method`, `cler.Regularizer`, `cler.Teacher`, `cler.Stream`,
     `cler.tracking.Tracker` or `cler.runs.backends.Backend` (also as a decorator), a `cler.nets.Network`, or an object
     with the attributes of `cler.data.images.Dataset`. A regularizer then has a weight of 1; a
     `cler.regularizers.Entry` gives it another. Worker processes know it too if they can import it.

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 class UsageError(ValueError):
@@ -42,6 +46,14 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", " ")
 
 
+def failure(error: BaseException) -> str:
+    """What went wrong in a user's own code, and where: the innermost line outside of installed packages and of ours."""
+    lines = traceback.extract_tb(error.__traceback__)
+    own = [each for each in lines if "-packages" not in each.filename and not each.filename.startswith(_PACKAGE)]
+    last = (own or lines)[-1]
+    return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+
+
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
     """The error for a name that does not exist: what exists, and what may have been meant."""
     allowed = list(allowed)
@@ -51,5 +63,7 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> UsageError:
 def hint(name: str, allowed: Iterable[str]) -> str:
     """The end of a line about a name that does not exist: what may have been meant, or nothing."""
     by_lower_case = {each.lower(): each for each in allowed}
-    near = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+    word = name.lower()
+    near = difflib.get_close_matches(word, by_lower_case, n=1)
+    near = near or [each for each in by_lower_case if len(word) > 2 and word in each]
     return f"; did you mean '{by_lower_case[near[0]]}'?" if near else ""

@@ -294,10 +294,16 @@ METRICS: dict[str, Metric] = {
 def measure(rows: Rows, facts: Mapping[str, Any] | None = None) -> dict[str, float]:
     """The value of every metric for one accuracy matrix; all are NaN before the first evaluation.
 
-    A fact that there is none of is None to the metrics that ask for it.
+    A fact that there is none of is None to the metrics that ask for it. One that fails is named by a `UsageError`.
     """
-    return {name: _value(metric, rows, facts or {}) for name, metric in METRICS.items()}
+    values = {}
+    for name, metric in METRICS.items():
+        try:
+            values[name] = _value(metric, rows, facts or {})
+        except Exception as error:
+            raise UsageError(f"the metric {name} fails with {type(error).__name__}: {error}") from error
+    return values
 
 
 def _value(metric: Metric, rows: Rows, facts: Mapping[str, Any]) -> float:
-    return metric.function(rows, **{name: facts.get(name) for name in metric.facts}) if rows else math.nan
+    return float(metric.function(rows, **{name: facts.get(name) for name in metric.facts})) if rows else math.nan

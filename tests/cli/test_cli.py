@@ -274,7 +274,7 @@ def test_help_of_flags_has_no_values_and_a_short_form(cler, command):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["train"], "No such command 'train'; see `cler --help`"),
+        (["predict"], "No such command 'predict'; see `cler --help`"),
         (["rn"], "No such command 'rn'. Did you mean 'run'?"),
         (["data", "fetch"], "No such command 'fetch'; see `cler data --help`"),
         (["run", "--learning-rate", 1], "No such option: --learning-rate; see `cler run --help`"),

@@ -51,3 +51,16 @@ def test_a_comparison_is_drawn(cler_here, tmp_path):
     code, _, err = cler_here("compare", RESULTS, "--figure", "curves.doc")
     assert code == 2
     assert "cannot draw curves.doc: its name has to end in .png or .pdf or .svg" in err
+
+
+def test_latex_is_that_of_a_report(cler_here, tmp_path):
+    found = RESULTS.parent / "blurry"
+    code, out, err = cler_here("compare", found, "--latex", "--against", "er-ace")
+    assert (code, err) == (0, "")
+    assert out.startswith("% needs \\usepackage{array,booktabs,longtable}\n")
+    cler_here("report", found, "--against", "er-ace", "--out", tmp_path / "report")
+    tables = out.partition("\n")[2].strip()
+    assert "accuracy minus that of ER-ACE, in points" in tables
+    assert tables in (tmp_path / "report" / "report.tex").read_text()
+    code, _, err = cler_here("compare", RESULTS, "--latex", "--markdown")
+    assert (code, err) == (2, "cler: --markdown and --latex: choose one\n")

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ def test_a_page_a_figure_and_a_table_in_another_file(cler_here, tmp_path, monkey
     code, out, err = cler_here(*command)
     assert code == 0, err
     assert out.split() == ["frontier.md", "frontier.png", "README.md"]
-    assert "counting the arithmetic of method xder, regularizer jigsaw, teacher ema" in err
+    assert re.search(r"counting arithmetic, 7 of \d\d: method ", err)
+    assert ": method xder, regularizer jigsaw, teacher ema" in err
     page, readme = ((tmp_path / name).read_text() for name in ("frontier.md", "README.md"))
     assert page.startswith("# Accuracy and arithmetic\n")
     table = readme.partition("<!-- frontier -->\n")[2].partition("<!-- /frontier -->\nEnd.\n")[0]
@@ -27,6 +29,12 @@ def test_a_page_a_figure_and_a_table_in_another_file(cler_here, tmp_path, monkey
     (tmp_path / "README.md").write_text(readme.replace("| protocol |", "| old |"))
     assert "counting" not in cler_here(*command).err
     assert (tmp_path / "README.md").read_text() == readme
+
+
+def test_counts_in_a_folder_with_results_are_used(cler_here, monkeypatch):
+    monkeypatch.setattr(arithmetic, "flops_per_image", lambda shape: pytest.fail("counted what was known"))
+    code, _, err = cler_here("frontier", RESULTS.parent / "blurry", RESULTS)
+    assert (code, "counting" in err) == (0, False), err
 
 
 def test_a_file_without_a_place_for_the_table_is_refused_and_stays(cler_here, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """`cler learn`, as a user types it: in this process, but for what is about processes."""
 
+import errno
 import json
 import os
 import shutil
@@ -15,10 +16,11 @@ import torch
 from PIL import Image
 
 from cler.errors import UsageError
-from cler.files import HOST
-from cler.learner import Learner
+from cler.files import HOST, writing
+from cler.learner import Learner, fileformat
 from cler.learner import folder as watching
 from cler.learner.core import Core
+from cler.methods import METHODS
 from cler.runs import folders
 from toys import wait_until
 
@@ -74,6 +76,19 @@ def test_learns_what_is_there_and_tests_on_the_rest(learn, tmp_path):
     assert set(learner.predict([Image.new("RGB", (5, 7), "red")])) <= {"red", "green"}
 
 
+def test_names_in_json_are_as_they_are_written(learn, tmp_path):
+    put(tmp_path, 5, labels=("été", "hiver"))
+    out = learn(tmp_path, "--once", "--json", "--held-out", 0, *TINY).out
+    assert '"été"' in out
+    assert json.loads(out)["classes"] == ["hiver", "été"]
+
+
+def test_the_words_for_numbers_of_images():
+    summary = {"images": 1, "waiting": 0, "classes": ["a"], "accuracy": 0.0, "held_out": 1}
+    line = "1 image of 1 class learned, 0.0 % accuracy on 1 held-out image"
+    assert import_module("cler.learner.watch").summary_line(summary) == line
+
+
 def test_a_method_of_the_users_own_learns_and_resumes(learn, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "watchful", raising=False)
@@ -86,6 +101,9 @@ def test_a_method_of_the_users_own_learns_and_resumes(learn, tmp_path, monkeypat
     assert summary(learn(tmp_path / "photos", *own, *TINY))["images"] == 10
     put(tmp_path / "photos", 1, first=5)
     assert summary(learn(tmp_path / "photos", *own, *TINY))["images"] == 12
+    monkeypatch.delitem(METHODS._entries, "watchful")  # as in the next process
+    told = mistake(learn(tmp_path / "photos", "--once"))
+    assert "it was made with the method 'watchful', one of your own: name its file with --import (in Python, " in told
 
 
 def test_resuming_learns_only_what_is_new(learn, tmp_path):
@@ -249,6 +267,109 @@ def test_names_do_not_pile_up(watch, tmp_path):
     assert look(watch()) == 19  # what comes back is new, but for the one that marks how far it is
 
 
+def test_a_file_that_is_renamed_is_not_learned_again(watch, tmp_path):
+    put(tmp_path, 5)
+    watched, said = watch(), []
+    watched.message = said.append
+    look(watched)
+    watched.save()
+    for number in (2, 4):  # the last one marks how far it is
+        (tmp_path / "red" / f"{number}.png").rename(tmp_path / "red" / f"new-{number}.png")
+    assert look(watched) == 0
+    assert watched.unsaved
+    watched.save()
+    assert sorted(journal(tmp_path)) == sorted(names(tmp_path))
+    (tmp_path / "red" / "1.png").rename(tmp_path / "red" / "new-1.png")
+    assert look(watch()) == 0  # it was renamed while nobody watched
+    put(tmp_path, 3, labels=("red",))
+    assert look(watched) == 2  # others in the place of the ones that have another name now
+    assert said == []
+
+
+def test_files_that_cannot_be_told_apart_are_not_taken_for_renamed_ones(watch, tmp_path):
+    def fill(names):
+        for label in ("red", "green"):
+            (tmp_path / label).mkdir(exist_ok=True)
+            for name in names:
+                Image.new("RGB", (9, 9), label).save(tmp_path / label / f"{name}.bmp")
+                os.utime(tmp_path / label / f"{name}.bmp", (1, 1))
+
+    watched = watch()
+    fill("abcde")
+    assert look(watched) == 10
+    for path in tmp_path.glob("*/*.bmp"):
+        path.unlink()
+    fill("vwxyz")
+    assert look(watched) == 10
+
+
+def test_a_label_that_is_renamed_is_left_out_with_a_line(watch, tmp_path):
+    put(tmp_path, 20)
+    for restarted in (False, True):
+        watched, said = watch(), []
+        watched.message, watched.held_out = said.append, 0.3
+        seen = watched.learner.n_seen_ + look(watched)
+        count = sum(name.startswith("red/") for name in watched._taken)
+        watched.save()
+        (tmp_path / "red").rename(tmp_path / "rouge")
+        watched = watch() if restarted else watched
+        watched.message, watched.held_out = said.append, 0.3
+        assert [look(watched) for _ in range(3)] == [0, 0, 0]
+        assert not {each.label for each in watched._exam} & {"rouge"}
+        assert said == [
+            f"{tmp_path / 'rouge'} holds {count} images learned as red, and is left out, or rouge would be one more "
+            f"class: rename it back to red, or, to start over, stop the command, delete {watched.path} and run it again"
+        ]
+        watched.save()
+        assert watch().learner.classes_.tolist() == ["green", "red"]
+        (tmp_path / "rouge").rename(tmp_path / "red")
+        assert look(watched) == 0
+        assert watched.learner.n_seen_ == seen
+    (tmp_path / "red").rename(tmp_path / "rouge")
+    for path in (tmp_path / "rouge").iterdir():
+        path.touch()
+    look(watched)  # which asks for it
+    assert watched.learner.classes_.tolist() == ["green", "red", "rouge"]
+
+
+def test_an_image_that_moves_to_another_label_is_left_out_with_a_line(watch, tmp_path):
+    put(tmp_path, 5)
+    watched, said = watch(), []
+    watched.message = said.append
+    look(watched)
+    moved = tmp_path / "green" / "moved.png"
+    (tmp_path / "red" / "1.png").rename(moved)
+    put(tmp_path, 1, first=5)
+    assert [look(watched) for _ in range(2)] == [2, 0]
+    assert len(said) == 1
+    assert f"{tmp_path / 'green'} holds 1 image learned as red, left out here: move back what was moved" in said[0]
+    watched.save()
+    watched = watch()
+    watched.message = said.append
+    assert look(watched) == 0
+    assert said[0] == said[1]
+    moved.touch()
+    assert look(watched) == 1
+    assert "red/1.png" not in watched._taken
+
+
+def test_a_copy_with_other_times_is_not_learned_again(learn, tmp_path):
+    put(tmp_path / "in", 10)
+    kept = ("--once", "--held-out", 0)
+    first = summary(learn(tmp_path / "in", *kept, "--json", *TINY))
+    shutil.copytree(tmp_path / "in", tmp_path / "copy", copy_function=shutil.copyfile)
+    put(tmp_path / "copy", 1, first=10)
+    code, _, err = learn(tmp_path / "copy", *kept)
+    told = "20 images of the name and size of what was learned, but of another time, as after a copy: not learned again"
+    assert (code, err.splitlines()) == (0, [told])
+    again = learn(tmp_path / "copy", *kept, "--json")
+    assert summary(again)["images"] == first["images"] + 2
+    assert again.err == ""
+    for number in range(3):
+        (tmp_path / "copy" / "red" / f"{number}.png").touch()
+    assert summary(learn(tmp_path / "copy", *kept, "--json"))["images"] == first["images"] + 5
+
+
 def test_a_file_that_cannot_be_looked_at_for_a_moment_has_not_gone(watch, tmp_path):
     put(tmp_path, 5)
     watched = watch()
@@ -378,7 +499,7 @@ def between_looks(monkeypatch):
     return lambda steps: monkeypatch.setattr(import_module("cler.learner.watch"), "sleep", lambda *_: next(steps))
 
 
-AWAY = "is no longer there, after 20 images have been seen; waiting for it to come back"
+AWAY = "is no longer there, after 20 images seen; waiting for it to come back"
 
 
 def test_a_folder_that_disappears_is_waited_for(learn, tmp_path, between_looks):
@@ -489,6 +610,57 @@ def test_a_state_that_cannot_be_made_again_is_waited_for(learn, tmp_path, betwee
     assert code == 0
     assert err.splitlines()[-1] == f"{state} {AWAY}"
     assert Learner.load(state / watching.LEARNER).n_seen_ == 20
+
+
+FULL = "No space left on device; make room there"
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """Fill the disk, and make room again."""
+
+    def write(path, content):
+        with writing(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    whole = fileformat.write
+    return lambda is_full: monkeypatch.setattr(fileformat, "write", write if is_full else whole)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_full_disk_is_told_once_and_tried_again(again, learn, tmp_path, full, between_looks):
+    put(tmp_path, 10)
+    full(True)
+
+    def steps():
+        yield
+        put(tmp_path, 5, first=10)
+        yield
+        if again:
+            full(False)
+            put(tmp_path, 5, first=15)
+            yield
+            assert Learner.load(tmp_path / ".cler" / watching.LEARNER).n_seen_ == 40
+        signal.raise_signal(signal.SIGINT)
+        yield
+
+    between_looks(steps())
+    code, _, err = learn(tmp_path, "--held-out", 0, "--save-every", 1e-9, *TINY)
+    said = [line for line in err.splitlines() if FULL in line]
+    assert said[0].endswith(f"{FULL}; it goes on learning meanwhile, and tries again at each save")
+    if again:
+        assert (code, len(said)) == (0, 1)
+    else:
+        assert (code, len(said)) == (2, 2)
+        assert said[1].endswith(f"{FULL}, and run the command again, which will learn what is not saved")
+
+
+def test_a_full_disk_at_the_end(learn, tmp_path, full):
+    put(tmp_path, 5)
+    full(True)
+    assert f"{FULL}, and run the command again" in mistake(learn(tmp_path, "--once", *TINY))
+    full(False)
+    assert summary(learn(tmp_path, "--once", "--json", "--held-out", 0, *TINY))["images"] == 10
 
 
 def test_what_was_learned_is_saved_before_an_error_is_told(learn, tmp_path, monkeypatch, between_looks):
@@ -625,8 +797,8 @@ def mistake(answer):
         (("--network", "resnet19"), "did you mean 'resnet18'?"),
         (("--method", "xder"), "xder has to know where tasks begin and end"),
         (("--method", "er-ac"), "did you mean 'er-ace'?"),
-        (("--image-size", "9"), "jigsaw needs images of even size"),
-        (("--channels", "2"), "PIL images have 1 or 3 channels"),
+        (("--image-size", "33"), "--image-size 33 does not suit the regularizer: jigsaw needs images of even size"),
+        (("--channels", "2"), "--channels must be 1 or 3 for image files, not 2"),
         (("--buffer", "5"), "--buffer 5 is smaller than the replay batch of 10"),
         (("--replay-batch", "501"), "--buffer 500 is smaller than the replay batch of 501"),
         (("--device", "tpu"), "unknown device 'tpu'"),
@@ -634,7 +806,17 @@ def mistake(answer):
 )
 def test_options_that_cannot_be_meant(arguments, message, learn, tmp_path):
     put(tmp_path, 1)
-    assert message in mistake(learn(tmp_path, "--once", *arguments))
+    for once in ((), ("--once",)):
+        assert message in mistake(learn(tmp_path, *once, *arguments))
+    assert [each.name for each in tmp_path.iterdir() if each.name not in ("red", "green")] == []
+
+
+def test_what_needs_no_pytorch_is_refused_before_it_is_imported(tmp_path):
+    code = "import sys, cler.cli\ntry: cler.cli.main()\nfinally: print('torch' in sys.modules)"
+    command = [sys.executable, "-c", code, "learn", str(tmp_path), "--held-out", "2"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.stderr == "cler: --held-out must be a share from 0 to less than 1, not 2.0\n"
+    assert answer.stdout == "False\n"
 
 
 def test_folders_that_cannot_be_meant(learn, tmp_path):
@@ -643,6 +825,11 @@ def test_folders_that_cannot_be_meant(learn, tmp_path):
     nothing = mistake(learn(tmp_path, "--once", *TINY))
     assert "there are no images to learn" in nothing
     assert "LABEL/, not deeper" in nothing
+    assert names(tmp_path) == set()
+    assert not (tmp_path / ".cler").exists()
+    (tmp_path / "empty").mkdir()
+    assert "no images to learn" in mistake(learn(tmp_path / "empty", "--once", "--state", tmp_path / "a" / "b", *TINY))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["empty", "train"]
     (tmp_path / "file").write_text("")
     refused = mistake(learn(tmp_path, "--state", tmp_path / "file" / "state"))
     assert refused.startswith("cler: cannot write to")

@@ -1,8 +1,10 @@
 """`cler report` as a user types it, in this process."""
 
+import csv
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 from functools import partial
@@ -173,6 +175,49 @@ def _stop():
 def test_time_between_looks_that_makes_no_sense(cler, results, tmp_path, given, says):
     assert_refused(cler(results, *given), f"--every {says}" if "is for" in says else says)
     assert not (tmp_path / "report").exists()
+
+
+def test_gains_over_other_runs_are_in_every_format_and_not_beside_those_of_the_paper(cler, results, tmp_path):
+    for seed in range(3):
+        save(results / "mine", PLAIN | {"method": "xder"}, seed, 35.0 + seed)
+    assert cler(results, "--against", "er-ace").code == 0
+    report = {name: (tmp_path / "report" / name).read_text("utf-8") for name in FILES}
+    said = "accuracy is higher than that of ER-ACE in 2 of 2 rows"
+    for name in FILES[:3]:
+        assert said in report[name]
+        assert "accuracy minus that of ER-ACE, in points" in report[name]
+    with (tmp_path / "report" / "results.csv").open() as file:
+        found = {line["label"]: line["p_student"] for line in csv.DictReader(file) if line["scenario"] == "class_il"}
+    p_value = f"{float(found['X-DER']):.3f}"
+    assert re.search(rf"X-DER & class-incremental & \+5\.00 & .* & {p_value} & ", report["report.tex"])
+    assert_refused(cler(results, "--against", "er"), "--against must be one of those that are compared, er-ace, ")
+
+
+def test_gains_over_runs_that_are_not_there_yet_are_waited_for(cler, tmp_path, between_looks):
+    page = tmp_path / "report" / "index.html"
+
+    def steps():
+        save(tmp_path / "runs", PLAIN | {"method": "xder"}, final=35.0)
+        yield
+        assert "Results of 1 run on toy" in page.read_text("utf-8")
+        save(tmp_path / "runs" / "er-ace")
+        yield
+        assert "accuracy is higher than that of ER-ACE in 1 of 1 row" in page.read_text("utf-8")
+        signal.raise_signal(signal.SIGINT)
+        yield
+
+    between_looks(steps())
+    assert cler("--watch", "--against", "er-ace")[::2] == (0, "")
+    between_looks(_stop())
+    said = "gains are not measured against er, of which no run has finished\n"
+    assert cler("--watch", "--against", "er")[::2] == (0, said)
+    assert "accuracy is higher" not in page.read_text("utf-8")
+
+
+def test_before_any_run_it_says_what_to_do(cler_here):
+    for command in (["report"], ["report", "runs"], ["compare"], ["compare", "runs"]):
+        told = "no such file or folder: runs; train first with `cler run`, or give another folder"
+        assert_refused(cler_here(*command), told)
 
 
 def test_no_such_folder(cler, tmp_path):

@@ -19,8 +19,11 @@ from cler.errors import UsageError
 from cler.methods.er_ace import ErAce
 from cler.paper import cost, reproduce, tables
 from cler.paper import settings as paper_settings
+from cler.paper.glance import count_marks
+from cler.paper.report_section import lines_of_all_tables, printed_numbers
+from cler.runs.compare import compare
 from cler.runs.record import Recorder
-from cler.runs.results import read_result
+from cler.runs.results import find_results, read_result
 from toys import Toy
 
 ROOT = Path(__file__).parents[2]
@@ -118,9 +121,12 @@ def test_results_stay_where_they_cannot_be_redone(toy, cler, monkeypatch):
 def test_a_dry_run_writes_nothing(toy, cler, tmp_path):
     code, out, err = cler(*QUICK, "--dry-run")
     assert code == 0
-    listed, in_all = err.splitlines()
-    assert re.fullmatch(r"missing, time not known: .+: ER-ACE.* \(2 runs\), ER-ACE.* \(2 runs\)", listed)
-    assert in_all == "in all: 4 runs, time not known for 2 of 2 cells: --time measures it"
+    assert err.splitlines() == [
+        "missing: toy, buffer 20: ER-ACE, 2 runs, time not known",
+        "missing: toy, buffer 20: ER-ACE + CLER (jigsaw), 2 runs, time not known",
+        "in all: 4 runs, time not known for 2 of 2 cells: --time measures it, or --out FOLDER reads it from results "
+        "elsewhere",
+    ]
     assert "A small table" in out
     assert toy.fetched == 0
     assert not any(tmp_path.iterdir())
@@ -159,6 +165,19 @@ def test_all_tables_are_trained_counted_and_then_complete(toy, cler, monkeypatch
     assert "nothing is missing" not in cler("all", "--dry-run", "--seeds", 2)[1]
 
 
+def test_every_missing_cell_has_a_line_of_its_own(cler):
+    listed = [line for line in cler("all", "--dry-run").err.splitlines() if line.startswith("missing: ")]
+    assert len(listed) == len(set(listed)) > 90
+    assert "missing: cifar100, buffer 500: ER-ACE + CLER (jigsaw), weight 1.7, 10 runs, time not known" in listed
+
+
+def test_each_number_of_all_tables_counts_once_in_the_end(cler):
+    asked = ("all", "--dry-run", "--out", ROOT / "results" / "cifar100")
+    once = re.search(r"^each number once +(\d+) +(\d+) +(\d+)$", cler(*asked).out, re.MULTILINE)
+    counts = count_marks(printed_numbers(lines_of_all_tables(compare(find_results([asked[-1]])[0]).groups)))
+    assert [int(number) for number in once.groups()] == list(counts.values())
+
+
 def test_all_tables_of_the_paper_are_listed_without_training(cler):
     code, out, err = cler("all", "--dry-run", "--dataset", "cifar100", "--out", ROOT / "results" / "cifar100")
     assert code == 0
@@ -167,14 +186,16 @@ def test_all_tables_of_the_paper_are_listed_without_training(cler):
     assert "Table 1, class-incremental: CLER's gain is positive in 8 of 8 cells" in " ".join(out.split())
 
 
-def test_what_no_earlier_run_tells_the_time_of_takes_a_line_for_each_buffer(cler):
+def test_the_time_of_what_no_earlier_run_tells_is_not_known(cler):
     committed = ("--only", "er-ace", "--dry-run", "--out", ROOT / "results" / "cifar100")
     _, _, err = cler("all", *committed)
     said = r"^in all: \d+ runs, about .+ for \d+ of them, time not known for \d+ of \d+ cells: --time measures it$"
     assert re.search(said, err, re.MULTILINE)
     listed = [line for line in err.splitlines() if line.startswith("missing: ")]
-    assert listed
-    assert all(", about " in line for line in listed)
+    known = [", about " in line for line in listed]
+    assert known == sorted(known, reverse=True)
+    assert {*known} == {True, False}
+    assert all(line.endswith(", time not known") for line, is_known in zip(listed, known, strict=True) if not is_known)
 
 
 def test_both_pretext_tasks_and_the_rule_of_the_better_one(toy, cler):

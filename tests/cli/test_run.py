@@ -13,6 +13,7 @@ from cler.config.making import make_settings
 from cler.config.registry import METHODS
 from cler.errors import UsageError
 from cler.files import read_json, write_json
+from cler.metrics import METRICS, Metric
 from cler.runs.jobs import make_jobs
 
 
@@ -287,3 +288,106 @@ def caught(monkeypatch, module, function, position):
 
     monkeypatch.setattr(importlib.import_module(module), function, stop)
     return asked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("run", "--method", "er"), "the method is an argument: cler run er"),
+        (("run", "--metod=er", "--lr", 1), "the method is an argument: cler run er"),
+        (("tune", "--space", "lr=1..2", "--method"), "the method is an argument: cler tune METHOD"),
+        (("bench", "er-ac"), "unexpected extra argument 'er-ac': write --method er-ace"),
+        (("train", "er"), "No such command 'train'. Did you mean 'run'?"),
+        (("run", "er-ace+jigsaw"), "'er-ace+jigsaw' is not a method alone: write er-ace --regularizer jigsaw"),
+        (
+            ("run", "er+rotation+barlow-twins+ema"),
+            "'er+rotation+barlow-twins+ema' is not a method alone: write er --regularizer rotation+barlow-twins "
+            "--teacher ema",
+        ),
+        (("run", "er", "--regularizer", "cler"), "--regularizer cler: CLER is jigsaw or rotation"),
+    ],
+)
+def test_what_is_written_in_another_way_is_told(cler_here, arguments, says):
+    assert cler_here(*arguments) == (2, "", f"cler: {says}\n")
+
+
+OWN = """
+import cler
+from cler.methods.finetune import Finetune
+from cler.metrics import METRICS, Metric
+
+@cler.register
+class Broken(Finetune):
+    name = "broken"
+
+    def observe(self, batch):
+        return {}["nothing"]
+
+@cler.register
+class Lost(cler.Stream):
+    name = "lost"
+
+    def plan(self, labels, images, tasks, class_order):
+        return {}["nowhere"]
+
+@cler.register
+class Clashing(Finetune):
+    name = "clashing"
+
+    @__import__("dataclasses").dataclass(frozen=True)
+    class Options:
+        lr: float = cler.setting(0.1, "Mine.")
+"""
+
+
+@pytest.fixture
+def own(command, tmp_path, monkeypatch):
+    """A command with a file of a user's own parts, which are broken."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "broken_parts", raising=False)
+    (tmp_path / "broken_parts.py").write_text(OWN)
+    return lambda *arguments: command(*arguments, *QUICK, "--import", "broken_parts.py")
+
+
+def test_a_plan_that_fails_is_told_in_one_line(own, tmp_path):
+    line = next(number for number, each in enumerate(OWN.splitlines(), 1) if "nowhere" in each)
+    where = f"{tmp_path / 'broken_parts.py'}:{line}"
+    told = f"cler: the stream Lost fails with KeyError: 'nowhere' ({where})\n"
+    assert own("run", "finetune", "--stream", "lost") == (2, "", told)
+
+
+def test_an_option_named_like_a_setting_of_all_runs_is_to_be_renamed(own):
+    told = "cler: lr is already a setting of all runs: rename that of the method clashing\n"
+    assert own("run", "clashing") == (2, "", told)
+
+
+@pytest.mark.parametrize(("method", "advised"), [("broken", True), ("finetune", False)])
+def test_after_a_bug_of_a_method_of_ones_own_a_line_says_how_to_test_it(command, own, monkeypatch, method, advised):
+    def observe(self, batch):
+        raise KeyError("nothing")
+
+    monkeypatch.setattr("cler.methods.finetune.Finetune.observe", observe)
+    with pytest.raises(KeyError) as bug:
+        own("run", method)
+    notes = getattr(bug.value, "__notes__", [])
+    assert notes == ["`cler check broken --import broken_parts.py` may say more"] * advised
+
+
+def test_a_metric_that_fails_is_told_with_its_run(command, tmp_path, monkeypatch):
+    assert command("run", "finetune", *QUICK).code == 0
+    monkeypatch.setitem(METRICS, "third", Metric(lambda rows: rows[7][0], "", "higher", "%"))
+    (file,) = (tmp_path / "runs").rglob("result.json")
+    told = f"cler: {file.relative_to(tmp_path)}: the metric third fails with IndexError: list index out of range\n"
+    for arguments in (("run", "finetune", *QUICK), ("compare",), ("report",)):
+        code, _, err = command(*arguments)
+        assert (code, err.splitlines(keepends=True)[-1]) == (2, told)
+    code, _, err = command("run", "finetune", "--seed", 1, *QUICK)
+    assert (code, err.endswith("the metric third fails with IndexError: list index out of range\n")) == (2, True)
+
+
+def test_data_of_ones_own_that_is_there_is_not_said_to_be_missing(command, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for verb in ("check", "get"):
+        for folder, state in (("empty", "unusable"), ("nowhere", "missing")):
+            code, out, _ = command("data", verb, f"folder:{folder}")
+            assert (code, out.startswith(f"folder:{folder}: {state} - ")) == (1, True)

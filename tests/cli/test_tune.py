@@ -7,6 +7,7 @@ import pytest
 
 import cler
 import toys
+from cler.config.reading import imports_in
 from cler.tune import sampler
 
 QUICK = ("--width", 1, "--device", "cpu", "--workers", 1)
@@ -83,15 +84,22 @@ def test_results_of_tuned_settings_say_so_and_tell_the_tasks_that_tuning_did_not
     assert out.count("tuned on") == 1
 
 
-def test_the_command_for_the_final_runs_has_the_parts_of_a_user(command, tmp_path):
+def test_the_settings_file_of_the_winner_names_the_parts_of_a_user(command, tmp_path, monkeypatch):
     (tmp_path / "tuned mine.py").write_text(
         "import cler\nfrom cler.methods.er import ExperienceReplay\n\n\n"
         "@cler.register\nclass Mine(ExperienceReplay):\n    name = 'tuned-mine'\n"
     )
-    own = ("tune", "tuned-mine", "--import", "tuned mine.py", "--buffer", 10, "--select-on", "first-tasks:1")
+    (tmp_path / "tuned_module.py").write_text("")
+    own = ("tune", "tuned-mine", "--import", "tuned mine.py", "--import", "tuned_module")
+    own += ("--buffer", 10, "--select-on", "first-tasks:1")
     code, out, err = command(*own, *OF_RUN, "--space", "lr=1e-3..0.3:log", "--trials", 1)
     assert code == 0, err
-    assert out.splitlines()[-1] == "cler run --config tune/best.toml --seeds 1..10 --import 'tuned mine.py'"
+    assert out.splitlines()[-1] == "cler run --config tune/best.toml --seeds 1..10"
+    best = tmp_path / "tune" / "best.toml"
+    assert imports_in(best) == [str(tmp_path / "tuned mine.py"), "tuned_module"]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert command("run", "--config", best, *QUICK).code == 0
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,11 @@ def test_an_empty_file_gives_nothing(config):
         (b"\xff\xfe", "not a UTF-8 text file"),
         ("lrr = 0.1", r"unknown setting in .*'lrr'.*did you mean 'lr'"),
         ("replay_bach = 3", r"did you mean 'replay_batch'"),
-        ("[run]\nlr = 0.1", r"unknown setting in .*'run'"),
+        ("[run]\nlr = 0.1", r"settings\.toml: settings stand at the top level: leave the line \[run\] out$"),
+        (
+            "bufer = 3",
+            r"^unknown setting in \S*settings\.toml 'bufer'; did you mean 'buffer'\?; `cler run --help` lists",
+        ),
         ('lr = "0.1"', r"lr must be a number, not '0.1'"),
         ("lr = true", r"lr must be a number, not True"),
         ("tasks = 2.5", r"tasks must be a number of tasks.*not 2.5"),

@@ -190,6 +190,8 @@ def test_a_buffer_holds_a_replay_batch(buffer):
         ({"optimizer": "adamm"}, "unknown optimizer 'adamm'.*did you mean 'adam'"),
         ({"network": "resnet81"}, "unknown network 'resnet81'.*did you mean 'resnet18'"),
         ({"augment": "flop"}, "unknown augmentation 'flop'"),
+        ({"stream": "blury"}, "unknown stream 'blury'.*did you mean 'blurry'"),
+        ({"teacher": "emma"}, "unknown teacher 'emma'.*known: none.*did you mean 'ema'"),
         ({"precision": "fp23"}, "unknown precision 'fp23'.*did you mean 'fp32'"),
     ],
 )
@@ -197,6 +199,20 @@ def test_unknown_names_are_answered_with_the_known_ones(given, says):
     with pytest.raises(UsageError, match=says) as caught:
         make_settings(**given)
     assert "\n" not in str(caught.value)
+    may_be_own = given.keys().isdisjoint({"dataset", "precision"})
+    own = "; if it is your own, name its file with --import (in Python, import it first)"
+    assert str(caught.value).endswith(own) == may_be_own
+
+
+def test_cler_is_said_to_be_two_regularizers():
+    for name in ("cler", "CLER", "jigsaw+cler"):
+        with pytest.raises(UsageError, match=r"^regularizer (cler|CLER): CLER is jigsaw or rotation$"):
+            make_settings(method="er", regularizer=name)
+
+
+def test_part_of_a_name_is_enough_to_be_told_the_whole():
+    with pytest.raises(UsageError, match=r"did you mean 'online-10\+64'\?$"):
+        make_settings(protocol="10+64")
 
 
 def test_no_near_name_no_suggestion():

@@ -53,7 +53,8 @@ def test_what_was_counted_is_kept(tmp_path, monkeypatch):
     settings = make_settings(dataset="cifar100", method="er", replay_batch=25).to_dict()
     assert Counts(tmp_path / "counts.json", said.append).relative(settings) == 2.5
     assert len(said) == 2
-    assert said[0].startswith("counting the arithmetic of method er, regularizer none")
+    assert said[0].startswith("counting arithmetic, 1 of 2: method er, regularizer none")
+    assert said[1].startswith("counting arithmetic, 2 of 2: method er, regularizer none")
     monkeypatch.setattr(arithmetic, "flops_per_image", None)
     assert Counts(tmp_path / "counts.json").relative(settings) == 2.5
 

@@ -229,6 +229,21 @@ def test_finished_runs_are_shown_again_without_the_images(cler, monkeypatch):
     assert cler(*asked, "--markdown", "--json")[0] == 2
 
 
+def test_runs_that_are_there_are_told_of_before_images_are_asked_for(cler, monkeypatch):
+    assert cler("figure3", "--dataset", "toy", "--seeds", "2", "--buffer", "10").code == 0
+
+    def load(*_):
+        raise UsageError("there are no images")
+
+    monkeypatch.setattr(SixShades, "load", load)
+    for buffers, options in (("10", "--seeds 0..1"), ("10,20", "--buffer 10 --seeds 0..1")):
+        code, _, err = cler("figure3", "--dataset", "toy", "--seeds", "5", "--buffer", buffers)
+        runs = 10 * len(buffers.split(","))
+        said = f"4 of {runs} runs are in analysis; {options} shows them"
+        assert (code, err.splitlines()) == (2, [said, "cler: there are no images"])
+    assert cler("figure3", "--dataset", "toy", *options.split()).err == ""
+
+
 def test_figure3_has_a_row_for_each_buffer_size(cler):
     code, out, _ = cler("figure3", "--dataset", "toy", "--seeds", "1", "--buffer", "10,20")
     assert code == 0

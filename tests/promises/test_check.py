@@ -13,6 +13,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import cler
+import own_parts
 from cler.cli import app
 from cler.config.registry import DATASETS, METHODS, NETWORKS, OPTIMIZERS, REGULARIZERS, TEACHERS, VIEWS
 from cler.errors import UsageError
@@ -721,13 +722,17 @@ def test_a_backbone_that_ignores_parts_and_pretext_images_is_told_so():
 
 def test_what_is_not_there_is_a_mistake(tmp_path):
     with pytest.raises(
-        UsageError, match=r"unknown method, regularizer, teacher or network 'er-acee'.*did you mean 'er-ace'"
+        UsageError,
+        match=r"unknown method, regularizer, teacher or .* 'er-acee'.*did you mean 'er-ace'\?; if .* with --import",
     ):
         check("er-acee")
     with pytest.raises(UsageError, match="digits is a dataset: `cler data check digits` checks whether it can be used"):
         check("digits")
     with pytest.raises(UsageError, match="takes a name, or a method"):
         check(3)
+    for stream, named in (("blurry", "blurry"), (own_parts.Backward, "Backward")):
+        with pytest.raises(UsageError, match=rf"^{named} is a stream: check tests methods, regularizers, teachers and"):
+            check(stream)
 
 
 def test_the_exit_code_is_one_where_a_promise_is_broken(tmp_path):

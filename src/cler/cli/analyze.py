@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from cler.cli.options import Given, command, takes
 from cler.config.machine import Machine
 from cler.config.settings import Settings
 from cler.errors import UsageError
+
+if TYPE_CHECKING:
+    from cler.runs.jobs import Job
 
 
 @command(
@@ -73,6 +77,8 @@ def analyze(
     jobs = analysis_jobs(analysis, dataset, buffers, parse_seeds(seeds), out, **changes)
     fingerprint = None
     todo, ended = to_do_and_ended(jobs)
+    if todo and not redo and (options := _options_of(ended, todo)):
+        say(f"{len(ended)} of {len(jobs)} runs are in {out}; {options} shows them")
     if redo or todo:
         images = data.load(dataset, machine.data_dir)
         fingerprint = images.fingerprint()
@@ -103,3 +109,16 @@ def analyze(
         console.print(f"figure: {path}", soft_wrap=True)
     if failures:
         raise typer.Exit(1)
+
+
+def _options_of(ended: Sequence[Job], todo: Sequence[Job]) -> str:
+    """The options that ask for what has ended and no more; empty where none do."""
+    asked, missing = ({(job.settings.buffer, job.seed) for job in jobs} for jobs in ((*ended, *todo), todo))
+    there = asked - missing
+    buffers, seeds = sorted({buffer for buffer, _ in there}), sorted({seed for _, seed in there})
+    if not there or len(there) < len(buffers) * len(seeds):
+        return ""
+    fewer = len(buffers) < len({buffer for buffer, _ in asked})
+    in_a_row = seeds[-1] - seeds[0] == len(seeds) - 1
+    which = f"{seeds[0]}..{seeds[-1]}" if in_a_row else ",".join(map(str, seeds))
+    return f"--buffer {','.join(map(str, buffers))} --seeds {which}" if fewer else f"--seeds {which}"

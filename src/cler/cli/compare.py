@@ -12,21 +12,24 @@ from cler.cli.options import command
 from cler.config.machine import Machine
 from cler.errors import UsageError
 
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PARTS",
+        help="Measure gains against these runs, such as er-ace or er-ace+jigsaw+ema, instead of against each method "
+        "without its regularizer.",
+        show_default=False,
+    ),
+]
+
 
 @command(app)
 def compare(
     folders: Folders = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PARTS",
-            help="Measure gains against these runs, such as er-ace or er-ace+jigsaw+ema, instead of against each "
-            "method without its regularizer.",
-            show_default=False,
-        ),
-    ] = None,
+    against: Against = None,
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, as in a report.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, as in a report.")] = False,
     until_task: Annotated[
         int | None,
         typer.Option(min=1, help="Compare runs as of the end of this task.", show_default="all"),
@@ -38,11 +41,25 @@ def compare(
     imports: Imports = None,
 ) -> None:
     """Compare finished runs: mean ± std over seeds, and each regularizer's gain over the method without it."""
-    if as_json and markdown:
-        raise UsageError("--json and --markdown: choose one")
-    comparison = read_comparison(folders or [Machine.out], until_task, against)
+    chosen = [name for name, given in {"json": as_json, "markdown": markdown, "latex": latex}.items() if given]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(f'--{name}' for name in chosen)}: choose one")
+    comparison = read_comparison(given_or_usual(folders), until_task, against)
     if figure:
         from cler.report.figures import accuracy_after_each_task
 
         accuracy_after_each_task(comparison.groups, figure)
-    show_comparison(comparison, as_json, markdown)
+    if latex:
+        from cler.report.terminal import latex_table
+
+        print(latex_table(comparison.groups))
+    else:
+        show_comparison(comparison, as_json, markdown)
+
+
+def given_or_usual(folders: list[Path] | None, *, wait: bool = False) -> list[Path]:
+    """The folders to read, by default that of `cler run`; where it is absent, says what to do unless it can wait."""
+    folders = folders or [Machine.out]
+    if Machine.out in folders and not (wait or Machine.out.exists()):
+        raise UsageError(f"no such file or folder: {Machine.out}; train first with `cler run`, or give another folder")
+    return folders

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import os
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from cler.cli.app import AsJson, DataDir, Imports, app, console, errors
 from cler.cli.options import Commands, command
+
+if TYPE_CHECKING:
+    from cler.data.images import Status
 
 data_app = typer.Typer(cls=Commands, help="Datasets: list them, download them, check them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -47,7 +51,7 @@ def data_check(
     damaged = False
     for name in names or data.names():
         status = data.check(name, data_dir)
-        console.print(f"{name}: {status.state} - {status.reason}", soft_wrap=True)
+        _print(name, status)
         damaged |= status.state == "damaged" or (bool(names) and status.state == "missing")
     if damaged:
         raise typer.Exit(1)
@@ -68,6 +72,12 @@ def data_get(
 
     with download_bar(errors, name) as advance:
         status = data.get(name, data_dir, advance)
-    console.print(f"{name}: {status.state} - {status.reason}", soft_wrap=True)
+    _print(name, status)
     if status.state != "present":
         raise typer.Exit(1)
+
+
+def _print(name: str, status: Status) -> None:
+    """A line for a dataset; one of a user's own that is there, but that cannot be read, is not missing."""
+    there = status.state == "missing" and os.path.exists(name.partition(":")[2])
+    console.print(f"{name}: {'unusable' if there else status.state} - {status.reason}", soft_wrap=True)

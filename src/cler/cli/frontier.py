@@ -15,6 +15,9 @@ from cler.files import read_text
 BETWEEN = ("<!-- frontier -->", "<!-- /frontier -->")
 """Lines of a file between which the short table stands."""
 
+COUNTS = "arithmetic.json"
+"""The name of a file with counts that is used where it lies in a folder with results."""
+
 
 @command(app)
 def frontier(
@@ -27,7 +30,11 @@ def frontier(
         typer.Option(help="Your own Markdown to put before the tables; what follows a line of --- goes after them."),
     ] = None,
     arithmetic: Annotated[
-        Path | None, typer.Option(help="JSON file to keep the counts in, so that they are not counted again.")
+        Path | None,
+        typer.Option(
+            help="JSON file to keep the counts in, so that they are not counted again.",
+            show_default=f"{COUNTS} in one of the folders, if it is there",
+        ),
     ] = None,
     into: Annotated[
         Path | None, typer.Option(help=f"Also put the short table into this file, between {' and '.join(BETWEEN)}.")
@@ -53,6 +60,7 @@ def frontier(
         what = "Is a directory" if out.is_dir() else "is not a plain file"
         raise UsageError(f"{out}: {what}; give a file for the page", "out")
     check_writable(out.parent)
+    arithmetic = arithmetic or next((folder / COUNTS for folder in folders if (folder / COUNTS).is_file()), None)
     found = make_frontier(read_comparison(folders).groups, Counts(arithmetic, say), in_the_paper)
     if not found.entries:
         raise UsageError("none of these runs is comparable with what is published: see `cler frontier --help`")

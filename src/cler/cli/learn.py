@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,28 +46,24 @@ def learn(
 
     It learns in batches; images that do not fill a batch wait for more. Ctrl-C saves and stops, and the same command
     resumes from there. A file that is written again, or removed and put back, counts as new, unless its whole folder
-    was removed and put back. Folders inside FOLDER/LABEL are ignored.
+    was removed and put back. Images that move to another label are left out, with a line that says what to do. Folders
+    inside FOLDER/LABEL are ignored.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; images are looked for in FOLDER/LABEL/")
     if held_out is not None and not 0 <= held_out < 1:
-        raise UsageError(f"must be a share from 0 to less than 1, not {held_out}", "held_out")
-    for name, seconds in {"every": every, "save_every": save_every}.items():
+        raise UsageError(f"--held-out must be a share from 0 to less than 1, not {held_out}")
+    for flag, seconds in {"--every": every, "--save-every": save_every}.items():
         if not seconds > 0:
-            raise UsageError(f"must be above zero, not {seconds}", name)
+            raise UsageError(f"{flag} must be above zero, not {seconds}")
     device = given.pop("device", "auto")
     state = state or folder / ".cler"
     with asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
         from cler.learner.folder import TRIES, FolderLearner
         from cler.learner.watch import summary_line, watch
-        from cler.runs.folders import check_writable, locked
         from cler.runs.machine import threads as using_threads
 
-        try:
-            check_writable(state)
-        except UsageError as error:
-            raise UsageError(f"{error}; choose another --state") from None
-        with locked(state) as ours, using_threads(threads):
+        with _as_found_if_refused(state), _locked(state) as ours, using_threads(threads):
             if not ours:
                 raise UsageError(f"another cler is learning in {state}: wait for it, or choose another --state")
             learner = _learner(state, given, options or [], device)
@@ -77,9 +75,36 @@ def learn(
                 watch(watched, stop, status=line.update, once=once, every=every, save_every=save_every)
     summary = watched.summary()
     if as_json:
-        print(json.dumps(summary, indent=1))
+        text = json.dumps(summary, indent=1, ensure_ascii=False)
+        print(text.encode(errors="backslashreplace").decode())  # of names that are not UTF-8, as JSON writes such bytes
     else:
         console.print(f"{summary_line(summary)}; kept in {summary['learner']}", soft_wrap=True)
+
+
+@contextmanager
+def _as_found_if_refused(state: Path) -> Iterator[None]:
+    """After a mistake, delete the folders that were made inside for the state, if they are empty."""
+    missing = [each for each in (state, *state.parents) if not each.exists()]
+    try:
+        yield
+    except UsageError:
+        with suppress(OSError):
+            for each in missing:
+                each.rmdir()
+        raise
+
+
+@contextmanager
+def _locked(state: Path) -> Iterator[bool]:
+    """The folder of the state, made and locked; yields whether that worked, False if another process has it."""
+    from cler.runs.folders import check_writable, locked
+
+    try:
+        check_writable(state)
+    except UsageError as error:
+        raise UsageError(f"{error}; choose another --state") from None
+    with locked(state) as ours:
+        yield ours
 
 
 def _learner(state: Path, given: dict[str, Any], options: list[str], device: str) -> Learner:
@@ -121,23 +146,21 @@ def _own_options(texts: list[str], chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def _share_held_out(state: Path, given: float | None) -> float:
-    """The share of images to hold out: that of the learner which is kept there, else the given one, which is noted.
+    """The share of images to hold out: that of the learner which is kept there, else the given one.
 
     With another share a learner would be tested on what it has learned.
     """
-    from cler.files import read_json, write_json, writing
+    from cler.files import read_json
     from cler.learner.folder import HELD_OUT, LEARNER
 
-    path, share = state / HELD_OUT, 0.1 if given is None else given
-    if (state / LEARNER).exists() and path.exists():
-        kept = read_json(path).get("held_out")
-        if not (isinstance(kept, int | float) and 0 <= kept < 1):
-            raise UsageError(f"{path} does not hold a share from 0 to less than 1: delete it, and give --held-out")
-        _check_same(state, "held_out", kept, kept if given is None else given)
-        return kept
-    with writing(path):
-        write_json(path, {"held_out": share})
-    return share
+    path = state / HELD_OUT
+    if not ((state / LEARNER).exists() and path.exists()):
+        return 0.1 if given is None else given
+    kept = read_json(path).get("held_out")
+    if not (isinstance(kept, int | float) and 0 <= kept < 1):
+        raise UsageError(f"{path} does not hold a share from 0 to less than 1: delete it, and give --held-out")
+    _check_same(state, "held_out", kept, kept if given is None else given)
+    return kept
 
 
 def _check_same(state: Path, name: str, kept: Any, given: Any) -> None:

@@ -11,7 +11,6 @@ from rich.table import Table
 
 from cler.cli.app import AsJson, Imports, app, console
 from cler.cli.options import command
-from cler.errors import unknown
 
 
 @command(app)
@@ -21,11 +20,13 @@ def methods(
     imports: Imports = None,
 ) -> None:
     """List methods, regularizers, teachers, streams, networks, augmentations, optimizers and protocols."""
+    from cler.config.registry import no_part
+
     known = _known()
     if name is not None:
         there = dict.fromkeys(each for entries in known.values() for each in entries)
         if name not in there:
-            raise unknown("method or other part", name, [*there])
+            raise no_part("method or other part", name, there)
         known = {kind: {each: about for each, about in one.items() if each == name} for kind, one in known.items()}
     if as_json:
         print(json.dumps(known, indent=1))

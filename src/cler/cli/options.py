@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, get_args
@@ -18,7 +19,7 @@ from cler.config.learner import learner_settings
 from cler.config.machine import Machine
 from cler.config.reading import imports_in, parse_settings
 from cler.config.registry import DATASETS, import_code
-from cler.config.schema import Setting, settings_of
+from cler.config.schema import Setting, joined, settings_of
 from cler.config.settings import PARTS, Settings, parts_with
 from cler.errors import UsageError
 from cler.files import as_path
@@ -28,6 +29,12 @@ _METAVARS = {int: "INTEGER", float: "NUMBER", Path: "PATH", bool: "true|false", 
 
 class Commands(TyperGroup):
     """A command with commands of its own."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command as usual; what is `train` in Python is called `run` here."""
+        if args[0] == "train" and "run" in self.commands:
+            raise UsageError("No such command 'train'. Did you mean 'run'?")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The help, in which flags take no value."""
@@ -43,7 +50,9 @@ class OnceEach(TyperCommand):
         try:
             _, extra, order = self.make_parser(ctx).parse_args(args=list(args))
         except Exception as mistake:
-            self._check_own(getattr(mistake, "option_name", ""))
+            if option := getattr(mistake, "option_name", ""):
+                self._check_argument(option, args, ctx.command_path)
+                self._check_own(option)
             raise
         seen = set()
         for parameter in order:
@@ -57,7 +66,18 @@ class OnceEach(TyperCommand):
             word = ctx.params.get(parameter.name or "")
             if isinstance(parameter, TyperArgument) and isinstance(word, str) and word.endswith(".py"):
                 raise UsageError(f"{word} is a file: write --import {word}, and the name of what it registers")
+            if parameter.name == "method" and isinstance(word, str) and "+" in word:
+                _check_joined(word)
         return left
+
+    def _check_argument(self, option: str, args: list[str], command: str) -> None:
+        """Refuse an option that is an argument of this command, and say how that is written."""
+        words = [word for each in args for word in each.split("=", 1)]
+        for parameter in self.params:
+            name = parameter.name or ""
+            if isinstance(parameter, TyperArgument) and get_close_matches(option, [f"--{name}"], cutoff=0.8):
+                given = words[words.index(option) + 1 :] or [name.upper()]
+                raise UsageError(f"the {name} is an argument: {command} {given[0]}")
 
     def _check_own(self, option: str) -> None:
         """Refuse an option that is a setting of a part's own, and say how such settings are given."""
@@ -71,9 +91,10 @@ class OnceEach(TyperCommand):
         """What to do about an argument too many, which may name a part of a run."""
         tables = {**PARTS, "dataset": DATASETS}
         for parameter in self.params:
-            if word in tables.get(parameter.name or "", ()):
+            table = tables.get(parameter.name or "", ())
+            if near := [word] if word in table else get_close_matches(word, table, cutoff=0.8):
                 argument = isinstance(parameter, TyperArgument)
-                return "join several by commas" if argument else f"write {parameter.opts[0]} {word}"
+                return "join several by commas" if argument else f"write {parameter.opts[0]} {near[0]}"
         return "leave it out"
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -108,6 +129,15 @@ class OnceEach(TyperCommand):
                 *others, last = [f"{part}'s" for part in parts]
                 told = f"{', '.join(others)} or {last}" if others else last
                 shown[name].show_default = f"{default.partition(', or the ')[0]}, or the {told}"
+
+
+def _check_joined(word: str) -> None:
+    """Refuse a method that is joined with what is added to it, as tables write it, and say how they are given."""
+    method, *others = word.split("+")
+    options = [(kind, joined([each for each in others if each in PARTS[kind]])) for kind in ("regularizer", "teacher")]
+    if method in PARTS["method"] and all(each in PARTS["regularizer"] or each in PARTS["teacher"] for each in others):
+        told = " ".join([method, *(f"--{kind} {names}" for kind, names in options if names)])
+        raise UsageError(f"'{word}' is not a method alone: write {told}")
 
 
 def _show_no_values_of_flags(parameters: Iterable[Any]) -> None:

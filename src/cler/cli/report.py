@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cler.cli.app import Folders, Imports, app, console, errors, say
+from cler.cli.compare import Against, given_or_usual
 from cler.cli.options import command
-from cler.config.machine import Machine
 from cler.errors import UsageError
 from cler.signals import asked_to_stop
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def report(
     folders: Folders = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report.")] = Path("report"),
+    against: Against = None,
     preface: Annotated[
         Path | None,
         typer.Option(
@@ -43,7 +45,7 @@ def report(
     The page, index.html, is a single file that needs no network. It also shows how far unfinished runs have come. The
     paper's numbers are shown for runs with its settings.
     """
-    folders = folders or [Machine.out]
+    folders = given_or_usual(folders, wait=watch)
     if every is not None and not watch:
         raise UsageError("is for --watch: give both", "every")
     if every is not None and not 0.1 <= every <= 86400:
@@ -51,7 +53,7 @@ def report(
     if watch:
         with asked_to_stop() as stop:  # also while modules are imported, which would swallow Ctrl-C now and then
             scan, text = _begin(folders, preface)
-            _watch(scan, text, out, 5.0 if every is None else every, stop)
+            _watch(scan, against, text, out, 5.0 if every is None else every, stop)
     else:
         scan, text = _begin(folders, preface)
     scan.update(wait=watch)
@@ -59,7 +61,7 @@ def report(
         for line in scan.complaints:
             say(line)
         raise UsageError("there is no run in " + ", ".join(map(str, folders)))
-    _write_all(_report(scan, text), out)
+    _write_all(_report(scan, against, text, wait=watch), out)
 
 
 def _begin(folders: list[Path], preface: Path | None) -> tuple[Scan, str]:
@@ -70,27 +72,37 @@ def _begin(folders: list[Path], preface: Path | None) -> tuple[Scan, str]:
     return Scan(folders), read_text(preface) if preface else ""
 
 
-def _watch(scan: Scan, preface: str, out: Path, every: float, stop: Callable[[], bool]) -> None:
+def _watch(scan: Scan, against: str | None, preface: str, out: Path, every: float, stop: Callable[[], bool]) -> None:
     """Write the page now and whenever something has changed, until somebody asks to stop."""
     from cler.report.content import readable
     from cler.report.watch import watch
     from cler.report.write import PAGE, write_page
 
     def write() -> None:
-        write_page(_report(scan, preface, quiet=True), out, live=every)
+        write_page(_report(scan, against, preface, wait=True, quiet=True), out, live=every)
 
     console.print(f"{readable(str(out / PAGE))} follows the runs; Ctrl-C ends it", soft_wrap=True)
     with errors.status("looking for runs") as line:
         watch(scan, write, stop, every=every, status=line.update)
 
 
-def _report(scan: Scan, preface: str, *, quiet: bool = False) -> Report:
-    """The report on what has been found; unless `quiet`, says what was left out."""
+def _report(scan: Scan, against: str | None, preface: str, *, wait: bool, quiet: bool = False) -> Report:
+    """The report on what has been found; unless `quiet`, says what was left out.
+
+    Gains are measured `against` other runs, which have to be among those that have finished unless it may `wait`.
+    """
     from cler.paper.report_section import beside_paper
     from cler.report.content import make_report
     from cler.runs.compare import compare
 
     comparison = compare(scan.results)
+    if against and (any(one.pair == against for one in comparison.groups) or (comparison.groups and not wait)):
+        comparison = compare(scan.results, against)
+    elif against and not quiet:
+        say(f"gains are not measured against {against}, of which no run has finished")
+    beside = beside_paper(comparison.groups)
+    if against:  # while the paper's gains are over the method alone
+        beside = replace(beside, gains={}, caution="")
     if not quiet:
         for line in [*scan.complaints, *comparison.complaints]:
             say(line)
@@ -98,7 +110,7 @@ def _report(scan: Scan, preface: str, *, quiet: bool = False) -> Report:
         comparison,
         scan.complaints,
         preface=preface,
-        beside=beside_paper(comparison.groups),
+        beside=beside,
         unfinished=scan.unfinished,
         attachments=scan.attachments,
     )

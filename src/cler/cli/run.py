@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +28,7 @@ from cler.cli.app import (
 )
 from cler.cli.options import Given, command, takes
 from cler.config.machine import Machine
+from cler.config.registry import METHODS, is_own
 from cler.config.schema import settings_of
 from cler.config.settings import Settings
 from cler.errors import UsageError
@@ -81,7 +84,7 @@ def run(
         _check_tasks_are_those_of_tuning(given.settings, filed, config)
     plan = prepare(combinations, wanted, machine, restart=restart, redo=redo, tuned=stamp, say=say, bar=bar)
     pace = Pace()
-    with pace.timed():
+    with pace.timed(), _advising_to_check([job.settings.method for job in plan.todo], imports or ()):
         failures = plan.past_failures + train_jobs(plan.todo, machine, errors, [pace])
     if str(pace):
         say(str(pace))
@@ -91,6 +94,19 @@ def run(
             say(f"runs are in {machine.out}; `cler report {shlex.quote(str(machine.out))}` makes a page of them")
     if failures:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _advising_to_check(methods: Iterable[str], imports: Iterable[str]) -> Iterator[None]:
+    """Inside, an error has a last line that says how to test the methods that are a user's own."""
+    try:
+        yield
+    except Exception as error:
+        files = [word for each in imports for word in ("--import", each)]
+        for name in dict.fromkeys(methods):
+            if is_own(METHODS[name]):
+                error.add_note(f"`{shlex.join(['cler', 'check', name, *files])}` may say more")
+        raise
 
 
 def _stamp(tuned: dict[str, Any] | None, filed: dict[str, Any], one: Settings) -> dict[str, Any] | None:

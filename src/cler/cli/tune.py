@@ -95,7 +95,7 @@ def tune(
     if not chosen["validate"]:
         raise UsageError("must be above 0: the held-out images decide", "validate")
     selection, numbers = Selection.parse(select_on), parse_seeds(seeds)
-    study = Study(chosen, ranges, selection, tuple(numbers), machine.out)
+    study = Study(chosen, ranges, selection, tuple(numbers), machine.out, imports=tuple(imports or ()))
     names = [each.name for each in ranges]
     corners = product(*(each.ends for each in ranges))
     first, *_ = [study.settings(dict(zip(names, each, strict=True))) for each in islice(corners, MOST_CORNERS)]
@@ -124,5 +124,4 @@ def tune(
         console.print(f"{best(ended)} ({selection})", soft_wrap=True)
         fresh = max(numbers) + 1
         final = ["cler", "run", "--config", str(machine.out / BEST), "--seeds", f"{fresh}..{fresh + 9}"]
-        final += [word for each in imports or () for word in ("--import", each)]
         console.print(shlex.join(final), soft_wrap=True)

@@ -14,7 +14,7 @@ from cler.config.machine import Machine
 from cler.config.registry import METHODS
 from cler.config.schema import Setting, parsed_grid, settings_of, with_underscores
 from cler.config.settings import PARTS, Settings, elsewhere, own_settings, usual_stream
-from cler.errors import UsageError, unknown
+from cler.errors import UsageError, hint, unknown
 from cler.files import read_text
 
 LARGEST_SEED = 999_999
@@ -62,7 +62,13 @@ def _value(path: Path, name: str, value: Any, known: Mapping[str, Setting]) -> A
         raise UsageError(f"{path}: write a method's own settings like the others, as in: alpha = 0.8")
     of_the_machine = settings_of(Machine)
     if name not in known and name not in of_the_machine:
-        raise unknown(f"setting in {path}", name, [*known, *of_the_machine, "seeds", "seed", IMPORT])
+        if isinstance(value, dict):
+            raise UsageError(f"{path}: settings stand at the top level: leave the line [{name}] out")
+        meant = hint(name, [*known, *of_the_machine, "seeds", "seed", IMPORT])
+        raise UsageError(
+            f"unknown setting in {path} '{name}'{meant}; `cler run --help` lists those of all runs, "
+            "`cler methods` those of its parts"
+        )
     try:
         if name in of_the_machine:
             return of_the_machine[name].checked(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -18,6 +18,8 @@ from cler.files import as_path
 
 T = TypeVar("T")
 C = TypeVar("C")
+_PARTS = ("method", "regularizer", "teacher", "network", "stream", "optimizer", "augmentation")
+"""The kinds whose own ones a user gives in a file of Python."""
 PLUGINS = "cler.plugins"
 """The group of entry points through which an installed package registers methods, networks and so on of its own."""
 
@@ -75,12 +77,13 @@ class Registry(Mapping[str, T], Generic[T]):
             raise self.no_such(name)
         return self[name]
 
-    def no_such(self, name: str) -> UsageError:
-        """The error for a name that is not registered."""
+    def no_such(self, name: str, known: Iterable[str] = ()) -> UsageError:
+        """The error for a name that is not registered; `known` is what to list in place of what is `offered`."""
         for prefix, (_, _, likely) in self._families.items():
             if likely(name):
                 return UsageError(f"unknown {self.kind} '{name}': write {prefix}:{name}")
-        return forgotten(self.kind, name) or unknown(self.kind, name, self.offered)
+        told = no_part if self.kind in _PARTS else unknown
+        return told(self.kind, name, known or self.offered)
 
     def __getitem__(self, name: str) -> T:
         self._load()
@@ -134,6 +137,17 @@ def class_or_function(made: Any) -> Any:
     return made if isinstance(getattr(made, "__qualname__", None), str) else type(made)  # some have any attribute
 
 
+def is_own(entry: Any) -> bool:
+    """Whether an entry is a user's own, not of this package."""
+    return str(class_or_function(made_of(entry)).__module__).partition(".")[0] != "cler"
+
+
+def no_part(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for the name of a part of a run that is not registered, which may be a user's own."""
+    told = f"{unknown(kind, name, known)}; if it is your own, name its file with --import (in Python, import it first)"
+    return forgotten(kind, name) or UsageError(told)
+
+
 def forgotten(kind: str, name: str) -> UsageError | None:
     """The error for a name whose class is in a file that the user imported, but is not registered; None if none is."""
     registered = {class_or_function(made_of(entry)) for registry in _ALL for entry in registry._entries.values()}
@@ -164,21 +178,25 @@ _IMPORTED: dict[str, ModuleType] = {}
 """What `import_code` has imported, by name."""
 
 
+def is_file(named: str) -> bool:
+    """Whether this names a file of Python, not a module."""
+    return named.endswith(".py")
+
+
 def import_code(named: str) -> None:
     """Import a file of Python ('mine.py') or a module ('mine.methods') of a user's own, which registers what it has.
 
     Its folder, for a module the working directory, is then searched for other modules too.
     """
-    is_file = named.endswith(".py")
-    path = as_path(named) if is_file else Path()
-    if is_file and not path.is_file():
+    path = as_path(named) if is_file(named) else Path()
+    if is_file(named) and not path.is_file():
         raise UsageError(f"there is no file {named} to import")
     folder = os.path.realpath(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        module = import_module(path.stem if is_file else named)
-        if is_file and os.path.realpath(module.__file__ or "") != os.path.realpath(path):
+        module = import_module(path.stem if is_file(named) else named)
+        if is_file(named) and os.path.realpath(module.__file__ or "") != os.path.realpath(path):
             raise UsageError(f"{named} cannot be imported: there is another module {path.stem}; rename the file")
         _IMPORTED[module.__name__] = module
     except UsageError:

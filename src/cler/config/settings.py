@@ -233,7 +233,9 @@ def own_settings(chosen: Mapping[str, Any]) -> dict[str, Setting]:
     for kind, table in PARTS.items():
         for part in names[kind].split("+") if kind == "regularizer" else [names[kind]]:
             for name, each in _own_of(table[part]).items() if part in table else ():
-                if name in own or name in settings_of(Settings):
+                if name in settings_of(Settings):
+                    raise UsageError(f"{name} is already a setting of all runs: rename that of the {kind} {part}")
+                if name in own:
                     told = f"{names['method']} with {names['regularizer']} on {names['network']}"
                     raise UsageError(f"is an option of two parts of {told}: rename one", name)
                 own[name] = each

@@ -8,7 +8,7 @@ from typing import Any
 
 from cler.config.registry import METHODS, NETWORKS, REGULARIZERS, TEACHERS, TRACKERS
 from cler.config.schema import joined
-from cler.errors import UsageError, unknown
+from cler.errors import UsageError
 
 DEVICES = ("auto", "cpu", "cuda")
 OWN_SEED = "seed"
@@ -50,10 +50,11 @@ def read_regularizer(value: Any) -> str:
     names = value.split("+")
     if len(names) > 1 and "none" in names:
         raise ValueError(f"cannot join none with others, as in {value!r}: leave it out")
-    known = [*REGULARIZERS] if len(names) > 1 else ["none", *REGULARIZERS]
     for name in names:
-        if name not in known:
-            raise unknown("regularizer", name, known)
+        if name.lower() == "cler" and name not in REGULARIZERS:
+            raise ValueError(f"{name}: CLER is jigsaw or rotation")
+        if name != "none" and name not in REGULARIZERS:
+            raise REGULARIZERS.no_such(name, ["none", *REGULARIZERS])
     if len(set(names)) < len(names):
         raise ValueError(f"must name different regularizers, not {value!r}")
     return value
@@ -64,7 +65,7 @@ def read_teacher(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be the name of a teacher, not {value!r}")
     if value != "none" and value not in TEACHERS:
-        raise unknown("teacher", value, ["none", *TEACHERS])
+        raise TEACHERS.no_such(value, ["none", *TEACHERS])
     return value
 
 
@@ -103,7 +104,7 @@ def read_network(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be the name of a network, not {value!r}")
     if not value.startswith("timm:") and value not in known:
-        raise unknown("network", value, [*NETWORKS, "timm:NAME"])
+        raise NETWORKS.no_such(value, [*NETWORKS, "timm:NAME"])
     return value
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -84,20 +85,26 @@ class Counts:
 
     def relative(self, settings: Mapping[str, Any]) -> float:
         """Arithmetic for an image of the stream, in multiples of what ER takes with ten images of the buffer a step."""
-        reference = make_settings(**REFERENCE, dataset="cifar100").to_dict()
-        return self._flops(settings) / self._flops(reference)
+        self.count([settings])
+        own, reference = (self._known[_key(shape_of(each))] for each in (settings, self._reference))
+        return own / reference
 
-    def _flops(self, settings: Mapping[str, Any]) -> float:
-        shape = shape_of(settings)
-        key = _key(shape)
-        if key not in self._known:
-            self.say(f"counting the arithmetic of {', '.join(f'{name} {value}' for name, value in shape.items())}")
+    def count(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Count what is not known yet of rows with these settings, and of what they are told in multiples of."""
+        shapes = {_key(shape): shape for shape in map(shape_of, [*rows, self._reference])}
+        missing = {key: shape for key, shape in shapes.items() if key not in self._known}
+        for number, (key, shape) in enumerate(missing.items(), 1):
+            told = ", ".join(f"{name} {value}" for name, value in shape.items())
+            self.say(f"counting arithmetic, {number} of {len(missing)}: {told}")
             self._known[key] = flops_per_image(shape)
             if self.path is not None:
                 counts = [json.loads(key) | {"flops_per_image": flops} for key, flops in sorted(self._known.items())]
                 with writing(self.path):
                     write_json(self.path, {"counts": counts})
-        return self._known[key]
+
+    @cached_property
+    def _reference(self) -> dict[str, Any]:
+        return make_settings(**REFERENCE, dataset="cifar100").to_dict()
 
 
 def _key(shape: Mapping[str, Any]) -> str:

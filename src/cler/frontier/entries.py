@@ -123,6 +123,8 @@ def make_frontier(groups: Sequence[Series], counts: Counts, beside: Beside) -> F
         runs[row.settings["precision"]] += len(row.results)
     rows = [row for row in rows if row.settings["precision"] == max(runs, key=lambda name: runs[name])]
     printed, numbers = beside(rows), published()
+    if rows:
+        counts.count(row.settings for row in rows)
     entries = []
     for row in rows:
         contest = contest_of(row)

@@ -18,7 +18,7 @@ from cler.engine.state import State, collect, restore
 from cler.errors import UsageError, one_line
 from cler.learner import fileformat
 from cler.learner.classifier import Classifier
-from cler.learner.parameters import check_parameters, resolved_parameters
+from cler.learner.parameters import CLASSES, check_parameters, check_same_kind, resolved_parameters
 from cler.learner.saved import Saved
 from cler.methods import Method
 from cler.methods.loss import total
@@ -44,6 +44,8 @@ class Core:
 
     def __init__(self, parameters: dict[str, Any]) -> None:
         self.parameters = resolved_parameters(parameters)
+        self.own_classes = {name: parameters[name] for name in CLASSES if isinstance(parameters.get(name), type)}
+        """The method, regularizer and teacher, where they are the user's classes and not names."""
         self.settings = check_parameters(self.parameters)
         given = self.parameters["network"]
         self.own_network: NetworkLike | None = None if isinstance(given, str) else given
@@ -83,6 +85,10 @@ class Core:
         for label in labels:
             if self.allowed is not None and label not in self.allowed:
                 raise UsageError(f"label {label!r} is not among the classes of this learner; classes='grow' takes any")
+
+    def check_kind(self, labels: Sequence[Label]) -> None:
+        """Refuse a string among whole numbers, which might be meant to be one of them, or a number among strings."""
+        check_same_kind(labels, [*self.numbers, *self.waiting[1]])
 
     def learn(self, pixels: Tensor, labels: Sequence[Label]) -> None:
         """One step of the method, on a batch that begins with the images that wait; new classes get the next numbers.

@@ -20,10 +20,13 @@ from cler.learner import fileformat
 from cler.learner.core import Content, Core, NotFittedError
 from cler.learner.export import export
 from cler.learner.inputs import to_array, to_pixels
-from cler.learner.parameters import check_among, completed_parameters, resolved_parameters, to_plain
+from cler.learner.parameters import check_among, check_registered, completed_parameters, resolved_parameters, to_plain
 from cler.learner.worker import Worker, apart_from_fork, is_awaited
+from cler.methods import Method
 from cler.nets.backbone import Backbone
 from cler.nets.build import TIMM
+from cler.regularizers import Regularizer
+from cler.teachers import Teacher
 
 
 class Learner:
@@ -45,7 +48,8 @@ class Learner:
         (3, 2)
 
     Args:
-        method: a method that needs no tasks: 'er-ace', 'er', 'derpp', 'pcr', 'cope', 'ccl-dc' or 'finetune'.
+        method: a method that needs no tasks: 'er-ace', 'er', 'derpp', 'pcr', 'cope', 'ccl-dc' or 'finetune'; it, the
+            regularizer and the teacher may also be a class of your own.
         regularizer: 'jigsaw' or 'rotation' (CLER), 'barlow-twins', several, such as 'jigsaw+barlow-twins', or 'none'.
         teacher: 'ema', a moving average of the network, which answers and is exported in its place; 'mkd', a slow copy
             that also teaches it, for 'er', 'er-ace', 'derpp' and 'pcr'; or 'none'.
@@ -97,10 +101,10 @@ class Learner:
 
     def __init__(
         self,
-        method: str = "er-ace",
-        regularizer: str = "jigsaw",
+        method: str | type[Method] = "er-ace",
+        regularizer: str | type[Regularizer] = "jigsaw",
         *,
-        teacher: str = "none",
+        teacher: str | type[Teacher] = "none",
         image_size: int = 32,
         channels: int = 3,
         classes: Sequence[Label] | str = "grow",
@@ -247,13 +251,15 @@ class Learner:
     ) -> Learner:
         """Load a learner from its file, on the device that it was made for or on another one.
 
-        `network` is the function or module that the learner was made with, if its network was not given by name.
+        `network` is the function or module that the learner was made with, if its network was not given by name. Other
+        parts of your own have to be registered (`cler.register`) before, as by importing your file.
 
         The file may come from a stranger: nothing in it is run, and all of it is checked.
         """
         tensors, about = apart_from_fork(fileformat.read, path)
         try:
             parameters = completed_parameters(about["parameters"])
+            check_registered(parameters)
             parameters["network"] = _network(parameters["network"], network)
             if device is None and parameters["device"] == "cuda" and not torch.cuda.is_available():
                 raise UsageError("it was made for a GPU, and torch sees none here; with device='cpu' it can")
@@ -271,7 +277,7 @@ class Learner:
     def __getstate__(self) -> Content:
         core = self._core
         tensors, about = self._worker(core.copied_content)
-        return tensors, about | {"parameters": core.parameters}  # with a network of one's own, not its name
+        return tensors, about | {"parameters": core.parameters | core.own_classes}  # with one's own, not its name
 
     def __setstate__(self, content: Content) -> None:
         parameters = content[1]["parameters"]
@@ -358,6 +364,7 @@ def _checked(core: Core, images: Any, labels: Any, classes: Any = None) -> tuple
     if len(pixels) != len(plain):
         raise UsageError(f"there must be a label for each image, not {len(plain)} for {len(pixels)} images")
     core.check_allowed(plain)
+    core.check_kind(plain)
     if classes is not None:
         core.check_allowed(check_among(plain, to_plain(classes)))
     return pixels, plain

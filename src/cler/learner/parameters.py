@@ -8,20 +8,22 @@ from numbers import Integral, Real
 from typing import Any
 
 from cler.config.learner import Form, learner_settings
-from cler.config.registry import METHODS, REGULARIZERS
+from cler.config.registry import METHODS, OPTIMIZERS, REGULARIZERS, VIEWS
 from cler.config.schema import settings_of
-from cler.config.settings import Settings, elsewhere, own_settings
+from cler.config.settings import PARTS, Settings, elsewhere, own_settings
 from cler.config.values import own_weight
 from cler.data.inputs import Label, to_labels
 from cler.errors import UsageError, unknown
 from cler.nets.build import check_pretrained, find_network
-from cler.runs.custom import name_network
+from cler.runs.custom import name_class, name_network
 from cler.runs.machine import find_device
 
 HALVED = 8
 """Images up to this size end as a single pixel, which batch norm cannot normalize alone."""
 
 
+CLASSES = ("method", "regularizer", "teacher")
+"""Parameters that may be a class of the user's own, in place of a name."""
 OTHERS = {"classes": "grow", "mean": 0.5, "std": 0.25}
 """Parameters that are no plain numbers and names, with their defaults."""
 
@@ -34,7 +36,20 @@ def completed_parameters(written: Mapping[str, Any]) -> dict[str, Any]:
 def resolved_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that are given, without arrays and numbers of other libraries, and the defaults of the others."""
     plain = {name: value if name == "network" else to_plain(value) for name, value in given.items()}
-    return {name: each.default for name, each in learner_settings().items()} | OTHERS | plain
+    resolved = {name: each.default for name, each in learner_settings().items()} | OTHERS | plain
+    return resolved | {kind: name_class(kind, resolved[kind]) for kind in CLASSES}
+
+
+def check_registered(written: Mapping[str, Any]) -> None:
+    """Refuse the parameters in a learner's file that name parts which are not registered: those were the user's own."""
+    tables = {**{kind: PARTS[kind] for kind in CLASSES}, "optimizer": OPTIMIZERS, "augment": VIEWS}
+    for parameter, table in tables.items():
+        for name in written[parameter].split("+") if table.joined else [written[parameter]]:
+            if name not in table and not (table.optional and name == "none"):
+                raise UsageError(
+                    f"it was made with the {table.kind} '{name}', one of your own: name its file with --import (in "
+                    "Python, import it first), and see that the file registers it, as by @cler.register"
+                )
 
 
 def to_plain(value: Any) -> Any:
@@ -63,7 +78,7 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
     method, regularizer = given["method"], settings_of(Settings)["regularizer"].checked(given["regularizer"])
     task_free = [name for name, each in METHODS.items() if each.task_free]
     if method not in METHODS:
-        raise unknown("method", str(method), task_free)
+        raise METHODS.no_such(str(method), task_free)
     if method not in task_free:
         known = ", ".join(task_free)
         raise UsageError(f"{method} has to know where tasks begin and end; a stream without tasks can have {known}")
@@ -85,7 +100,10 @@ def check_parameters(given: Mapping[str, Any]) -> Settings:
             f"and replay_batch must be at least 2 for images of {form.image_size}×{form.image_size}", "batch"
         )
     for name in settings.regularizers:
-        REGULARIZERS[name].check(form.image_size, form.image_size)
+        try:
+            REGULARIZERS[name].check(form.image_size, form.image_size)
+        except UsageError as error:
+            raise UsageError(f"{form.image_size} does not suit the regularizer: {error}", "image_size") from None
     check_classes(given["classes"])
     for name in ("mean", "std"):
         _check_statistics(name, given[name], form.channels)
@@ -111,8 +129,19 @@ def check_classes(classes: Any) -> None:
         return
     if not isinstance(classes, list | tuple) or not classes:
         raise UsageError(f"classes must be a list of the labels that can occur, or 'grow', not {classes!r}")
-    if len(set(to_labels(classes))) < len(classes):
+    labels = to_labels(classes)
+    if len(set(labels)) < len(classes):
         raise UsageError("classes must be different from each other")
+    check_same_kind(labels)
+
+
+def check_same_kind(labels: Sequence[Label], known: Sequence[Label] = ()) -> None:
+    """Refuse labels that are not all strings or all whole numbers, as those that are known."""
+    examples = {isinstance(label, str): label for label in known or labels[:1]}
+    for label in labels:
+        if isinstance(label, str) not in examples:
+            (other,) = examples.values()
+            raise UsageError(f"labels must be all strings or all whole numbers, but there are {other!r} and {label!r}")
 
 
 def check_among(labels: Sequence[Label], classes: Any) -> Sequence[Label]:

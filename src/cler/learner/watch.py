@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cler.errors import UsageError
-from cler.learner.folder import FolderLearner
+from cler.learner.folder import FolderLearner, NotSavedError, counted
 from cler.signals import sleep
 
 
@@ -27,29 +27,67 @@ def watch(
     `every` is the time between two looks into the folder and `save_every` that between two files, in seconds. `status`
     is told after each batch how many images there are.
     """
-    saved, there = time.monotonic(), True
+    saves, there = _Saves(watched, save_every), True
     with _saved_at_the_end(watched):
         while not stop():
             try:
                 for left in watched.learn():
                     status(f"{watched.learner.n_seen_} images seen, {left} to go")
-                    saved = _save_when_due(watched, saved, save_every)
+                    saves.save_when_due()
                     if stop():
                         break
                 if once:
                     break
-                saved, there = _save_when_due(watched, saved, save_every), True
+                saves.save_when_due()
+                there = True
             except UsageError:
                 gone = [each for each in (watched.folder, watched.state) if not each.is_dir()]
                 if once or not gone:
                     raise
                 if there:
-                    _say_that_it_is_away(watched, gone[0])
+                    saves.save_while_away(gone[0])
                 there = False
             sleep(every, stop)
         if once and not stop() and not watched.learner.n_seen_:
             place = f"they must lie in {watched.folder / 'LABEL'}/, not deeper"
             raise UsageError(f"there are no images to learn in {watched.folder}: {place}")
+
+
+class _Saves:
+    """Saves a watched learner now and then; while that fails, it goes on learning."""
+
+    def __init__(self, watched: FolderLearner, every: float) -> None:
+        self.watched, self.every = watched, every
+        self.last, self.failing = time.monotonic(), False
+
+    def save_when_due(self) -> None:
+        """If it is time, save, and say how many images were learned and how well."""
+        if not self.watched.unsaved or time.monotonic() - self.last < self.every:
+            return
+        if self._save():
+            self.watched.message(summary_line(self.watched.summary()))
+        self.last = time.monotonic()
+
+    def save_while_away(self, gone: Path) -> None:
+        """Save what was learned, unless the folder for that is gone too, and say which folder is waited for."""
+        watched = self.watched
+        if watched.unsaved and watched.state.is_dir():
+            self._save()
+        seen = counted(watched.learner.n_seen_)
+        watched.message(f"{gone} is no longer there, after {seen} seen; waiting for it to come back")
+
+    def _save(self) -> bool:
+        try:
+            self.watched.save()
+        except NotSavedError as error:
+            if not self.watched.state.is_dir():
+                raise
+            if not self.failing:
+                self.watched.message(f"{error}; it goes on learning meanwhile, and tries again at each save")
+            self.failing = True
+            return False
+        self.failing = False
+        return True
 
 
 @contextmanager
@@ -63,31 +101,17 @@ def _saved_at_the_end(watched: FolderLearner) -> Iterator[None]:
                 watched.save()
         raise
     if watched.unsaved:
-        watched.save()
-
-
-def _say_that_it_is_away(watched: FolderLearner, gone: Path) -> None:
-    """Save what was learned, unless the folder for that is gone too, and say which folder is waited for."""
-    if watched.unsaved and watched.state.is_dir():
-        watched.save()
-    seen = watched.learner.n_seen_
-    watched.message(f"{gone} is no longer there, after {seen} images have been seen; waiting for it to come back")
-
-
-def _save_when_due(watched: FolderLearner, saved: float, save_every: float) -> float:
-    """If it is time, save, and say how many images were learned and how well; returns the time of the last save."""
-    if not watched.unsaved or time.monotonic() - saved < save_every:
-        return saved
-    watched.save()
-    watched.message(summary_line(watched.summary()))
-    return time.monotonic()
+        try:
+            watched.save()
+        except NotSavedError as error:
+            raise UsageError(f"{error}, and run the command again, which will learn what is not saved") from None
 
 
 def summary_line(summary: dict[str, Any]) -> str:
     """The `summary` of a `FolderLearner` in a line."""
     classes = len(summary["classes"])
     learned = summary["images"] - summary["waiting"]
-    text = f"{learned} images of {classes} {'class' if classes == 1 else 'classes'} learned"
+    text = f"{counted(learned)} of {classes} {'class' if classes == 1 else 'classes'} learned"
     if summary["waiting"]:
         text += f", {summary['waiting']} waiting for a full batch"
     if "prequential" in summary:
@@ -95,4 +119,4 @@ def summary_line(summary: dict[str, Any]) -> str:
         text += f" ({summary['blind']:.1f} % by repeating the last label)"
     if summary["accuracy"] is None:
         return f"{text}, no held-out image to test on yet"
-    return f"{text}, {summary['accuracy']:.1f} % accuracy on {summary['held_out']} held-out images"
+    return f"{text}, {summary['accuracy']:.1f} % accuracy on {counted(summary['held_out'], 'held-out ')}"

@@ -37,6 +37,15 @@ class Method:
     a tensor: no `.item()`, no boolean indexing, no shape that depends on data, no random numbers from the host.
     Anything that lasts from step to step is updated in place. One `observe` is then a fixed list of kernels, which the
     engine records once for each `recording_key` and replays.
+
+    A class may say `replays = True`: it has a buffer, `self.buffer`; `task_free = True`: it can learn a stream that
+    does not tell where tasks begin and end; `teachable = ("raw", "strong")`: what a teacher may show its network, in
+    this order, as `lesson` gives it to `outputs`; `smallest_batch = 2`: the fewest images of the stream that it can
+    take; and with a dataclass `Options` what settings of its own it has.
+
+    A method finds in `self.network` the network that it trains, with `features`, `classifier` and `feature_size`; in
+    `self.views` what turns stored pixels into normalized images, augmented or not; in `self.options` the values of its
+    `Options`; and in `self.setup` all that it was made from, such as `replay_batch`, `tasks`, `generator` and `device`.
     """
 
     name: ClassVar[str]

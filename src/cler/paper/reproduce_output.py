@@ -20,7 +20,7 @@ from cler.report.numbers import count_runs, duration
 def missing_lines(
     missing: Sequence[Work], seconds: Mapping[PaperCell, float], hardware: str, *, measurable: bool
 ) -> Iterator[str]:
-    """A line for each cell whose time is known, one for each column with others, and one for all.
+    """A line for each cell, those first whose time is known, and one for all.
 
     `hardware` is what the times are of, empty where it is this machine for certain; `measurable` is whether --time
     could tell more.
@@ -29,18 +29,24 @@ def missing_lines(
     costs = [seconds[work.cell] * len(work.jobs) for work in known]
     unknown = [work for work in missing if work.cell not in seconds]
     for work, cost in zip(known, costs, strict=True):
-        yield f"missing: {work.cell.where}: {work.cell.label}, {count_runs(work.jobs)}, about {duration(cost)}"
-    for where in dict.fromkeys(work.cell.where for work in unknown):
-        cells = [f"{work.cell.label} ({count_runs(work.jobs)})" for work in unknown if work.cell.where == where]
-        yield f"missing, time not known: {where}: {', '.join(cells)}"
+        yield f"{_missing(work)}, about {duration(cost)}"
+    for work in unknown:
+        yield f"{_missing(work)}, time not known"
     told = [count_runs(jobs_of(missing))]
     if known:
         some = f" for {len(jobs_of(known))} of them" if unknown else ""
         told.append(f"about {duration(sum(costs))}{f' on {hardware}' if hardware else ''}{some}")
     if unknown:
-        hint = ": --time measures it" if measurable else ""
+        hints = ["--time measures it"] if measurable else []
+        hints += [] if known else ["--out FOLDER reads it from results elsewhere"]
+        hint = f": {', or '.join(hints)}" if hints else ""
         told.append(f"time not known for {len(unknown)} of {len(missing)} cells{hint}")
     yield f"in all: {', '.join(told)}"
+
+
+def _missing(work: Work) -> str:
+    name = ", ".join([work.cell.label, *(f"{name} {value:g}" for name, value in work.cell.changes)])
+    return f"missing: {work.cell.where}: {name}, {count_runs(work.jobs)}"
 
 
 @dataclass(frozen=True)

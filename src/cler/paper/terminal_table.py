@@ -11,7 +11,7 @@ from rich.text import Text
 from cler.metrics import SCENARIOS
 from cler.paper.glance import Told, count_marks
 from cler.paper.lines import CHOSEN, GAIN_TOLERANCE, Line
-from cler.paper.report_section import P_VALUES, PROBABILITIES, probabilities
+from cler.paper.report_section import P_VALUES, PROBABILITIES, printed_numbers, probabilities
 from cler.paper.tables import BesidePaper, PaperTable
 from cler.report.numbers import or_nan, plus_minus, signed, tenths
 from cler.report.published import MARKS
@@ -42,7 +42,7 @@ def paper_table(table: PaperTable, lines: Sequence[Line]) -> Table:
 
 
 def agreement_table(tables: Sequence[Told]) -> Table:
-    """A row for each table of the paper that prints accuracies: how many of them ours agree with."""
+    """A row for each table of the paper that prints accuracies: how many of them ours agree with; then one for all."""
     shown = Table(box=SIMPLE_HEAD, show_edge=False, padding=0, caption=COUNTED, caption_justify="left")
     shown.add_column("table of the paper")
     for state, mark in MARKS.items():
@@ -51,6 +51,8 @@ def agreement_table(tables: Sequence[Told]) -> Table:
         printed = [line for line in told if line.paper]
         if printed and table.name != "significance" and table.pretext != "both":
             shown.add_row(table.title, *(str(count) for count in count_marks(printed).values()))
+    shown.add_section()
+    shown.add_row("each number once", *(str(count) for count in count_marks(printed_numbers(tables)).values()))
     return shown
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, forgotten
+from cler.config.registry import DATASETS, METHODS, NETWORKS, REGULARIZERS, STREAMS, TEACHERS, no_part
 from cler.engine.evaluate import evaluate
-from cler.errors import UsageError, one_line, unknown
+from cler.errors import UsageError, one_line
 from cler.methods.base import Method
 from cler.nets.build import TIMM
 from cler.promises import learners, networks, steps, training
@@ -21,6 +21,7 @@ from cler.regularizers.base import Entry, Regularizer, entry_of
 from cler.runs.custom import name_network
 from cler.runs.machine import threads
 from cler.runs.usual_modes import usual_modes
+from cler.streams.base import Stream
 from cler.teachers.base import Teacher
 
 Promise = Callable[..., None]
@@ -109,9 +110,9 @@ def _find(thing: Any) -> tuple[str, str, Any]:
         if thing in DATASETS:
             raise UsageError(f"{thing} is a dataset: `cler data check {thing}` checks whether it can be used")
         if thing in STREAMS:
-            raise UsageError(f"{thing} is a stream: check tests methods, regularizers, teachers and networks")
+            raise _a_stream(thing)
         kinds = "method, regularizer, teacher or network"
-        raise forgotten(kinds, thing) or unknown(kinds, thing, [name for each in tables.values() for name in each])
+        raise no_part(kinds, thing, [name for each in tables.values() for name in each])
     if isinstance(thing, type) and issubclass(thing, Method):
         METHODS.add(thing)
         return "method", thing.name, thing
@@ -121,11 +122,17 @@ def _find(thing: Any) -> tuple[str, str, Any]:
     if isinstance(thing, Entry) or (isinstance(thing, type) and issubclass(thing, Regularizer)):
         entry = REGULARIZERS.add(thing if isinstance(thing, Entry) else entry_of(thing))
         return "regularizer", entry.name, entry
+    if isinstance(thing, type) and issubclass(thing, Stream):
+        raise _a_stream(thing.__name__)
     if isinstance(thing, nn.Module) or callable(thing):
         name = name_network(thing)
         assert name is not None
         return "network", name, thing
     raise UsageError(f"check takes a name, or a method, regularizer, teacher or network, not {thing!r}")
+
+
+def _a_stream(name: str) -> UsageError:
+    return UsageError(f"{name} is a stream: check tests methods, regularizers, teachers and networks")
 
 
 def _promises(kind: str, name: str, given: Any) -> Iterator[tuple[str, Callable[[], Any]]]:

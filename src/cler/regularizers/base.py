@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cler.config.registry import REGULARIZERS
 from cler.config.schema import NoOptions
+from cler.errors import UsageError
 from cler.nets.backbone import Parts, PretextImages
 
 
@@ -38,7 +39,7 @@ class Regularizer(nn.Module):
         `labels` are the class numbers of the images, int64 (N,).
         `parts` are the parts of the batch, which are normalized separately where they pass the network.
         """
-        raise TypeError(f"{type(self).__name__} has to define loss")
+        raise UsageError(f"{type(self).__name__} has to define loss")
 
     def pretext_images(self, network: nn.Module, raw: Tensor, parts: Parts | None) -> PretextImages | None:
         """Images to go with the method's own pass, for `loss_of` to make the loss of; None where `loss` does it all."""
@@ -46,7 +47,7 @@ class Regularizer(nn.Module):
 
     def loss_of(self, pretext: PretextImages) -> Tensor:
         """The weighted loss of pretext images, once the network has made maps of them."""
-        raise TypeError(f"{type(self).__name__} has to define loss_of")
+        raise UsageError(f"{type(self).__name__} has to define loss_of")
 
     def after_step(self, network: nn.Module) -> None:
         """Called after each step of an optimizer on the network, of which a batch may have several."""

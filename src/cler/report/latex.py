@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cler.report.content import Report
 from cler.report.prose import Block, Grid, Heading, Paragraph, pieces
+from cler.report.sections import Section
 from cler.report.sheets import Cell, Column, Sheet, shared_headings
 
-PREAMBLE = r"""\documentclass{article}
-\usepackage[a4paper,landscape,margin=15mm]{geometry}
-\usepackage{array,booktabs,longtable}
-\setlength{\parindent}{0pt}
-\setlength{\tabcolsep}{4pt}
-\begin{document}
+PACKAGES = r"\usepackage{array,booktabs,longtable}"
+PREAMBLE = rf"""\documentclass{{article}}
+\usepackage[a4paper,landscape,margin=15mm]{{geometry}}
+{PACKAGES}
+\setlength{{\parindent}}{{0pt}}
+\setlength{{\tabcolsep}}{{4pt}}
+\begin{{document}}
 \footnotesize"""
 NAME_COLUMN = r">{\raggedright\arraybackslash}p{58mm}"
 SPECIAL = {
@@ -30,6 +32,11 @@ LACKING = "«»ÐÞðþ"
 def latex(report: Report) -> str:
     """The whole report as a document that pdflatex compiles."""
     return "\n\n".join(filter(None, _parts(report))) + "\n"
+
+
+def latex_sections(sections: Sequence[Section]) -> str:
+    """The sections of a report as LaTeX to put into a document, one for each dataset."""
+    return "\n\n".join(filter(None, [f"% needs {PACKAGES}", *_sections(sections)]))
 
 
 def escape(text: str) -> str:
@@ -67,11 +74,7 @@ def _parts(report: Report) -> Iterator[str]:
         yield escape(report.beside.reading)
     for sheet in report.beside.sheets:
         yield from _sheet(sheet)
-    for section in report.sections:
-        yield rf"\section*{{{escape(section.title)}}}"
-        yield escape(section.summary)
-        for sheet in section.sheets:
-            yield from _sheet(sheet)
+    yield from _sections(report.sections)
     yield from map(_block, report.notes)
     if report.complaints:
         yield r"\section*{Left out}"
@@ -91,6 +94,14 @@ def _block(block: Block) -> str:
             lines = [r"\toprule", _line(map(_paragraph, columns)), r"\midrule", r"\endhead"]
             lines += [*(_line(map(_paragraph, row)) for row in rows), r"\bottomrule"]
             return "\n".join([rf"\begin{{longtable}}{{@{{}}{kinds}@{{}}}}", *lines, r"\end{longtable}"])
+
+
+def _sections(sections: Sequence[Section]) -> Iterator[str]:
+    for section in sections:
+        yield rf"\section*{{{escape(section.title)}}}"
+        yield escape(section.summary)
+        for sheet in section.sheets:
+            yield from _sheet(sheet)
 
 
 def _sheet(sheet: Sheet) -> Iterator[str]:

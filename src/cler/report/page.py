@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -193,7 +194,7 @@ def _families(groups: Sequence[Series]) -> list[list[Series]]:
         plain = group.twin or group
         alone = without_teacher(plain, groups) or plain
         families.setdefault(alone.twin or alone, []).append(group)
-    found = list(families.values())
+    found = [sorted(family, key=partial(operator.is_not, plain)) for plain, family in families.items()]
     return [one for one in found if len(one) > 1 or not (one[0].reference or one[0].regularized)] or found
 
 

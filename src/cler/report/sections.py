@@ -33,6 +33,8 @@ TESTS = (
     "(number of pairs in parentheses), and of Student's after Holm's correction for the {count} tests in this table, "
     "bold where below 0.05."
 )
+ALONE = measured_against(())
+"""What gains are measured against, in words, unless something else was asked for."""
 UNTESTED = "Gain: accuracy minus that of {against}, in points. Intervals and tests take more runs than one of each row."
 
 
@@ -85,7 +87,7 @@ def _section(dataset: str, groups: Sequence[Series]) -> Section:
     return Section(
         title=dataset,
         groups=tuple(groups),
-        summary=" ".join(_gains_in_words(found)),
+        summary=" ".join(_gains_in_words(found, measured_against(groups))),
         results=_results_sheet(groups),
         gains=_gains_sheet(found, groups),
         evidence=tuple(found),
@@ -147,7 +149,8 @@ def _gain(group: Series, name: str) -> Cell:
     return gained(gain.points, strong=gain.p_value < SIGNIFICANT)
 
 
-def _gains_in_words(found: Sequence[Evidence]) -> Iterator[str]:
+def _gains_in_words(found: Sequence[Evidence], against: str) -> Iterator[str]:
+    what = "a regularizer raises accuracy" if against == ALONE else f"accuracy is higher than that of {against}"
     for name in SCENARIOS:
         gains = [one for one in found if one.scenario == name]
         if gains:
@@ -156,4 +159,4 @@ def _gains_in_words(found: Sequence[Evidence]) -> Iterator[str]:
             how = f", significantly (p < {SIGNIFICANT} after Holm's correction) in {significant}" if better else ""
             if better and not any(one.tested for one in gains):
                 how = ", not tested, which takes more runs"
-            yield f"{NAMES[name].capitalize()}: a regularizer raises accuracy in {better} of {count_rows(gains)}{how}."
+            yield f"{NAMES[name].capitalize()}: {what} in {better} of {count_rows(gains)}{how}."

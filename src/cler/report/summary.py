@@ -29,9 +29,9 @@ class SummaryLine:
     note: str
     accuracy: Cell
     gain: Cell
-    """The largest gain of a regularizer."""
+    """The largest gain."""
     gaining: str
-    """How many of the rows with a regularizer have a higher accuracy than without it, and how many significantly."""
+    """How many of the rows with a gain gain something, and how many significantly."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rich.text import Text
 from cler.config.registry import METHODS
 from cler.metrics import SCENARIOS
 from cler.report.console import TABLE_WIDTH
+from cler.report.latex import latex_sections
 from cler.report.markdown import markdown_sections
 from cler.report.numbers import SIGNIFICANT, format_p, plus_minus, signed
 from cler.report.sections import BEST, buffer_size, make_sections, note
@@ -117,6 +118,11 @@ def _as_of(groups: Sequence[Series]) -> str:
 def markdown_table(groups: Sequence[Series]) -> str:
     """The tables of a report as Markdown: a section for each dataset."""
     return markdown_sections(make_sections(groups))
+
+
+def latex_table(groups: Sequence[Series]) -> str:
+    """The same tables as LaTeX."""
+    return latex_sections(make_sections(groups))
 
 
 def one_sentence(groups: Sequence[Series]) -> str:

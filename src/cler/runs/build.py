@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
-from cler.config.registry import NETWORKS
+from cler.config.registry import NETWORKS, is_own
 from cler.config.settings import CUSTOM, Settings
 from cler.config.values import OWN_SEED
 from cler.data.images import ImageData
 from cler.data.views import Views
 from cler.engine import Run, RunName
-from cler.errors import UsageError
+from cler.engine.steps import lack_of_memory
+from cler.errors import UsageError, failure
 from cler.methods import Method, Setup, find_method
 from cler.nets.backbone import Backbone
 from cler.nets.build import NetworkLike, build_network, check_pretrained, find_network, freeze_to_tap
@@ -67,16 +70,21 @@ def _class_order(settings: Settings, seed: int) -> int | None:
 
 def _stream(settings: Settings, data: ImageData, class_order: int | None) -> Stream:
     kind: type[Stream] = STREAMS.find(settings.stream)
-    return kind(
-        data,
-        settings.tasks,
-        batch=settings.batch,
-        epochs=settings.epochs,
-        class_order=class_order,
-        merged=find_method(settings.method).merged,
-        validate=settings.validate,
-        options=settings.options_of(kind),
-    )
+    try:
+        return kind(
+            data,
+            settings.tasks,
+            batch=settings.batch,
+            epochs=settings.epochs,
+            class_order=class_order,
+            merged=find_method(settings.method).merged,
+            validate=settings.validate,
+            options=settings.options_of(kind),
+        )
+    except Exception as error:
+        if isinstance(error, UsageError) or not is_own(kind) or lack_of_memory(error):
+            raise
+        raise UsageError(f"the stream {kind.__qualname__} fails with {failure(error)}") from error
 
 
 def normalization(settings: Settings, data: ImageData) -> tuple[Sequence[float], Sequence[float]]:
@@ -153,13 +161,17 @@ def build_method(
         for name, weight in zip(settings.regularizers, settings.weights, strict=True):
             entry = REGULARIZERS[name]
             own = vars(settings.options_of(entry))
-            regularizers.append(entry.build(member, weight=weight, views=views, generator=generator, **own))
+            given = {"weight": weight, "views": views, "generator": generator, **own}
+            _demand_takes(entry.build, (member,), given, "network, *, weight, **others")
+            regularizers.append(entry.build(member, **given))
             _demand_begun(regularizers[-1], "_modules", "")
             regularizers[-1].name = name
     if settings.compile:
         compile_blocks(backbone, *regularizers)
     backbone = backbone.to(device)
     teacher = TEACHERS.get(settings.teacher)
+    if teacher:
+        _demand_takes(teacher, (backbone, None), {}, "network, options")
     setup = Setup(
         network=backbone,
         teacher=teacher and teacher(backbone, settings.options_of(teacher)),
@@ -183,6 +195,17 @@ def build_method(
     built = method(setup)
     _demand_begun(built, "setup", "setup")
     return built
+
+
+def _demand_takes(build: Any, positional: tuple[Any, ...], named: dict[str, Any], told: str) -> None:
+    """Refuse a part of a run whose `__init__`, or the function that builds it, does not take what it is given."""
+    try:
+        if getattr(build, "__init__", None) is nn.Module.__init__:
+            raise TypeError("it has none of its own")
+        inspect.signature(build).bind(*positional, **named)
+    except TypeError as error:
+        what = f"__init__ of {build.__qualname__}" if isinstance(build, type) else f"{build!r}"
+        raise UsageError(f"{what} has to take ({told}): {error}") from None
 
 
 def _demand_begun(built: Any, sign: str, given: str) -> None:

@@ -20,6 +20,7 @@ from cler.config.registry import (
     VIEWS,
     Registry,
     class_or_function,
+    is_own,
     made_of,
 )
 from cler.config.settings import CUSTOM, PARTS
@@ -37,7 +38,7 @@ _CLASSES: Mapping[str, tuple[type, str]] = {
     "method": (Method, "cler.Method"),
     "regularizer": (Regularizer, "cler.Regularizer"),
     "teacher": (Teacher, "cler.Teacher"),
-    "stream": (Stream, "cler.streams.Stream"),
+    "stream": (Stream, "cler.Stream"),
 }
 """The parts that may be given as a class, and what it is a subclass of."""
 
@@ -47,6 +48,8 @@ def name_class(kind: str, given: Any) -> str | None:
     if given is None or isinstance(given, str):
         return given
     parent, called = _CLASSES[kind]
+    if PARTS[kind].joined and isinstance(given, list | tuple) and all(isinstance(each, str) for each in given):
+        raise UsageError(f"must name several as {'+'.join(given)!r}, not as {given!r}", kind)
     if not (isinstance(given, type) and issubclass(given, parent)):
         raise UsageError(f"must be the name of a {kind} or a subclass of {called}, not {given!r}", kind)
     return str(PARTS[kind].add(_entry(kind, given)).name)
@@ -114,7 +117,7 @@ def code_of(job: Job, machine: Machine) -> Code:
     for kind, name, entry in _entries(job, machine):
         code = class_or_function(made_of(entry))
         object_here = isinstance(entry, InMemory) or isinstance(getattr(entry, "given", None), nn.Module)
-        if code.__module__.partition(".")[0] == "cler" and not object_here:
+        if not is_own(entry) and not object_here:
             continue
         if object_here or not _importable(code):
             only_here.append(f"the {kind} {name}")

@@ -57,9 +57,13 @@ class Result:
     @Measured
     def metrics(self) -> dict[str, dict[str, float]]:
         """Each of `cler.metrics.METRICS` in both scenarios; NaN where the accuracies do not determine it."""
-        measured = {
-            name: metrics.measure(self.accuracy[name], vars(self) | {"curve": self.curve(name)}) for name in SCENARIOS
-        }
+        try:
+            measured = {
+                name: metrics.measure(self.accuracy[name], vars(self) | {"curve": self.curve(name)})
+                for name in SCENARIOS
+            }
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error}") from error
         return {metric: {name: measured[name][metric] for name in SCENARIOS} for metric in metrics.METRICS}
 
     def curve(self, scenario: str) -> Curve | None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from cler.config.registry import TEACHERS
 from cler.config.schema import NoOptions
 from cler.data.views import Views
+from cler.errors import UsageError
 from cler.nets.backbone import Backbone
 
 
@@ -65,15 +66,15 @@ class Teacher:
 
     def lesson(self, views: Views, pixels: Tensor, labels: Tensor) -> Lesson:
         """What it teaches in a step about raw images, replayed ones first; called only if it `teaches`."""
-        raise TypeError(f"{type(self).__name__} has to define lesson")
+        raise UsageError(f"{type(self).__name__} has to define lesson")
 
     def after_step(self, network: Backbone, task: int) -> None:
         """Follow the network, after each step of an optimizer on it, of which a batch may have several."""
-        raise TypeError(f"{type(self).__name__} has to define after_step")
+        raise UsageError(f"{type(self).__name__} has to define after_step")
 
     def answering(self, network: Backbone) -> Backbone:
         """The network that answers in evaluation, in place of the one that is trained."""
-        raise TypeError(f"{type(self).__name__} has to define answering")
+        raise UsageError(f"{type(self).__name__} has to define answering")
 
 
 register = TEACHERS.add

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from cler.config.making import make_settings
+from cler.config.reading import IMPORT
+from cler.config.registry import is_file
 from cler.config.settings import Settings
 from cler.config.values import number_of_tasks
 from cler.engine.bundles import MOST_AT_ONCE
@@ -60,6 +63,8 @@ class Study:
     out: Path
     data: str | None = None
     """The fingerprint of a dataset that decides and lies at a path; None for one that has a name."""
+    imports: tuple[str, ...] = ()
+    """Files and modules with the user's own parts, which the winner's settings file names too."""
 
     def settings(self, values: dict[str, Any]) -> Settings:
         """The settings of a trial, on the dataset that decides."""
@@ -276,7 +281,8 @@ def settings_file(study: Study, trials: Sequence[Trial]) -> str:
         "trials": len(trials),
         "seeds": list(study.seeds),
     }
-    lines = [*_toml(values), "", "[tuned]", *_toml(tuned)]
+    own = {IMPORT: [os.path.abspath(each) if is_file(each) else each for each in study.imports] or None}
+    lines = [*_toml(own | values), "", "[tuned]", *_toml(tuned)]
     return "\n".join(lines) + "\n"
 
 
