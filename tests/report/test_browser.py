@@ -291,7 +291,7 @@ def test_a_page_that_loads_again_unfolds_what_was_unfolded_and_no_more(look, hun
     folds.last.locator("summary").click()
     under_way = window.locator("#unfinished details")
     under_way.nth(3).locator("summary").click()  # other seeds have the same name
-    window.wait_for_function("Object.keys(window.cler.state.folds).length === 3")
+    wait_until(lambda: window.evaluate("Object.keys(window.cler.state.folds).length === 3"))
     window.evaluate("history.replaceState(window.cler.state, '')")
     window.reload()
     unfolded = "list => list.map((one, number) => one.open ? number : -1).filter(number => number >= 0)"
@@ -333,7 +333,9 @@ def test_headings_stay_in_sight(look, hundred):
     assert filters["y"] == 0
     assert heading["y"] == pytest.approx(filters["height"], abs=1)
     window.set_viewport_size({"width": 375, "height": 800})
-    window.wait_for_function("!document.querySelector('.scroll:has(tr.runs)').matches('.fits')")  # it scrolls instead
+    wait_until(
+        lambda: window.evaluate("!document.querySelector('.scroll:has(tr.runs)').matches('.fits')")
+    )  # it scrolls instead
     assert window.evaluate("document.documentElement.scrollWidth") == 375
 
 
